@@ -40,23 +40,23 @@ def success(request_id: int, epoch: int | None = None) -> pb.BaseCommand:
 
 
 def ack_response(
-    asked: pb.CommandAck, refused: tuple[pb.ServerError, str] | None = None
+    request: pb.CommandAck, refused: tuple[pb.ServerError, str] | None = None
 ) -> pb.BaseCommand:
     """Return an ACK_RESPONSE: the ids of the request and of its transaction, and any refusal."""
     kind = pb.BaseCommand.ACK_RESPONSE
-    answer = command(kind, consumer_id=asked.consumer_id, request_id=asked.request_id)
+    answer = command(kind, consumer_id=request.consumer_id, request_id=request.request_id)
     response = answer.ackResponse
-    if in_transaction(asked):
-        response.txnid_most_bits = asked.txnid_most_bits
-        response.txnid_least_bits = asked.txnid_least_bits
+    if in_transaction(request):
+        response.txnid_most_bits = request.txnid_most_bits
+        response.txnid_least_bits = request.txnid_least_bits
     if refused is not None:
         response.error, response.message = refused
     return answer
 
 
-def in_transaction(asked: pb.CommandAck) -> bool:
+def in_transaction(request: pb.CommandAck) -> bool:
     """Return whether an acknowledgement names a transaction."""
-    return asked.HasField("txnid_most_bits") or asked.HasField("txnid_least_bits")
+    return request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits")
 
 
 def close_consumer(consumer_id: int) -> pb.BaseCommand:

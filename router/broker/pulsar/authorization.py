@@ -109,9 +109,9 @@ def _without_creation(handler: Handler, who: Identity, authorizer: ListenerAutho
         return True
 
     def handle(frame: Frame) -> None:
-        asked = frame.command.partitionMetadata
-        if not (may(asked.topic, Right.PUBLISH) or may(asked.topic, Right.SUBSCRIBE)):
-            asked.metadata_auto_creation_enabled = False
+        request = frame.command.partitionMetadata
+        if not (may(request.topic, Right.PUBLISH) or may(request.topic, Right.SUBSCRIBE)):
+            request.metadata_auto_creation_enabled = False
         handler(frame)
 
     return handle
@@ -138,16 +138,16 @@ def _authorized(
     handler: Handler, required: _RequiredRight, client: Client, authorizer: ListenerAuthorizer
 ) -> Handler:
     def handle(frame: Frame) -> None:
-        asked, principal = getattr(frame.command, required.body), client.identity.principal
+        request, principal = getattr(frame.command, required.body), client.identity.principal
         try:
-            authorizer.authorize_name(principal, asked.topic, required.right)
-            if required.also is not None and getattr(asked, required.also[0]):
-                authorizer.authorize_name(principal, asked.topic, required.also[1])
+            authorizer.authorize_name(principal, request.topic, required.right)
+            if required.also is not None and getattr(request, required.also[0]):
+                authorizer.authorize_name(principal, request.topic, required.also[1])
         except BadNameError:
             pass  # the handler refuses it in its own words
         except RouterError as failure:
-            _log_refusal(failure, asked.topic, client, authorizer)
-            client.send(required.refusal(asked.request_id, *answer(failure)))
+            _log_refusal(failure, request.topic, client, authorizer)
+            client.send(required.refusal(request.request_id, *answer(failure)))
             return
         handler(frame)
 

@@ -93,33 +93,33 @@ class Consumers(ClientLink):
 
     def open(self, frame: Frame) -> None:
         """Open a consumer; a number that is taken already is answered with success."""
-        asked = frame.command.subscribe
-        if asked.consumer_id in self.found:
-            self._client.send(answers.success(asked.request_id))
+        request = frame.command.subscribe
+        if request.consumer_id in self.found:
+            self._client.send(answers.success(request.request_id))
             return
-        if self._handles.defer(asked.consumer_id, frame):
+        if self._handles.defer(request.consumer_id, frame):
             return
         try:
-            self._check(asked)
-            subscription = self._available(asked)
+            self._check(request)
+            subscription = self._available(request)
             if subscription is not None:
-                self._attach(subscription, asked)
+                self._attach(subscription, request)
                 return
         except (RouterError, HashRangeError) as failure:
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
             return
-        self._handles.begin(asked.consumer_id)
-        self._connection.spawn(self._open_later(asked))
+        self._handles.begin(request.consumer_id)
+        self._connection.spawn(self._open_later(request))
 
     def close(self, frame: Frame) -> None:
         """Close a consumer; one that is not open is closed."""
-        asked = frame.command.close_consumer
-        if self._handles.defer(asked.consumer_id, frame):
+        request = frame.command.close_consumer
+        if self._handles.defer(request.consumer_id, frame):
             return
-        consumer = self.found.pop(asked.consumer_id, None)
+        consumer = self.found.pop(request.consumer_id, None)
         if consumer is not None:
             consumer.subscription.detach(consumer)
-        self._client.send(answers.success(asked.request_id))
+        self._client.send(answers.success(request.request_id))
 
     def close_all(self) -> None:
         """Detach all consumers; the connection is closed."""
@@ -197,84 +197,86 @@ class Consumers(ClientLink):
         elif body.HasField("consumer_epoch"):
             body.ClearField("consumer_epoch")
 
-    def _check(self, asked: pb.CommandSubscribe) -> None:
+    def _check(self, request: pb.CommandSubscribe) -> None:
         if self._handles.full:
             raise NotAllowedError(f"a connection has at most {MAX_CONSUMERS} consumers")
-        if not asked.subscription or len(asked.subscription) > MAX_NAME:
+        if not request.subscription or len(request.subscription) > MAX_NAME:
             raise BadRequestError(f"a subscription's name has 1 to {MAX_NAME} characters")
-        if len(asked.consumer_name) > MAX_NAME:
+        if len(request.consumer_name) > MAX_NAME:
             raise BadRequestError(f"a consumer's name has at most {MAX_NAME} characters")
-        if asked.ByteSize() > MAX_SIZE:
+        if request.ByteSize() > MAX_SIZE:
             raise BadRequestError("the properties of the subscription are too large")
-        if asked.read_compacted:
-            if is_non_persistent(asked.topic):
+        if request.read_compacted:
+            if is_non_persistent(request.topic):
                 raise NotAllowedError("readCompacted only valid on persistent topics")
-            if asked.subType not in _READS_COMPACTED:
+            if request.subType not in _READS_COMPACTED:
                 raise NotAllowedError(
                     "readCompacted only allowed on failover or exclusive subscriptions"
                 )
 
-    def _available(self, asked: pb.CommandSubscribe) -> AnySubscription | None:
+    def _available(self, request: pb.CommandSubscribe) -> AnySubscription | None:
         """Return the subscription if there is nothing to wait for."""
-        partition = self._topics.attachable(asked.topic, create=asked.force_topic_creation)
+        partition = self._topics.attachable(request.topic, create=request.force_topic_creation)
         if isinstance(partition, NonPersistentPartition):
-            return partition.subscription(asked.subscription, _KINDS[asked.subType])
-        if partition is None or asked.HasField("schema"):
+            return partition.subscription(request.subscription, _KINDS[request.subType])
+        if partition is None or request.HasField("schema"):
             return None
-        if not asked.durable and not asked.start_message_rollback_duration_sec:
-            return partition.read_from(asked.subscription, _start_of(partition, asked))
-        subscription = partition.subscriptions.get(asked.subscription)
+        if not request.durable and not request.start_message_rollback_duration_sec:
+            return partition.read_from(request.subscription, _start_of(partition, request))
+        subscription = partition.subscriptions.get(request.subscription)
         known = subscription is not None and subscription.durable and not subscription.passive
         return subscription if known else None
 
-    async def _open_later(self, asked: pb.CommandSubscribe) -> None:
+    async def _open_later(self, request: pb.CommandSubscribe) -> None:
         try:
-            partition = await self._topics.open(asked.topic, create=asked.force_topic_creation)
-            await admit_reader(self._log.schemas, partition, asked)
-            subscription = await self._subscription(partition, asked)
+            partition = await self._topics.open(request.topic, create=request.force_topic_creation)
+            await admit_reader(self._log.schemas, partition, request)
+            subscription = await self._subscription(partition, request)
             if not self._connection.closed:
-                self._attach(subscription, asked)
+                self._attach(subscription, request)
         except (RouterError, HashRangeError, DamagedError, OSError) as failure:
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
         finally:
-            self._handles.settle(asked.consumer_id)
+            self._handles.settle(request.consumer_id)
 
-    async def _subscription(self, partition: Partition, asked: pb.CommandSubscribe) -> Subscription:
-        start = _start_of(partition, asked)
-        if back := asked.start_message_rollback_duration_sec:
+    async def _subscription(
+        self, partition: Partition, request: pb.CommandSubscribe
+    ) -> Subscription:
+        start = _start_of(partition, request)
+        if back := request.start_message_rollback_duration_sec:
             start = await partition.ledger.find_time(self._topics.now_ms() - back * 1000)
-        if not asked.durable:
-            return partition.read_from(asked.subscription, start)
-        if asked.subscription not in partition.subscriptions and _is_set(asked, EXISTING):
-            raise SubscriptionNotFoundError(f"there is no {quoted(asked.subscription)}")
-        properties = {pair.key: pair.value for pair in asked.subscription_properties}
-        if asked.replicate_subscription_state:
+        if not request.durable:
+            return partition.read_from(request.subscription, start)
+        if request.subscription not in partition.subscriptions and _is_set(request, EXISTING):
+            raise SubscriptionNotFoundError(f"there is no {quoted(request.subscription)}")
+        properties = {pair.key: pair.value for pair in request.subscription_properties}
+        if request.replicate_subscription_state:
             properties[REPLICATED] = "true"
-        return await partition.subscribe(asked.subscription, start, properties)
+        return await partition.subscribe(request.subscription, start, properties)
 
-    def _attach(self, subscription: AnySubscription, asked: pb.CommandSubscribe) -> None:
+    def _attach(self, subscription: AnySubscription, request: pb.CommandSubscribe) -> None:
         consumer = PulsarConsumer(
             link=self,
-            consumer_id=asked.consumer_id,
-            name=asked.consumer_name or self._log.new_name("consumer"),
+            consumer_id=request.consumer_id,
+            name=request.consumer_name or self._log.new_name("consumer"),
             subscription=subscription,
-            priority=asked.priority_level,
-            keys=_keys_of(asked),
+            priority=request.priority_level,
+            keys=_keys_of(request),
             since_ms=self._topics.now_ms(),
-            metadata=kept_metadata(asked.metadata),
+            metadata=kept_metadata(request.metadata),
             flow=Flow(monotonic()),
-            epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else None,
+            epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
             # By any schema, so that it does not exclude another's.
-            reads_any=asked.HasField("schema") and asked.schema.type == pb.Schema.AutoConsume,
-            leased=_is_set(asked, LEASED),
+            reads_any=request.HasField("schema") and request.schema.type == pb.Schema.AutoConsume,
+            leased=_is_set(request, LEASED),
         )
-        subscription.attach(consumer, _KINDS[asked.subType])
-        self.found[asked.consumer_id] = consumer
+        subscription.attach(consumer, _KINDS[request.subType])
+        self.found[request.consumer_id] = consumer
         epoch = None
         if isinstance(subscription, Subscription):
-            subscription.replicated |= asked.replicate_subscription_state
+            subscription.replicated |= request.replicate_subscription_state
             epoch = subscription.epoch if self._client.ours else None
-        self._client.send(answers.success(asked.request_id, epoch))
+        self._client.send(answers.success(request.request_id, epoch))
 
 
 def kept_metadata(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
@@ -290,13 +292,13 @@ def kept_metadata(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
     return kept
 
 
-def _is_set(asked: pb.CommandSubscribe, name: str) -> bool:
-    return any(pair.key == name and pair.value == "true" for pair in asked.metadata)
+def _is_set(request: pb.CommandSubscribe, name: str) -> bool:
+    return any(pair.key == name and pair.value == "true" for pair in request.metadata)
 
 
-def _keys_of(asked: pb.CommandSubscribe) -> KeyPolicy:
+def _keys_of(request: pb.CommandSubscribe) -> KeyPolicy:
     """Return which keys the consumer asks for."""
-    meta = asked.keySharedMeta
+    meta = request.keySharedMeta
     return KeyPolicy(
         sticky=meta.keySharedMode == pb.STICKY,
         ranges=tuple((part.start, part.end) for part in meta.hashRanges),
@@ -304,10 +306,10 @@ def _keys_of(asked: pb.CommandSubscribe) -> KeyPolicy:
     )
 
 
-def _start_of(partition: Partition, asked: pb.CommandSubscribe) -> int:
+def _start_of(partition: Partition, request: pb.CommandSubscribe) -> int:
     """Return the entry that a new subscription begins with."""
-    if not asked.durable and asked.HasField("start_message_id"):
-        return start_entry(partition.ledger, asked.start_message_id)
-    if asked.initialPosition == pb.CommandSubscribe.Earliest:
+    if not request.durable and request.HasField("start_message_id"):
+        return start_entry(partition.ledger, request.start_message_id)
+    if request.initialPosition == pb.CommandSubscribe.Earliest:
         return partition.ledger.first_entry
     return partition.ledger.durable_entry

@@ -72,52 +72,52 @@ class Consuming:
 
     def flow(self, frame: Frame) -> None:
         """Give a consumer permits; those for an unknown one are ignored."""
-        asked = frame.command.flow
-        consumer = self._found.get(asked.consumer_id)
+        request = frame.command.flow
+        consumer = self._found.get(request.consumer_id)
         if consumer is None:
-            self._defer(asked.consumer_id, frame)
+            self._defer(request.consumer_id, frame)
             return
         room = MAX_PERMITS - consumer.permits
-        consumer.subscription.flow(consumer, min(asked.messagePermits, room))
+        consumer.subscription.flow(consumer, min(request.messagePermits, room))
 
     def acknowledge(self, frame: Frame) -> None:
         """Acknowledge; with a request, the answer comes when it is on disk."""
-        asked = frame.command.ack
-        consumer = self._found.get(asked.consumer_id)
-        if consumer is None and self._defer(asked.consumer_id, frame):
+        request = frame.command.ack
+        consumer = self._found.get(request.consumer_id)
+        if consumer is None and self._defer(request.consumer_id, frame):
             return
         done: Callable[[], None] | None = None
-        if asked.HasField("request_id"):
-            done = partial(self._client.send, answers.ack_response(asked))
+        if request.HasField("request_id"):
+            done = partial(self._client.send, answers.ack_response(request))
         if consumer is None:
-            self._ack_refused(asked, pb.MetadataError, "Consumer not found")
+            self._ack_refused(request, pb.MetadataError, "Consumer not found")
             return
         try:
-            self._check_ack(consumer, asked)
+            self._check_ack(consumer, request)
         except RouterError as failure:
-            self._ack_refused(asked, *answer(failure))
+            self._ack_refused(request, *answer(failure))
             return
         ledger = consumer.ledger_id
-        cumulative = asked.ack_type == pb.CommandAck.Cumulative
+        cumulative = request.ack_type == pb.CommandAck.Cumulative
         acks = [
             Ack(place.entryId, cumulative, tuple(place.ack_set))
-            for place in asked.message_id
+            for place in request.message_id
             if place.ledgerId == ledger
         ]
         consumer.subscription.acknowledge(consumer, acks, done)
 
     def redeliver(self, frame: Frame) -> None:
         """Deliver again what a consumer returns; an unknown consumer has nothing."""
-        asked = frame.command.redeliverUnacknowledgedMessages
-        consumer = self._found.get(asked.consumer_id)
+        request = frame.command.redeliverUnacknowledgedMessages
+        consumer = self._found.get(request.consumer_id)
         if consumer is None:
-            self._defer(asked.consumer_id, frame)
+            self._defer(request.consumer_id, frame)
             return
-        if asked.HasField("consumer_epoch"):
-            consumer.epoch = asked.consumer_epoch
+        if request.HasField("consumer_epoch"):
+            consumer.epoch = request.consumer_epoch
         ledger = consumer.ledger_id
-        entries = [place.entryId for place in asked.message_ids if place.ledgerId == ledger]
-        if entries or not asked.message_ids:
+        entries = [place.entryId for place in request.message_ids if place.ledgerId == ledger]
+        if entries or not request.message_ids:
             consumer.subscription.redeliver(consumer, entries)
 
     def last(self, frame: Frame) -> None:
@@ -126,40 +126,40 @@ class Consuming:
         The answer waits until no read from disk is between the log and the consumer. If reading
         failed, what is before the failure is delivered first; then the answer is the failure.
         """
-        asked = frame.command.getLastMessageId
-        consumer = self._consumer(asked.consumer_id, asked.request_id, frame)
-        subscription = self._stored(consumer, asked.request_id)
+        request = frame.command.getLastMessageId
+        consumer = self._consumer(request.consumer_id, request.request_id, frame)
+        subscription = self._stored(consumer, request.request_id)
         if consumer is not None and subscription is not None:
-            answer_last = partial(self._answer_last, consumer, subscription, asked.request_id)
+            answer_last = partial(self._answer_last, consumer, subscription, request.request_id)
             subscription.when_settled(answer_last)
 
     def unsubscribe(self, frame: Frame) -> None:
         """Delete the subscription of a consumer."""
-        asked = frame.command.unsubscribe
-        consumer = self._consumer(asked.consumer_id, asked.request_id, frame)
+        request = frame.command.unsubscribe
+        consumer = self._consumer(request.consumer_id, request.request_id, frame)
         if consumer is not None:
-            self._connection.spawn(self._unsubscribe(consumer, asked))
+            self._connection.spawn(self._unsubscribe(consumer, request))
 
     def seek(self, frame: Frame) -> None:
         """Move the subscription of a consumer; all its consumers are closed and connect again."""
-        asked = frame.command.seek
-        consumer = self._consumer(asked.consumer_id, asked.request_id, frame)
-        subscription = self._stored(consumer, asked.request_id)
+        request = frame.command.seek
+        consumer = self._consumer(request.consumer_id, request.request_id, frame)
+        subscription = self._stored(consumer, request.request_id)
         if consumer is None or subscription is None:
             return
-        if len(asked.message_id.ack_set) > MAX_ACK_SET:
+        if len(request.message_id.ack_set) > MAX_ACK_SET:
             failure = BadRequestError(f"an ack_set has at most {MAX_ACK_SET} words")
-            self._client.send(request_failed(asked.request_id, failure))
-        elif asked.HasField("message_id"):
-            entry, place = start_entry(subscription.ledger, asked.message_id), asked.message_id
+            self._client.send(request_failed(request.request_id, failure))
+        elif request.HasField("message_id"):
+            entry, place = start_entry(subscription.ledger, request.message_id), request.message_id
             same = (place.ledgerId, place.entryId) == (subscription.ledger.id, entry)
             left = tuple(place.ack_set) if same else ()
-            self._seek(subscription, entry, asked.request_id, left)
-        elif asked.HasField("message_publish_time"):
-            self._connection.spawn(self._seek_time(consumer, subscription, asked))
+            self._seek(subscription, entry, request.request_id, left)
+        elif request.HasField("message_publish_time"):
+            self._connection.spawn(self._seek_time(consumer, subscription, request))
         else:
             failure = BadRequestError("SEEK without a position")
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
 
     def close_all(self) -> None:
         """Detach all consumers; the connection is closed."""
@@ -167,11 +167,11 @@ class Consuming:
 
     def stats(self, frame: Frame) -> None:
         """Answer with the statistics of a consumer."""
-        asked = frame.command.consumerStats
-        if self._defer(asked.consumer_id, frame):
+        request = frame.command.consumerStats
+        if self._defer(request.consumer_id, frame):
             return
-        consumer = self._found.get(asked.consumer_id)
-        self._connection.spawn(self._stats(consumer, asked.request_id))
+        consumer = self._found.get(request.consumer_id)
+        self._connection.spawn(self._stats(consumer, request.request_id))
 
     def _consumer(self, consumer_id: int, request_id: int, frame: Frame) -> PulsarConsumer | None:
         """Return the consumer; None: the frame waits for it, or was answered with an error."""
@@ -180,18 +180,18 @@ class Consuming:
             self._client.send(error(request_id, pb.MetadataError, "Consumer not found"))
         return consumer
 
-    def _check_ack(self, consumer: PulsarConsumer, asked: pb.CommandAck) -> None:
-        if answers.in_transaction(asked):
+    def _check_ack(self, consumer: PulsarConsumer, request: pb.CommandAck) -> None:
+        if answers.in_transaction(request):
             raise NotAllowedError(NO_TRANSACTIONS)
         subscription = consumer.subscription
         kind = subscription.kind
-        if asked.ack_type == pb.CommandAck.Cumulative and (
-            len(asked.message_id) > 1 or (kind is not None and kind.individual)
+        if request.ack_type == pb.CommandAck.Cumulative and (
+            len(request.message_id) > 1 or (kind is not None and kind.individual)
         ):
             raise NotAllowedError("a cumulative acknowledgement names one message, and not shared")
-        if any(len(place.ack_set) > MAX_ACK_SET for place in asked.message_id):
+        if any(len(place.ack_set) > MAX_ACK_SET for place in request.message_id):
             raise BadRequestError(f"an ack_set has at most {MAX_ACK_SET} words")
-        for pair in asked.properties:
+        for pair in request.properties:
             if pair.key == GENERATION and pair.value < self._generation(subscription):
                 raise FencedError
 
@@ -199,9 +199,9 @@ class Consuming:
         partition = subscription.partition
         return self._log.leases.generation(partition.topic_name, subscription.name, partition.index)
 
-    def _ack_refused(self, asked: pb.CommandAck, number: pb.ServerError, sentence: str) -> None:
-        if asked.HasField("request_id"):
-            self._client.send(answers.ack_response(asked, (number, sentence)))
+    def _ack_refused(self, request: pb.CommandAck, number: pb.ServerError, sentence: str) -> None:
+        if request.HasField("request_id"):
+            self._client.send(answers.ack_response(request, (number, sentence)))
 
     def _answer_last(
         self, consumer: PulsarConsumer, subscription: Subscription, request_id: int
@@ -241,30 +241,30 @@ class Consuming:
         peer = self._connection.peer.name
         self._client.send(await answers.stats(request_id, consumer, peer, monotonic()))
 
-    async def _unsubscribe(self, consumer: PulsarConsumer, asked: pb.CommandUnsubscribe) -> None:
+    async def _unsubscribe(self, consumer: PulsarConsumer, request: pb.CommandUnsubscribe) -> None:
         subscription = consumer.subscription
-        if len(subscription.consumers) > 1 and not asked.force:
-            refused = error(asked.request_id, pb.MetadataError, _NOT_ALONE)
+        if len(subscription.consumers) > 1 and not request.force:
+            refused = error(request.request_id, pb.MetadataError, _NOT_ALONE)
             self._client.send(refused)
             return
         self._found.pop(consumer.consumer_id, None)
         subscription.detach(consumer)
         self._forget(subscription)
         await subscription.delete()
-        self._client.send(answers.success(asked.request_id))
+        self._client.send(answers.success(request.request_id))
 
     async def _seek_time(
-        self, consumer: PulsarConsumer, subscription: Subscription, asked: pb.CommandSeek
+        self, consumer: PulsarConsumer, subscription: Subscription, request: pb.CommandSeek
     ) -> None:
         try:
-            entry = await subscription.ledger.find_time(asked.message_publish_time)
+            entry = await subscription.ledger.find_time(request.message_publish_time)
         except (DamagedError, OSError) as failure:
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
             return
         if self._found.get(consumer.consumer_id) is consumer:
-            self._seek(subscription, entry, asked.request_id)
+            self._seek(subscription, entry, request.request_id)
         else:
-            self._client.send(error(asked.request_id, pb.MetadataError, "Consumer not found"))
+            self._client.send(error(request.request_id, pb.MetadataError, "Consumer not found"))
 
     def _seek(
         self,

@@ -110,16 +110,16 @@ def error(request_id: int, number: pb.ServerError, sentence: str) -> pb.BaseComm
     return command(pb.BaseCommand.ERROR, request_id=request_id, error=number, message=sentence)
 
 
-def refusal_of(asked: pb.BaseCommand, reason: str = "") -> pb.BaseCommand:
+def refusal_of(request: pb.BaseCommand, reason: str = "") -> pb.BaseCommand:
     """Return the answer to a request that the broker does not serve, for whatever reason.
 
     Raises ProtocolError for what no client may send: a server's command, or one without a request.
     """
-    kind = asked.type
+    kind = request.type
     name = pb.BaseCommand.Type.Name(kind)
     if name.endswith(_RESPONSE) or name.endswith("SUCCESS"):
         raise ProtocolError(f"{name} is a server's command")
-    for _field, body in asked.ListFields():
+    for _field, body in request.ListFields():
         request_id = getattr(body, "request_id", None)
         if request_id is None:
             continue

@@ -49,30 +49,30 @@ class Lookups:
         A missing topic is created here only where settings give new topics partitions: the client
         would take it for one without.
         """
-        asked = frame.command.partitionMetadata
+        request = frame.command.partitionMetadata
         try:
-            if asked.topic.startswith(_COORDINATOR):
+            if request.topic.startswith(_COORDINATOR):
                 raise NotAllowedError(NO_TRANSACTIONS)
-            if is_non_persistent(asked.topic):
-                self._topics.namespaces.check(TopicName.parse(asked.topic))
-                self._metadata(asked.request_id, 0)
+            if is_non_persistent(request.topic):
+                self._topics.namespaces.check(TopicName.parse(request.topic))
+                self._metadata(request.request_id, 0)
                 return
-            count = self._count(asked)
+            count = self._count(request)
         except RouterError as failure:
-            self._metadata_failed(asked.request_id, failure)
+            self._metadata_failed(request.request_id, failure)
             return
         if count is None:
-            self._connection.spawn(self._create(asked))
+            self._connection.spawn(self._create(request))
         else:
-            self._metadata(asked.request_id, count)
+            self._metadata(request.request_id, count)
 
     def lookup(self, frame: Frame) -> None:
         """Answer that this broker serves the topic, whichever it is."""
-        asked = frame.command.lookupTopic
-        response = command(pb.BaseCommand.LOOKUP_RESPONSE, request_id=asked.request_id)
+        request = frame.command.lookupTopic
+        response = command(pb.BaseCommand.LOOKUP_RESPONSE, request_id=request.request_id)
         found = response.lookupTopicResponse
         try:
-            self._check(asked.topic)
+            self._check(request.topic)
         except RouterError as failure:
             found.response = pb.CommandLookupTopicResponse.Failed
             found.error, found.message = answer(failure)
@@ -99,38 +99,38 @@ class Lookups:
 
     def names(self, frame: Frame) -> None:
         """List the topics of a namespace, each partition by its own name."""
-        asked = frame.command.getTopicsOfNamespace
+        request = frame.command.getTopicsOfNamespace
         kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        response = command(kind, request_id=asked.request_id)
+        response = command(kind, request_id=request.request_id)
         found = response.getTopicsOfNamespaceResponse
         try:
-            names = self._names(asked, found)
+            names = self._names(request, found)
         except RouterError as failure:
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
             return
         found.topics_hash = topics_hash(names)
-        found.changed = found.topics_hash != asked.topics_hash
+        found.changed = found.topics_hash != request.topics_hash
         if found.changed:
             found.topics.extend(names)
         self._client.send(response)
 
     def _names(
         self,
-        asked: pb.CommandGetTopicsOfNamespace,
+        request: pb.CommandGetTopicsOfNamespace,
         response: pb.CommandGetTopicsOfNamespaceResponse,
     ) -> list[str]:
-        check_namespace(asked.namespace)
+        check_namespace(request.namespace)
         matches: Matcher | None = None
-        if asked.HasField("topics_pattern"):
+        if request.HasField("topics_pattern"):
             # Clients filter a list themselves that is not filtered here.
             with suppress(PatternError):
-                matches = matcher(asked.topics_pattern)
+                matches = matcher(request.topics_pattern)
                 response.filtered = True
         names: list[str] = []
-        if asked.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
-            names += self._topics.names(asked.namespace, matches)
-        if asked.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
-            names += self._topics.non_persistent.names(asked.namespace, matches)
+        if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+            names += self._topics.names(request.namespace, matches)
+        if request.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
+            names += self._topics.non_persistent.names(request.namespace, matches)
         names = self._client.identity.visible(names)
         if sum(map(len, names)) > MAX_NAMES:
             raise NotAllowedError("these are more topics than one answer can name; use a pattern")
@@ -148,26 +148,26 @@ class Lookups:
         else:
             response.brokerServiceUrl = f"pulsar://{address}"
 
-    def _count(self, asked: pb.CommandPartitionedTopicMetadata) -> int | None:
+    def _count(self, request: pb.CommandPartitionedTopicMetadata) -> int | None:
         """Return how many partitions a topic has; None: it has to be made first."""
-        record = self._topics.find(asked.topic)
+        record = self._topics.find(request.topic)
         if record is not None:
             return record.partitions
-        if self._topics.opened(asked.topic) is not None:
+        if self._topics.opened(request.topic) is not None:
             return 0
-        name = self._topics.parse(asked.topic)
+        name = self._topics.parse(request.topic)
         partitions = self._topics.creation(name)
-        if partitions is None or not asked.metadata_auto_creation_enabled:
+        if partitions is None or not request.metadata_auto_creation_enabled:
             raise TopicNotFoundError(f"there is no topic {name}")
         return None if partitions else 0
 
-    async def _create(self, asked: pb.CommandPartitionedTopicMetadata) -> None:
+    async def _create(self, request: pb.CommandPartitionedTopicMetadata) -> None:
         try:
-            record = await self._topics.create_missing(self._topics.parse(asked.topic))
+            record = await self._topics.create_missing(self._topics.parse(request.topic))
         except RouterError as failure:
-            self._metadata_failed(asked.request_id, failure)
+            self._metadata_failed(request.request_id, failure)
         else:
-            self._metadata(asked.request_id, record.partitions)
+            self._metadata(request.request_id, record.partitions)
 
     def _metadata(self, request_id: int, partitions: int) -> None:
         self._client.send(

@@ -68,42 +68,42 @@ class Producers(ClientLink):
 
     def open(self, frame: Frame) -> None:
         """Open a producer; a number that is taken already answers as it did the first time."""
-        asked = frame.command.producer
-        number = asked.producer_id
+        request = frame.command.producer
+        number = request.producer_id
         present = self.found.get(number)
         if present is not None:
-            self._opened(present, asked.request_id)
+            self._opened(present, request.request_id)
             return
         if self._handles.defer(number, frame):
             return
         if (waiting := self._waiting.get(number)) is not None:
-            self._wait(waiting[0], asked.request_id)
+            self._wait(waiting[0], request.request_id)
             return
         try:
-            self._check(asked)
-            partition = self._topics.attachable(asked.topic)
-            if partition is not None and _is_simple(partition, asked):
-                self._add(partition, asked)
+            self._check(request)
+            partition = self._topics.attachable(request.topic)
+            if partition is not None and _is_simple(partition, request):
+                self._add(partition, request)
                 return
         except _REFUSALS as failure:
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
             return
         self._handles.begin(number)
-        self._connection.spawn(self._open_later(asked))
+        self._connection.spawn(self._open_later(request))
 
     def close(self, frame: Frame) -> None:
         """Close a producer once all that it sent is stored; one that is not open is closed."""
-        asked = frame.command.close_producer
-        if self._handles.defer(asked.producer_id, frame):
+        request = frame.command.close_producer
+        if self._handles.defer(request.producer_id, frame):
             return
-        producer = self.found.pop(asked.producer_id, None)
-        if (waiting := self._waiting.pop(asked.producer_id, None)) is not None:
+        producer = self.found.pop(request.producer_id, None)
+        if (waiting := self._waiting.pop(request.producer_id, None)) is not None:
             producer = waiting[0]
 
         def closed() -> None:
             if producer is not None:
                 producer.partition.producers.remove(producer)
-            self._client.send(command(pb.BaseCommand.SUCCESS, request_id=asked.request_id))
+            self._client.send(command(pb.BaseCommand.SUCCESS, request_id=request.request_id))
 
         self._store.after_sync(closed)
 
@@ -155,39 +155,39 @@ class Producers(ClientLink):
         if waiting is not None:
             self._client.send(request_failed(waiting[1], failure))
 
-    def _check(self, asked: pb.CommandProducer) -> None:
+    def _check(self, request: pb.CommandProducer) -> None:
         if self._handles.full or len(self._waiting) >= MAX_PRODUCERS:
             raise NotAllowedError(f"a connection has at most {MAX_PRODUCERS} producers")
-        if max(len(asked.producer_name), len(asked.initial_subscription_name)) > MAX_NAME:
+        if max(len(request.producer_name), len(request.initial_subscription_name)) > MAX_NAME:
             raise BadNameError(f"names have at most {MAX_NAME} characters")
         # These names say that an append is stored already: only a router may say so.
-        own = asked.producer_name.startswith(REQUEST_PRODUCER)
+        own = request.producer_name.startswith(REQUEST_PRODUCER)
         if own and not self._client.identity.administers:
             raise NotAllowedError(
                 f"names that begin with {REQUEST_PRODUCER} are for administrators and the router"
             )
-        check_size(asked.schema)
+        check_size(request.schema)
 
-    async def _open_later(self, asked: pb.CommandProducer) -> None:
+    async def _open_later(self, request: pb.CommandProducer) -> None:
         try:
-            partition = await self._topics.open(asked.topic, create=True)
-            version = await schema_of_producer(self._log.schemas, partition, asked)
-            if name := asked.initial_subscription_name:
+            partition = await self._topics.open(request.topic, create=True)
+            version = await schema_of_producer(self._log.schemas, partition, request)
+            if name := request.initial_subscription_name:
                 await partition.subscribe(name, partition.ledger.first_entry)
             if self._connection.closed:
                 return
             if partition.closed:
                 raise TopicNotFoundError
-            producer = self._producer(partition, asked, version)
+            producer = self._producer(partition, request, version)
             if not partition.producers.add(producer):
-                self._wait(producer, asked.request_id)
+                self._wait(producer, request.request_id)
             else:
                 await self._hold_if_exclusive(producer)
-                self._begin(producer, asked.request_id)
+                self._begin(producer, request.request_id)
         except _REFUSALS as failure:
-            self._client.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(request.request_id, failure))
         finally:
-            self._handles.settle(asked.producer_id)
+            self._handles.settle(request.producer_id)
 
     async def _hold(self, producer: PulsarProducer, request_id: int) -> None:
         try:
@@ -202,13 +202,13 @@ class Producers(ClientLink):
         if producer.access is not Access.SHARED:
             await producer.partition.producers.hold(producer)
 
-    def _add(self, partition: AnyPartition, asked: pb.CommandProducer) -> None:
-        producer = self._producer(partition, asked)
+    def _add(self, partition: AnyPartition, request: pb.CommandProducer) -> None:
+        producer = self._producer(partition, request)
         partition.producers.add(producer)
-        self._begin(producer, asked.request_id)
+        self._begin(producer, request.request_id)
 
     def _producer(
-        self, partition: AnyPartition, asked: pb.CommandProducer, version: bytes = b""
+        self, partition: AnyPartition, request: pb.CommandProducer, version: bytes = b""
     ) -> PulsarProducer:
         stored = partition if isinstance(partition, Partition) else None
         log = partition.ledger if isinstance(partition, Partition) else partition
@@ -223,16 +223,16 @@ class Producers(ClientLink):
             append=log.append,
             tally=Tally() if stored is None else self._topics.tally,
             link=self,
-            producer_id=asked.producer_id,
-            name=asked.producer_name or self._log.new_name("standalone"),
-            epoch=asked.epoch,
-            generated=not (asked.producer_name and asked.user_provided_producer_name),
-            deduplicated=stored is not None and _deduplicated(stored, asked),
-            access=Access(asked.producer_access_mode),
-            topic_epoch=asked.topic_epoch if asked.HasField("topic_epoch") else None,
+            producer_id=request.producer_id,
+            name=request.producer_name or self._log.new_name("standalone"),
+            epoch=request.epoch,
+            generated=not (request.producer_name and request.user_provided_producer_name),
+            deduplicated=stored is not None and _deduplicated(stored, request),
+            access=Access(request.producer_access_mode),
+            topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
             schema_version=version,
             since_ms=self._topics.now_ms(),
-            metadata=kept_metadata(asked.metadata),
+            metadata=kept_metadata(request.metadata),
             flow=Flow(monotonic()),
         )
 
@@ -276,17 +276,17 @@ class Producers(ClientLink):
             self._store.after_sync(partial(self._client.send, success))
 
 
-def _is_simple(partition: AnyPartition, asked: pb.CommandProducer) -> bool:
+def _is_simple(partition: AnyPartition, request: pb.CommandProducer) -> bool:
     """Return whether a producer of a topic in use needs no disk to be opened."""
     if not isinstance(partition, Partition):
         return True
-    return asked.producer_access_mode == pb.Shared and not (
-        asked.initial_subscription_name or asked.HasField("schema")
+    return request.producer_access_mode == pb.Shared and not (
+        request.initial_subscription_name or request.HasField("schema")
     )
 
 
-def _deduplicated(partition: Partition, asked: pb.CommandProducer) -> bool:
-    properties = {pair.key: pair.value for pair in asked.metadata}
+def _deduplicated(partition: Partition, request: pb.CommandProducer) -> bool:
+    properties = {pair.key: pair.value for pair in request.metadata}
     if (given := properties.get(DEDUPLICATE)) is not None:
         return given == "true"
     return bool(partition.policies.deduplication)

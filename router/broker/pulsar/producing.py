@@ -108,12 +108,12 @@ class Producing:
         An entry that is refused refuses no other. Raises ProtocolError if the lists do not fit to
         one another or to the payload.
         """
-        asked, payloads = frame.command.appends, frame.payload
-        numbers, sequences, sizes = asked.producer_ids, asked.sequence_ids, asked.sizes
+        request, payloads = frame.command.appends, frame.payload
+        numbers, sequences, sizes = request.producer_ids, request.sequence_ids, request.sizes
         same = len(numbers) == len(sequences) == len(sizes)
         if not same or not 0 < len(numbers) <= MAX_APPENDS or sum(sizes) != len(payloads):
             raise ProtocolError("APPENDS whose lists or payload are not of one size")
-        appends = _Appends(self, asked.request_id)
+        appends = _Appends(self, request.request_id)
         end = 0
         for place, (number, sequence, size) in enumerate(
             zip(numbers, sequences, sizes, strict=True)

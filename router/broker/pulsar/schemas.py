@@ -48,20 +48,20 @@ class SchemaRequests:
 
     def get_or_create(self, frame: Frame) -> None:
         """Answer the version of a schema, which the topic gets if it has not got it."""
-        asked = frame.command.getOrCreateSchema
+        request = frame.command.getOrCreateSchema
         try:
-            check_size(asked.schema)
+            check_size(request.schema)
         except InvalidSchemaError as failure:
-            self._created(asked, failure=failure)
+            self._created(request, failure=failure)
         else:
-            self._connection.spawn(self._get_or_create(asked))
+            self._connection.spawn(self._get_or_create(request))
 
-    async def _get(self, asked: pb.CommandGetSchema) -> None:
-        answered = command(pb.BaseCommand.GET_SCHEMA_RESPONSE, request_id=asked.request_id)
+    async def _get(self, request: pb.CommandGetSchema) -> None:
+        answered = command(pb.BaseCommand.GET_SCHEMA_RESPONSE, request_id=request.request_id)
         response = answered.getSchemaResponse
         try:
-            version = asked.schema_version if asked.HasField("schema_version") else None
-            found = await self._schemas.find(_topic(self._topics, asked.topic), version)
+            version = request.schema_version if request.HasField("schema_version") else None
+            found = await self._schemas.find(_topic(self._topics, request.topic), version)
         except RouterError as failure:
             response.error_code, response.error_message = answer(failure)
         else:
@@ -69,18 +69,18 @@ class SchemaRequests:
             response.schema_version = found.version
         self._client.send(answered)
 
-    async def _get_or_create(self, asked: pb.CommandGetOrCreateSchema) -> None:
+    async def _get_or_create(self, request: pb.CommandGetOrCreateSchema) -> None:
         try:
-            topic = _topic(self._topics, asked.topic)
-            version = await _register(self._schemas, topic, asked.schema)
+            topic = _topic(self._topics, request.topic)
+            version = await _register(self._schemas, topic, request.schema)
         except RouterError as failure:
-            self._created(asked, failure=failure)
+            self._created(request, failure=failure)
         else:
-            self._created(asked, schema_version=version)
+            self._created(request, schema_version=version)
 
     def _created(
         self,
-        asked: pb.CommandGetOrCreateSchema,
+        request: pb.CommandGetOrCreateSchema,
         failure: RouterError | None = None,
         schema_version: bytes | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class SchemaRequests:
         self._client.send(
             command(
                 pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
-                request_id=asked.request_id,
+                request_id=request.request_id,
                 error_code=number,
                 error_message=sentence,
                 schema_version=schema_version,
@@ -104,30 +104,30 @@ def check_size(schema: pb.Schema) -> None:
 
 
 async def schema_of_producer(
-    schemas: TopicSchemas, partition: Partition, asked: pb.CommandProducer
+    schemas: TopicSchemas, partition: Partition, request: pb.CommandProducer
 ) -> bytes:
     """Return the version of the schema that a producer brings, empty: it brings none.
 
     Raises InvalidSchemaError, IncompatibleSchemaError, NotAllowedError, TopicNotFoundError.
     """
-    if not asked.HasField("schema"):
+    if not request.HasField("schema"):
         return b""
-    version = await _register(schemas, partition.topic, asked.schema)
+    version = await _register(schemas, partition.topic, request.schema)
     _check_there(partition)
     return version
 
 
 async def admit_reader(
-    schemas: TopicSchemas, partition: Partition, asked: pb.CommandSubscribe
+    schemas: TopicSchemas, partition: Partition, request: pb.CommandSubscribe
 ) -> None:
     """Return if a consumer may read a partition by the schema that it brings, if it brings one.
 
     Raises InvalidSchemaError, IncompatibleSchemaError, NotAllowedError, TopicNotFoundError.
     """
-    brought = asked.schema.type if asked.HasField("schema") else pb.Schema.NoSchema
+    brought = request.schema.type if request.HasField("schema") else pb.Schema.NoSchema
     if brought in (pb.Schema.NoSchema, pb.Schema.AutoConsume):
         return
-    await schemas.admit_reader(partition.topic, from_wire(asked.schema), lambda: _idle(partition))
+    await schemas.admit_reader(partition.topic, from_wire(request.schema), lambda: _idle(partition))
     _check_there(partition)
 
 

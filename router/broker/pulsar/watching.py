@@ -47,28 +47,28 @@ class Watching:
 
         A number that watches already begins again: so clients find out what they missed.
         """
-        asked = frame.command.watchTopicList
-        self._end(asked.watcher_id)
+        request = frame.command.watchTopicList
+        self._end(request.watcher_id)
         try:
-            check_namespace(asked.namespace)
+            check_namespace(request.namespace)
             if len(self._watches) >= MAX_WATCHERS:
                 raise NotAllowedError(f"a connection has at most {MAX_WATCHERS} watchers")
-            watch = _Watch(self, asked)
-            watch.watched = self._lists.join(asked.namespace, asked.topics_pattern, watch)
-            self._watches[asked.watcher_id] = watch
-            self._client.send(_success(asked, watch.watched))
+            watch = _Watch(self, request)
+            watch.watched = self._lists.join(request.namespace, request.topics_pattern, watch)
+            self._watches[request.watcher_id] = watch
+            self._client.send(_success(request, watch.watched))
         except RouterError as failure:
-            self._end(asked.watcher_id)
-            self._client.send(request_failed(asked.request_id, failure))
+            self._end(request.watcher_id)
+            self._client.send(request_failed(request.request_id, failure))
         except PatternError as failure:
             sentence = f"Unable to create topic list watcher: {failure}"
-            self._client.send(error(asked.request_id, pb.NotAllowedError, sentence))
+            self._client.send(error(request.request_id, pb.NotAllowedError, sentence))
 
     def close(self, frame: Frame) -> None:
         """Watch no more; a number that does not watch is closed."""
-        asked = frame.command.watchTopicListClose
-        self._end(asked.watcher_id)
-        self._client.send(command(pb.BaseCommand.SUCCESS, request_id=asked.request_id))
+        request = frame.command.watchTopicListClose
+        self._end(request.watcher_id)
+        self._client.send(command(pb.BaseCommand.SUCCESS, request_id=request.request_id))
 
     def close_all(self) -> None:
         """Watch nothing any more; the connection is closed."""
@@ -102,10 +102,10 @@ class _Watch:
 
     watched: TopicList
 
-    def __init__(self, watching: Watching, asked: pb.CommandWatchTopicList) -> None:
-        self.number = asked.watcher_id
-        self.namespace = asked.namespace
-        self.pattern = asked.topics_pattern
+    def __init__(self, watching: Watching, request: pb.CommandWatchTopicList) -> None:
+        self.number = request.watcher_id
+        self.namespace = request.namespace
+        self.pattern = request.topics_pattern
         self._watching = watching
         # What became of each topic, in order: whether it was there when last told, and is now.
         self._changes: dict[str, tuple[bool, bool]] = {}
@@ -137,14 +137,14 @@ class _Watch:
         return [pb.BaseCommand(type=kind, watchTopicUpdate=update) for update in updates]
 
 
-def _success(asked: pb.CommandWatchTopicList, found: TopicList) -> pb.BaseCommand:
-    names = [] if asked.topics_hash == found.hash else sorted(found.names)
+def _success(request: pb.CommandWatchTopicList, found: TopicList) -> pb.BaseCommand:
+    names = [] if request.topics_hash == found.hash else sorted(found.names)
     if sum(map(len, names)) > MAX_NAMES:
         raise NotAllowedError("these are more topics than one answer can name")
     return command(
         pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
-        request_id=asked.request_id,
-        watcher_id=asked.watcher_id,
+        request_id=request.request_id,
+        watcher_id=request.watcher_id,
         topic=names,
         topics_hash=found.hash,
     )
