@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from router.pipelines.jobs.audit import Account, Twice, accounts
-from tests.unit.pipelines.gaps import spans
+from tests.unit.pipelines.gaps import adds_up, spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +92,7 @@ def test_books_name_exactly_what_is_missing_and_twice(spark: SparkSession) -> No
     found = accounts(frame(spark, published), frame(spark, archived), frame(spark, dead), 1000)
 
     assert found == model(published, archived, dead)
-    assert all(account.adds_up for account in found)
+    assert all(map(adds_up, found))
     balanced = {(a.topic, a.partition): a.balanced(complete=False) for a in found}
     assert balanced[("orders", 0)]
     assert not balanced[("orders", 1)]

@@ -1,7 +1,7 @@
 """Owns the format `kafka`: record batches (format 2) as Kafka's producers send them, one an entry.
 
 Theory of operation. A batch is stored with whatever base offset it came with: a Kafka reader is
-sent it with the offset and epoch of its place (`batch_prefix`), nothing else of it changes. Its
+sent it with the offset and epoch of its place (`PREFIX_BYTES`), nothing else of it changes. Its
 count was proved before it was stored (`prove_batch`), so that offsets are message numbers.
 
 For other readers a batch becomes messages. A key is a key, a null value a null value, headers are

@@ -19,7 +19,6 @@ from router.coordination import Lease
 ROOT: Final = "/router"
 LEASES: Final = f"{ROOT}/leases"
 IDS: Final = f"{ROOT}/ids"
-SEQUENCE_DIGITS: Final = 10
 
 # What ZooKeeper does not take as a name, and quoting leaves as it is.
 _RESERVED: Final = {"": "%", ".": "%2E", "..": "%2E%2E"}

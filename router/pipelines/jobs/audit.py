@@ -146,13 +146,6 @@ class Account:
         wrong = self.missing or self.repeats or self.unknown
         return not (wrong or (complete and self.waiting))
 
-    @property
-    def adds_up(self) -> bool:
-        """Tell whether the counts fit one another, as they do unless the audit itself is wrong."""
-        there = self.archived + self.dead - self.repeats
-        known = there - self.gone - self.unknown
-        return self.published == known + self.missing + self.waiting
-
     def lines(self, *, complete: bool) -> list[str]:
         """Return the account for people: a line, and one more for each gap and repeat."""
         verdict = "complete" if self.balanced(complete=complete) else "NOT COMPLETE"

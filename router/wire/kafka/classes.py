@@ -49,9 +49,7 @@ def classes_source(definition: Definition) -> list[str]:
     _class(source, definition.struct, "Message")
     name = definition.name
     structs = ", ".join(f'"{one}": {one}' for one in definition.structs)
-    found = ", ".join(f'"{one}": {one}Collection' for one in sorted(collections))
     source.line(f"{name}.STRUCTS = {{{structs}}}")
-    source.line(f"{name}.COLLECTIONS = {{{found}}}")
     return source.lines
 
 

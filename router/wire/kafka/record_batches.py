@@ -13,7 +13,7 @@ Offsets within a partition are the base offset and a record's place. A producer'
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
@@ -55,7 +55,6 @@ MAX_TIMESTAMP_AT: Final = _CRC_END + 14
 _TIME: Final = struct.Struct(">q")
 _TIMES: Final = 1 << 63
 _LAST_DELTA: Final = struct.Struct(">i")
-_PREFIX: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
 
 Bytes = bytes | bytearray | memoryview
@@ -161,18 +160,6 @@ def check_crc(header: BatchHeader, data: Bytes, at: int = 0) -> None:
             raise CorruptRecordsError(
                 f"the CRC of the batch at offset {header.base_offset} is wrong"
             )
-
-
-def split_batches(data: Bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield each batch with its header; only sizes are checked.
-
-    A last batch that is cut short ends it, as in a fetch of limited size.
-    Raises OldRecordFormatError, and CorruptRecordsError for a length that no batch has.
-    """
-    view, at = memoryview(data), 0
-    while (end := whole_batch_end(view, at)) > 0:
-        yield read_header(view, at), view[at:end]
-        at = end
 
 
 def whole_batch_end(data: Bytes, at: int) -> int:
@@ -288,11 +275,6 @@ def sign_batch(batch: bytearray) -> None:
     """Write the CRC of a batch that was changed."""
     with memoryview(batch) as view, view[_CRC_END:] as covered:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
-
-
-def batch_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """Return the first PREFIX_BYTES of a batch as a partition stores it; the CRC stays right."""
-    return _PREFIX.pack(base_offset, header.length, leader_epoch)
 
 
 def empty_batch(offsets: int, timestamp_ms: int) -> bytes:

@@ -69,7 +69,6 @@ class Message(Struct):
     DEFINITION: ClassVar[str]
     """The text of the definition; it is read when an error or JSON needs it."""
     STRUCTS: ClassVar[Mapping[str, type[Struct]]]
-    COLLECTIONS: ClassVar[Mapping[str, type[Collection[Any]]]]
     READERS: ClassVar[Mapping[int, Reader]]
     WRITERS: ClassVar[Mapping[int, Writer]]
     _definition: ClassVar[Definition | None] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from router.pipelines.jobs.audit import Gap
+from router.pipelines.jobs.audit import Account, Gap
 
 
 def spans(published: Iterable[str], there: Iterable[str]) -> list[Gap]:
@@ -24,3 +24,9 @@ def spans(published: Iterable[str], there: Iterable[str]) -> list[Gap]:
             found.append(Gap(position, position, 1))
             gap = True
     return found
+
+
+def adds_up(account: Account) -> bool:
+    """Tell whether the counts fit one another, as they do unless the audit itself is wrong."""
+    known = account.archived + account.dead - account.repeats - account.gone - account.unknown
+    return account.published == known + account.missing + account.waiting

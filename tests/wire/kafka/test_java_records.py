@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from router.wire.kafka.record_batches import (
     PREFIX_BYTES,
     TRANSACTIONAL,
-    batch_prefix,
     check_batch,
     empty_batch,
     open_batch,
@@ -22,6 +21,7 @@ from router.wire.kafka.record_batches import (
 )
 from router.wire.kafka.records import Record, read_records
 from tests.servers import maven
+from tests.wire.kafka.batches import batch_prefix
 from tests.wire.kafka.records_of import CODECS, NOW, batch_of, record_lists
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]

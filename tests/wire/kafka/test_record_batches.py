@@ -25,7 +25,6 @@ from router.wire.kafka.record_batches import (
     TRANSACTIONAL,
     AbortedTransactions,
     BatchHeader,
-    batch_prefix,
     build_batch,
     check_batch,
     empty_batch,
@@ -33,10 +32,10 @@ from router.wire.kafka.record_batches import (
     open_batch,
     read_header,
     sign_batch,
-    split_batches,
     verify_records,
 )
 from router.wire.kafka.records import Record, read_records, write_record
+from tests.wire.kafka.batches import batch_prefix, split_batches
 from tests.wire.kafka.records_of import (
     BUILDERS,
     CODECS,

@@ -22,9 +22,9 @@ from router.broker.kafka.context import KafkaContext
 from router.broker.nats.streams.log.messages import EntryCache, MessageReader
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.pulsar.positions import last_entry
-from router.wire.kafka.record_batches import split_batches
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 from tests.unit.broker.storage.rig import until
+from tests.wire.kafka.batches import split_batches
 
 MODULE = Path("broker/consume/visible.py")
 DELETIONS = {"deleted_numbers", "deleted_ranges", "DeletedRanges"}

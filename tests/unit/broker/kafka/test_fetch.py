@@ -12,12 +12,13 @@ import pytest
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import PULSAR_FORMAT, StoreOptions
 from router.model import Message, TopicName
-from router.wire.kafka.record_batches import build_batch, next_offset, open_batch, split_batches
+from router.wire.kafka.record_batches import build_batch, next_offset, open_batch
 from router.wire.kafka.records import Record, read_records, write_record
 from router.wire.pulsar import pack
 from tests.unit.broker.kafka import serving as harness
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, on_topic, produced
+from tests.wire.kafka.batches import split_batches
 
 LONG_MS = 20_000
 LIMIT = 64 << 20

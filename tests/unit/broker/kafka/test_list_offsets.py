@@ -22,7 +22,7 @@ from router.broker.storage import (
     LatestTime,
 )
 from router.model import Message
-from router.wire.kafka.record_batches import build_batch, check_batch, open_batch, split_batches
+from router.wire.kafka.record_batches import build_batch, check_batch, open_batch
 from router.wire.kafka.records import read_records, write_record
 from router.wire.pulsar import pack
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -30,6 +30,7 @@ from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.kafka.test_fetch import fetched, listed
 from tests.unit.broker.kafka.test_produce import FULL, on_topic, produced
 from tests.unit.broker.storage.rig import SMALL, ignore
+from tests.wire.kafka.batches import split_batches
 
 OPTIONS = replace(SMALL, segment=900, index_step=150, cache=400)
 NOTHING = (-1, -1)
