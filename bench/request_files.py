@@ -13,7 +13,8 @@ the broker. These operations are measured after WARMING of the same, all with Ba
 - fetch, acknowledge: one message by PIP 64's `…/messages`, and the POST to `…/cursor` behind it;
 - JetStream publish, JetStream fetch, JetStream acknowledge: the same by `/jetstream/…`.
 
-Each is done ROUNDS times. A file counts if most of these cross it, and of the numbers of calls the
+Each is done ROUNDS times, and is over when nothing is recorded any more: a poll is acknowledged
+behind its answer. A file counts if most of these cross it, and of the numbers of calls the
 median: timers and maintenance run now and then at the same time. A byte of a mapped file names the
 request that is under way, 0 for none; the processes append what they record to a file that the tool
 reads at the end.
@@ -47,6 +48,8 @@ WARMING, ROUNDS = 20, 9
 PRODUCE = "/topics/public/default/files"
 CURSOR = f"{PRODUCE}/subscription/s/cursor"
 START_SECONDS, STOP_SECONDS = 60.0, 20.0
+LOOK_SECONDS, REST_LOOKS, REST_SECONDS = 0.02, 5, 10.0
+"""A request is over when so many looks find nothing more recorded, or after so many seconds."""
 USER, PASSWORD = "anna", "secret-of-anna"
 
 
@@ -145,8 +148,19 @@ class Tree:
                 self._mark[0] = 1 + number * ROUNDS + turn if turn >= 0 else 0
                 try:
                     call()
+                    if turn >= 0:
+                        self._rest()
                 finally:
                     self._mark[0] = 0
+
+    def _rest(self) -> None:
+        """Wait until no process records any more: what follows an answer is of its request."""
+        seen, same, until = self._folder / "seen", 0, time.monotonic() + REST_SECONDS
+        size = seen.stat().st_size
+        while same < REST_LOOKS and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+            before, size = size, seen.stat().st_size
+            same = same + 1 if size == before else 0
 
     def crossed(self) -> dict[str, Crossed]:
         """Return what each operation crossed."""

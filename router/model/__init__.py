@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from router.errors import BadNameError
@@ -67,6 +69,10 @@ def _is_segment(text: str) -> bool:
     return _SEGMENT.fullmatch(text) is not None and text not in {".", ".."}
 
 
+MAX_CACHED_CHARACTERS: Final = 256
+"""Of the name of a topic that is kept as it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicName:
     """A topic, in Pulsar's four parts; DMaaP and Kafka know it by `local`."""
@@ -79,16 +85,8 @@ class TopicName:
     @classmethod
     def parse(cls, text: str, tenant: str = "public", namespace: str = "default") -> TopicName:
         """Read a local name, `tenant/namespace/local` or a full name; raise BadNameError."""
-        if full := _FULL.fullmatch(text):
-            domain, tenant, namespace, local = full.groups()
-        else:
-            domain, local = PERSISTENT, text
-            if text.count("/") == 2:
-                tenant, namespace, local = text.split("/")
-        for part in (tenant, namespace):
-            if not _is_segment(part):
-                raise BadNameError(f"topic name {quoted(text)}: tenant or namespace is not allowed")
-        return cls(tenant, namespace, check_name(local, "topic"), domain)
+        read = _read_topic if len(text) > MAX_CACHED_CHARACTERS else _cached_topic
+        return read(text, tenant, namespace)
 
     @classmethod
     def from_segments(cls, domain: str, *segments: str) -> TopicName:
@@ -115,6 +113,23 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
+
+
+def _read_topic(text: str, tenant: str, namespace: str) -> TopicName:
+    if full := _FULL.fullmatch(text):
+        domain, tenant, namespace, local = full.groups()
+    else:
+        domain, local = PERSISTENT, text
+        if text.count("/") == 2:
+            tenant, namespace, local = text.split("/")
+    for part in (tenant, namespace):
+        if not _is_segment(part):
+            raise BadNameError(f"topic name {quoted(text)}: tenant or namespace is not allowed")
+    return TopicName(tenant, namespace, check_name(local, "topic"), domain)
+
+
+# Requests name the same topics again and again; only short names, so that the memory has a bound.
+_cached_topic = lru_cache(maxsize=8_192)(_read_topic)
 
 
 LOCAL_CLUSTER: Final = "__local__"
@@ -186,6 +201,10 @@ class Stored:
     publish_time: int
     redelivery_count: int = 0
     oversized: bool = False
+
+
+VALUE_OF: Final[Callable[[Stored], bytes]] = attrgetter("message.value")
+"""Returns the value of a stored message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Marks:
 
     def admits(self) -> bool:
         """Return whether the client's address is not on the blacklist."""
-        return not self._blacklist.holds(self._address)
+        return not self._blacklist.active or not self._blacklist.holds(self._address)
 
     def answer(self, body: bytes, took: float) -> bytes:
         """Count an answer that took so many seconds; return its head's last lines and its body."""

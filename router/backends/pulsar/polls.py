@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from router.backends import Start
@@ -18,7 +18,7 @@ from router.errors import (
     from_code,
     over_max_bytes,
 )
-from router.model import Outcome, Position, Stored
+from router.model import VALUE_OF, Outcome, Position, Stored
 from router.node import Mailbox
 from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.link import Link
@@ -37,6 +37,7 @@ class BrokerPoll:
         "_has_ended",
         "_is_open",
         "_mailbox",
+        "_max_inflated",
         "_number",
         "_poll",
         "_upto",
@@ -47,6 +48,8 @@ class BrokerPoll:
         self._poll = poll
         self._mailbox = mailbox
         self._number = connection.next_id()
+        # A message that the broker takes as it is must not be refused for being compressed.
+        self._max_inflated = max(poll.max_inflated, connection.max_message)
         self._answer: list[tuple[Any, bytes]] = []
         self._error: BackendUnavailableError | None = None
         self._has_ended = False
@@ -141,26 +144,14 @@ class BrokerPoll:
         if not self._is_open:
             return
         self._is_open = False
+        places = upto or self._upto
         command = npb.CommandDone(
             poll_id=self._number,
             outcome=OUTCOMES[outcome],
             keep=keep or None,
-            upto=[to_message_id(position) for position in upto or self._upto],
+            upto=[to_message_id(position) for position in places] if places else None,
         )
         self._connection.send(node.frame(done=command))
-
-    @property
-    def _max_inflated(self) -> int:
-        # A message that the broker takes as it is must not be refused for being compressed.
-        return max(self._poll.max_inflated, self._connection.max_message)
-
-    def _entries(self) -> Iterator[tuple[Any, bytes]]:
-        """Yield the entries of the answer, each with its payload."""
-        for command, payload in self._answer:
-            view, at = memoryview(payload), 0
-            for entry in command.entries:
-                yield entry, bytes(view[at : at + entry.size])
-                at += entry.size
 
     def _read_all(self) -> tuple[list[Stored], RouterError | None]:
         """Return the messages, and what made those of a partition unreadable from some entry on.
@@ -171,17 +162,22 @@ class BrokerPoll:
         failure: RouterError | None = None
         damaged: set[int] = set()
         ends: dict[int, Position] = {}
-        for entry, piece in self._entries():
-            partition = entry.partition
-            if partition in damaged:
-                continue
-            try:
-                found += self._read(entry, piece)
-            except (PublishRefusedError, ReadFailedError) as error:
-                failure = error
-                damaged.add(partition)
-            else:
-                ends[partition] = Position(entry.ledger, entry.entry, partition, epoch=entry.epoch)
+        for command, payload in self._answer:
+            begin = end = 0
+            for entry in command.entries:
+                begin, end = end, end + entry.size
+                partition = entry.partition
+                if partition in damaged:
+                    continue
+                try:
+                    found += self._read(entry, payload[begin:end])
+                except (PublishRefusedError, ReadFailedError) as error:
+                    failure = error
+                    damaged.add(partition)
+                else:
+                    ends[partition] = Position(
+                        entry.ledger, entry.entry, partition, epoch=entry.epoch
+                    )
         if not found:
             self._upto = tuple(ends.values())
         return found, failure
@@ -220,7 +216,8 @@ class BrokerPoll:
         poll = self._poll
         if found and found[0].oversized:
             return found  # alone, and passed over whatever the bounds are
-        fits = len(found) <= poll.limit and _values(found) <= poll.max_bytes
+        size = sum(map(len, map(VALUE_OF, found)))
+        fits = len(found) <= poll.limit and size <= poll.max_bytes
         if fits and (len(found) > 1 or not poll.strict):
             return found
         taking = Taking(poll.limit, poll.max_bytes)
@@ -238,10 +235,6 @@ class BrokerPoll:
 def _last(found: Sequence[Stored]) -> Sequence[Position]:
     """Return the last position of each partition."""
     return tuple({one.position.partition: one.position for one in found}.values())
-
-
-def _values(found: Sequence[Stored]) -> int:
-    return sum(len(stored.message.value) for stored in found)
 
 
 class BrokerPolls:

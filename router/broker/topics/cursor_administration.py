@@ -106,11 +106,11 @@ class CursorAdmin:
         that the topic does not have and never had.
         """
         found = self._find(topic, subscription)
-        ends = {
-            piece.ledger.id: piece.ledger.durable_entry
-            for piece in self._topics.pieces(self._topics.parse(topic))
-        }
         by_ledger = {subscription.ledger.id: subscription for subscription in found}
+        ends = {ledger: one.ledger.durable_entry for ledger, one in by_ledger.items()}
+        if not ends.keys() >= {ack.ledger for ack in acks}:
+            pieces = self._topics.pieces(self._topics.parse(topic))
+            ends = {piece.ledger.id: piece.ledger.durable_entry for piece in pieces}
         if len(acks) > MAX_POSITIONS:
             raise BadRequestError(f"at most {MAX_POSITIONS} positions are acknowledged at once")
         known: dict[int, list[Ack]] = {ledger: [] for ledger in by_ledger}

@@ -16,7 +16,7 @@ from router.clocks.steps import Event, Steps
 from router.clocks.ttl_cache import TTLMap
 from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
-from router.model import UNDECODED, Stored, Subscription, TopicName
+from router.model import UNDECODED, VALUE_OF, Stored, Subscription, TopicName
 from router.node import Node
 from router.services.consume.ack_tokens import AnsweredRange
 from router.services.consume.retained import RetainedClaims
@@ -156,8 +156,10 @@ class PollFigures:
 
     def note_answer(self, messages: Sequence[Stored]) -> None:
         """Note an answer that is out."""
-        size = sum(len(stored.message.value) for stored in messages)
-        undecoded = sum(UNDECODED in stored.message.properties for stored in messages)
+        undecoded = 0
+        for stored in messages:
+            undecoded += UNDECODED in stored.message.properties
+        size = sum(map(len, map(VALUE_OF, messages)))
         self.answers.append((len(messages), size, undecoded))
 
     def _count(self) -> None:
@@ -185,7 +187,7 @@ class PollFigures:
 
 def answer_size(messages: Sequence[Stored]) -> int:
     """Return about how much memory an answer takes: the messages, and the body made of them."""
-    return sum(2 * len(s.message.value) + MESSAGE_OVERHEAD_BYTES for s in messages)
+    return 2 * sum(map(len, map(VALUE_OF, messages))) + MESSAGE_OVERHEAD_BYTES * len(messages)
 
 
 class AnswerMemory:
@@ -199,9 +201,10 @@ class AnswerMemory:
 
     def reserve(self, size: int) -> bool:
         """Reserve so many bytes; return False if there are none."""
-        if self._reserved is not None and self._reserved.shrink(size):
-            return True
-        self.release()
+        if self._reserved is not None:
+            if self._reserved.shrink(size):
+                return True
+            self.release()
         self._reserved = self._budget.try_reserve(size)
         return self._reserved is not None
 

@@ -58,7 +58,7 @@ class DirectSession:
         self._pending: PendingPoll | None = None
         self._memory = AnswerMemory(context.unsent)
         self._has_ended = False
-        self._answered: Iterable[AnsweredRange] = ()
+        self._answered: Sequence[Stored] = ()
 
     def run(self) -> Steps[list[Stored]]:
         """Return messages, or none when the time is over; waits for its mailbox."""
@@ -91,7 +91,7 @@ class DirectSession:
             elif found[0].oversized and self._request.fetch is None:
                 self._put_away(pending, found[0])
             elif self._memory.reserve(size := answer_size(found)):
-                self._answered = _ranges(found)
+                self._answered = found
                 return found
             else:
                 # Kept, it would take the memory that there is not. It is received again.
@@ -104,12 +104,12 @@ class DirectSession:
         self._context.figures.note_answer(messages)
         self._end(Outcome.DELIVERED, keep=self._request.ack is AckMode.NEXT)
 
-    def token(self, tokens: AckTokens) -> str | None:
-        """Return what names the messages read, None: the request is not explicit."""
-        if self._request.ack is not AckMode.EXPLICIT:
-            return None
+    def token(self, tokens: AckTokens) -> str:
+        """Return what names the messages read."""
         request = self._request
-        return tokens.write(ConsumerId(request.subscription, request.consumer), self._answered)
+        return tokens.write(
+            ConsumerId(request.subscription, request.consumer), _ranges(self._answered)
+        )
 
     def end(self, outcome: Outcome) -> None:
         """Release everything; callable twice."""
@@ -142,7 +142,9 @@ class DirectSession:
             request.fetch,
             request.record,
             MAX_TOKEN_PARTITIONS if request.ack is AckMode.EXPLICIT else 0,
-            tuple(answered.last for answered in request.acknowledged.values()),
+            tuple(answered.last for answered in request.acknowledged.values())
+            if request.acknowledged
+            else (),
         )
 
     def _wait(self, pending: PendingPoll) -> Steps[list[Stored]]:

@@ -251,10 +251,8 @@ class PollSession:
             self._partitions.close(partition)
         claim.give_up(sorted(revoked))
 
-    def token(self, tokens: AckTokens) -> str | None:
-        """Return what names the messages read, None: the answer's write acknowledges them."""
-        if self._request.ack is not AckMode.EXPLICIT:
-            return None
+    def token(self, tokens: AckTokens) -> str:
+        """Return what names the messages read."""
         return tokens.write(self._consumer, self._partitions.answered())
 
     def acknowledge(self, messages: Sequence[Stored]) -> None:
@@ -402,7 +400,7 @@ class Subscriber:
         began = context.clock()
         try:
             messages = yield from session.run()
-            token = session.token(self.tokens)
+            token = session.token(self.tokens) if request.ack is AckMode.EXPLICIT else None
         except BaseException:
             session.end(Outcome.REFUSED)
             raise

@@ -21,7 +21,7 @@ from werkzeug.utils import get_content_type
 from router.backends import Start
 from router.clocks.steps import Prepared, Steps, run_blocking
 from router.errors import MissingConsumerError
-from router.model import ConsumerId, Message, Principal, Subscription, TopicName
+from router.model import VALUE_OF, ConsumerId, Message, Subscription, TopicName
 from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
@@ -352,17 +352,21 @@ class Events:
             return None
         choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
         marks = marks_of(_headers(choice, "%d"))
-        subscriber = self._subscriber
-        return PreparedPoll(marks, subscriber, poll_request, who=who, answers=self, form=choice)
-
-    def authorize_poll(self, principal: Principal, topic: TopicName) -> None:
-        """Raise what refuses a poll of a topic."""
-        self._access.authorize(principal, topic, Right.SUBSCRIBE)
+        authorize = partial(self._access.authorize, topic=name, right=Right.SUBSCRIBE)
+        return PreparedPoll(
+            marks,
+            self._subscriber,
+            poll_request,
+            who=who,
+            authorize=authorize,
+            answers=self,
+            form=choice,
+        )
 
     def written(self, form: Format, poll: Poll) -> bytes:
         """Return the body of an answer; CloudEvents that the router makes have the topic's path."""
         source = f"/events/{poll.topic.local}"
-        size = sum(len(stored.message.value) for stored in poll.messages)
+        size = sum(map(len, map(VALUE_OF, poll.messages)))
         if size > HEAVY_ANSWER_BYTES:
             return offload.run(bodies.write, form, poll.messages, source)
         return bodies.write(form, poll.messages, source)

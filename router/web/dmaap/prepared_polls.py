@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from wsgiref.types import WSGIEnvironment
 
 from router.clocks.steps import Client, Steps, Wait
-from router.model import Principal, TopicName
+from router.model import Principal
 from router.services.consume import (
     ClientGoneError,
     Poll,
@@ -38,10 +38,6 @@ GONE: Final = b"{}"
 class Answers(Protocol):
     """The view of polls, as far as those that are prepared use it."""
 
-    def authorize_poll(self, principal: Principal, topic: TopicName) -> None:
-        """Raise what refuses a poll of a topic."""
-        ...
-
     def written(self, form: Format, poll: Poll) -> bytes:
         """Return the body of an answer."""
         ...
@@ -56,7 +52,7 @@ class Answers(Protocol):
 class PreparedPoll:
     """Begins the polls from one address that have the same head; thousands may wait."""
 
-    __slots__ = ("_who", "answers", "form", "marks", "request", "subscriber")
+    __slots__ = ("_authorize", "_who", "answers", "form", "marks", "request", "subscriber")
 
     def __init__(
         self,
@@ -65,16 +61,18 @@ class PreparedPoll:
         request: PollRequest,
         *,
         who: Callable[[], Principal | None],
+        authorize: Callable[[Principal], None],
         answers: Answers,
         form: Format,
     ) -> None:
-        """`form`: the format of the answers."""
+        """`form`: the format of the answers. What `authorize` raises refuses a poll."""
         self.marks = marks
         self.subscriber = subscriber
         self.request = request
         self.answers = answers
         self.form = form
         self._who = who
+        self._authorize = authorize
 
     @property
     def at_once(self) -> bool:
@@ -87,7 +85,7 @@ class PreparedPoll:
         try:
             if not self.marks.admits() or (principal := self._who()) is None:
                 return None
-            self.answers.authorize_poll(principal, self.request.subscription.topic)
+            self._authorize(principal)
         except Exception:  # noqa: BLE001 - the step meets it too, and there is a handler for each
             return None
         begun = BegunPoll(self, client, principal.name)
@@ -181,6 +179,7 @@ class BegunPoll(PollMailbox):
 
     def take_step(self) -> None:
         """Take the next step, in a greenlet; answer with what it returns."""
+        is_first = self._wait is None
         self._is_stepping, self._wait = True, None
         try:
             self._wait = next(self._steps)
@@ -195,7 +194,10 @@ class BegunPoll(PollMailbox):
         if self._is_left:
             self.leave()
         elif self._poll is not None:
-            self._client.soon(self._end)
+            if is_first:  # the client has not been given this poll yet
+                self._client.soon(self._end)
+            else:
+                self._end()
         elif self._is_gone:
             self._client.answered(self._prepared.marks.answer(GONE, self._seconds()))
         elif self._error is None and self._waits_here():
@@ -243,7 +245,8 @@ class BegunPoll(PollMailbox):
             return
         if whole and poll.messages:
             poll.delivered()
-        poll.abandon()
+        else:
+            poll.abandon()
 
     def _rest(self) -> Steps[Poll]:
         """Take the steps that are left, beginning with the wait of the last one."""

@@ -24,7 +24,8 @@ def extension(**body: Any) -> BaseCommand:
 
 def frame(**body: Any) -> bytes:
     """Return the frame of a command of the node protocol, named by its field."""
-    return encode(extension(**body))
+    content = NodeCommand(**body).SerializeToString()
+    return encode(BaseCommand(type=BaseCommand.EXTENSION, extension=content))
 
 
 def parts(command: NodeCommand, payload: Sequence[bytes]) -> tuple[bytes, ...]:

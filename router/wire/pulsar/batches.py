@@ -334,7 +334,8 @@ def inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:
     if kind == NONE:
         # A compression of the future is an unknown value, and the field then reads as absent.
         unknown = UnknownFieldSet(metadata)
-        if any(unknown[i].field_number == _COMPRESSION_FIELD for i in range(len(unknown))):
+        count = len(unknown)
+        if count and any(unknown[i].field_number == _COMPRESSION_FIELD for i in range(count)):
             raise ProtocolError("compression is unknown")
         return bytes(body)
     size = metadata.uncompressed_size

@@ -100,12 +100,18 @@ class FrameReader:
         if self._failure is not None:
             raise self._failure
         try:
-            return self._receive(data)
+            if self._held or type(data) is not bytes:
+                return self._receive(data)
+            # Nearly always nothing was begun before, and nothing is left.
+            frames, used = self._read(data, 0)
+            if used < len(data):
+                self._held += data[used:]
         except ProtocolError as error:
             # Without its traceback, which would keep what was received.
             self._failure = ProtocolError(str(error))
             self._held = bytearray()
             raise
+        return frames
 
     def _receive(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         held, view, start = self._held, memoryview(data), 0
@@ -170,7 +176,10 @@ def _read_frame(view: bytes | memoryview, start: int, stop: int, *, chosen: bool
 
 
 def _read_short_command(data: bytes | memoryview, body: Body) -> BaseCommand:
-    command = _parse(data)
+    try:
+        command = BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
+    except DecodeError as error:
+        raise ProtocolError("command cannot be parsed") from error
     fields = getattr(command, body.field)
     if not fields.IsInitialized():
         raise incomplete(command)
@@ -179,17 +188,13 @@ def _read_short_command(data: bytes | memoryview, body: Body) -> BaseCommand:
     return command
 
 
-def _parse(data: bytes | memoryview) -> BaseCommand:
-    try:
-        return BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
-    except DecodeError as error:
-        raise ProtocolError("command cannot be parsed") from error
-
-
 def _read_command(data: bytes | memoryview, *, chosen: bool | None) -> BaseCommand:
     if len(data) > SMALL and not chosen:
         check_count(BaseCommand.DESCRIPTOR, data)
-    command = _parse(data)
+    try:
+        command = BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
+    except DecodeError as error:
+        raise ProtocolError("command cannot be parsed") from error
     if not command.IsInitialized():
         raise incomplete(command)
     if body := _BODIES.get(command.type):

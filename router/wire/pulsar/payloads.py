@@ -151,7 +151,7 @@ def split_payload(payload: bytes | memoryview) -> Payload:
     broker_entry_end, checksum, start = _layout(view)
     body = _body_start(view, start)
     return Payload(
-        _read_broker_entry(view, broker_entry_end),
+        _read_broker_entry(view, broker_entry_end) if broker_entry_end else None,
         None if checksum is None else crc32c(view[start:]) == checksum,
         _METADATA.read(view[start + _SIZE.size : body]),
         view[body:],

@@ -144,7 +144,7 @@ class StrictReader(Generic[M]):
     `prove` tells what is certain of the bytes of a small message, and saves the search for it.
     """
 
-    def __init__(self, kind: type[M], prove: Callable[[bytes], int] = lambda _: UNPROVEN) -> None:
+    def __init__(self, kind: type[M], prove: Callable[[bytes], int] | None = None) -> None:
         self._prove: Final = prove
         self._parse: Final = kind.FromString
         self._name: Final = kind.__name__
@@ -162,7 +162,7 @@ class StrictReader(Generic[M]):
             proof = UNPROVEN
         else:
             data = bytes(data)
-            proof = self._prove(data)
+            proof = UNPROVEN if self._prove is None else self._prove(data)
         try:
             message = self._parse(data)  # type: ignore[arg-type]  # takes any buffer
         except DecodeError as error:

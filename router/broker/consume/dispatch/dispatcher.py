@@ -113,7 +113,7 @@ class Feed:
     @property
     def ahead_bytes(self) -> int:
         """Return how many bytes were read from disk and are not taken yet."""
-        return sum(len(entry.payload) for entry in self._ahead.values())
+        return sum([len(entry.payload) for entry in self._ahead.values()]) if self._ahead else 0
 
     def take(self) -> Entry | None:
         """Return the next entry in order and go on; None: there is none, or not yet."""

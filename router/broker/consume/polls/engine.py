@@ -105,7 +105,7 @@ class PolledGroup:
     @property
     def held_bytes(self) -> int:
         """Return how many bytes its readers keep."""
-        return sum(reader.held_bytes for reader in self._readers.values())
+        return sum([reader.held_bytes for reader in self._readers.values()])
 
     def discard(self) -> None:
         """Drop what readers keep, as long as no poll reads."""
