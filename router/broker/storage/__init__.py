@@ -3,14 +3,15 @@
 The one door of the package: other packages import nothing deeper (a contract in setup.cfg). Only
 commands that work on the files without a store, check and backup, have a second one, `files`.
 
-- `Store` is opened with a folder and `StoreOptions`, and makes topics and subscriptions, of which
-  it returns a `TopicRecord` and a `SubscriptionRecord`. Its module describes the data folder.
+- `Store` is opened with a folder, `StoreOptions`, a `Clock`, and a `LatestTime`, which reads times
+  from payloads. It makes topics and subscriptions, of which it returns a `TopicRecord` and a
+  `SubscriptionRecord`. Its module describes the data folder.
 - `Ledger`, from `Store.ledger`, is one partition: it appends and reads each `Entry`. The payload
   of an entry is opaque; its format is a number (`PULSAR_FORMAT`, ...). A `Hole` is what a repair
   gave up.
-- `Cursor` says what a subscription has acknowledged, by each `Ack`; `bits` and `words` convert the
+- `Cursor` holds what a subscription has acknowledged, by each `Ack`; `bits` and `words` convert the
   indexes of a batch that an ack set names. A `Commit` is the note that a Kafka group keeps with it.
-- `ProducerState`, of `Producers`, is what deduplication knows of a producer.
+- `Producers` remembers the `ProducerState` by which each producer's retries are recognised.
 - `StoreError` ends the store, `FormatError` refuses to open it. `DamagedError` is about the entries
   that cannot be read, and no others.
 """

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 
 from router.broker.storage import idle_ledgers
+from router.broker.storage.context import StoreContext
 from router.broker.storage.idle_ledgers import LedgerSummary
 from router.broker.storage.loading import StoredLedger
-from router.broker.storage.options import StoreOptions
-from router.broker.storage.partition import Ledger, LedgerContext
+from router.broker.storage.partition import Ledger
 from router.broker.storage.producer_state import Producers
 from router.broker.storage.retention import RetentionLimits, limits_of, roll_age_ms
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
@@ -27,13 +27,13 @@ class Catalog:
     `recovered` is called cursors are as they were stored, and may be ahead of their ledgers.
     """
 
-    def __init__(self, options: StoreOptions, parts: LedgerContext) -> None:
+    def __init__(self, context: StoreContext) -> None:
         self.topics: dict[int, TopicRecord] = {}
         # The topic's own, until Store.resolve hands in what adds those of its namespace.
         self.policies: Callable[[TopicRecord], Policies] = attrgetter("policies")
         self.unsaved: dict[SubscriptionRecord, None] = {}
-        self._options = options
-        self._parts = parts
+        self._context = context
+        self._options = context.options
         self._recovered = False
         self._expired_ms = 0
         self._ahead: list[int] = []
@@ -165,7 +165,7 @@ class Catalog:
         stored = idle_ledgers.unpack(data)
         options = self._options
         producers = Producers(options.dedup_window_ms, options.dedup_producers)
-        ledger = Ledger(stored.row(), producers, self._parts)
+        ledger = Ledger(stored.row(), producers, self._context)
         producers.expire(self._expired_ms)
         return ledger, stored.records()
 

@@ -23,11 +23,11 @@ from typing import Final, TypeVar
 from router.broker.disk.database import Database
 from router.broker.disk.faults import StoreError
 from router.broker.storage import rows
-from router.broker.storage.journal import Journal, JournalFiles
-from router.broker.storage.partition import Ledger, TailCache
+from router.broker.storage.catalog import Catalog
+from router.broker.storage.context import StoreContext, TailCache
+from router.broker.storage.partition import Ledger
 from router.broker.storage.records import Record
-from router.broker.storage.removals import Removals
-from router.broker.storage.rows import Checkpoint, SubscriptionRecord
+from router.broker.storage.rows import Checkpoint
 from router.broker.storage.writing import Segments, SegmentWriter
 from router.errors.quoting import said
 
@@ -39,18 +39,6 @@ MAX_LEDGERS_WRITTEN_AT_END: Final = 1_000
 entries of more ledgers stay in the journal, which the next start reads in a fifth of that time."""
 LEDGERS_RELIEVED: Final = 250
 """A tenth of a second's processor time in one thread, to be spent once a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointContext:
-    """What the checkpointer works with."""
-
-    journal: Journal
-    files: JournalFiles
-    writer: SegmentWriter
-    metadata: Database
-    tails: TailCache
-    removals: Removals
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +80,7 @@ def end_flush(tails: TailCache, work: Iterable[FlushWork], segments: Iterable[Se
         tails.changed[done.ledger] = None
 
 
-def _cut_journal(context: CheckpointContext, number: int, everything: bool) -> None:
+def _cut_journal(context: StoreContext, number: int, everything: bool) -> None:
     """Part with the journal files below a number; no spares stay where all of it goes."""
     files = context.files
     if everything:
@@ -106,31 +94,32 @@ class Checkpointer:
     """Moves entries from tails to segments in the background, and what goes with it.
 
     A checkpoint is due if the journal writes a file of a higher number than `cut`, a flush if more
-    than `flush_bytes` are in no segment. `roll_ms` returns the age at which a segment of a ledger
-    ends; `failed` is called with an error, `after` when work in the background ended.
+    than `flush_bytes` are in no segment. `failed` is called with an error, `after` when work in the
+    background ended.
     """
 
     def __init__(
         self,
-        context: CheckpointContext,
-        cache: int,
+        context: StoreContext,
+        metadata: Database,
+        catalog: Catalog,
         *,
-        roll_ms: RollAge,
         failed: Callable[[BaseException], None],
         after: Callable[[], None],
     ) -> None:
         self._context = context
-        self._cache = cache
-        self._roll_ms = roll_ms
+        self._cache = context.options.cache
+        self._roll_ms = catalog.roll_ms
         self._failed = failed
         self._after = after
         self._thread = ThreadPoolExecutor(1, "keeper")
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.cut = context.journal.number
-        self.flush_bytes = cache // 2
+        self.flush_bytes = self._cache // 2
         self._ended = False
-        self.cursors: dict[SubscriptionRecord, None] = {}
+        self.metadata = metadata
+        self.cursors = catalog.unsaved
 
     @property
     def _busy(self) -> bool:
@@ -141,9 +130,9 @@ class Checkpointer:
         if self._busy:
             return
         if self._context.journal.number > self.cut:
-            self._task = asyncio.ensure_future(self._run_in_background(self.write_checkpoint))
+            self._begin(self.write_checkpoint)
         elif self._context.tails.unflushed_size > self.flush_bytes:
-            self._task = asyncio.ensure_future(self._run_in_background(self._flush))
+            self._begin(self._flush)
 
     def relieve(self) -> None:
         """Begin a flush of a part of the ledgers if a stop would leave them in the journal.
@@ -152,8 +141,10 @@ class Checkpointer:
         segments a minute later, and not replayed by a start.
         """
         if not self._busy and len(self._context.tails.unflushed) > MAX_LEDGERS_WRITTEN_AT_END:
-            work = partial(self._flush, LEDGERS_RELIEVED)
-            self._task = asyncio.ensure_future(self._run_in_background(work))
+            self._begin(partial(self._flush, LEDGERS_RELIEVED))
+
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._task = asyncio.ensure_future(self._run_in_background(work))
 
     async def checkpoint(self) -> None:
         """Make all that was synced so far stand in segments and metadata, and cut the journal.
@@ -237,7 +228,7 @@ class Checkpointer:
             record.saved_used_ms = record.last_used_ms
         self.cursors.clear()
         await self.in_thread(context.writer.sync)
-        await context.metadata.run(lambda c: rows.save_checkpoint(c, checkpoint))
+        await self.metadata.run(lambda c: rows.save_checkpoint(c, checkpoint))
         await self.in_thread(lambda: _cut_journal(context, number, everything))
         self.cut = number
         self._ended = everything

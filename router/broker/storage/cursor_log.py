@@ -21,17 +21,11 @@ from router.broker.storage.rows import SubscriptionRecord
 
 
 class CursorLog:
-    """Changes cursors, and deletes messages; after the store failed it does nothing.
+    """Changes cursors, and deletes messages; after the store failed it does nothing."""
 
-    `changed` collects the subscriptions that the next checkpoint stores.
-    """
-
-    def __init__(
-        self, catalog: Catalog, journal: Journal, changed: dict[SubscriptionRecord, None]
-    ) -> None:
+    def __init__(self, catalog: Catalog, journal: Journal) -> None:
         self._catalog = catalog
         self._journal = journal
-        self._changed = changed
 
     def acknowledge(
         self, subscription: SubscriptionRecord, ack: Ack, done: Callable[[], object] | None = None
@@ -100,7 +94,7 @@ class CursorLog:
         record: bytes,
         done: Callable[[], object] | None,
     ) -> None:
-        self._changed[subscription] = None
+        self._catalog.unsaved[subscription] = None
         self._log(record, done)
 
     def _log(self, record: bytes, done: Callable[[], object] | None) -> None:

@@ -16,14 +16,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
+from router.broker.storage.checkpointer import Checkpointer
+from router.broker.storage.context import StoreContext
 from router.model.administration import JournalCut
 
 
 class Cuts:
     """Cuts of a store, one at a time."""
 
-    def __init__(self, context: CheckpointContext, checkpointer: Checkpointer) -> None:
+    def __init__(self, context: StoreContext, checkpointer: Checkpointer) -> None:
         self._context = context
         self._checkpointer = checkpointer
 

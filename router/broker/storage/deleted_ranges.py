@@ -77,11 +77,8 @@ class DeletedRanges:
 
     def overlaps(self, first: int, last: int) -> bool:
         """Return whether any of the numbers from `first` to `last` is deleted."""
-        at = bisect_left(self._chunk_lasts, first)
-        if at == len(self._chunks):
-            return False
-        chunk = self._chunks[at]
-        return chunk.firsts[bisect_left(chunk.lasts, first)] <= last
+        found = self._range_at(first)
+        return found is not None and found[0] <= last
 
     def live_between(self, first: int, last: int) -> int:
         """Return the numbers from `first` to `last` that are not deleted, a bit for each.
@@ -95,21 +92,13 @@ class DeletedRanges:
 
     def first_live(self, number: int) -> int:
         """Return the first number at or after this one that is not deleted."""
-        at = bisect_left(self._chunk_lasts, number)
-        if at == len(self._chunks):
-            return number
-        chunk = self._chunks[at]
-        place = bisect_left(chunk.lasts, number)
-        return chunk.lasts[place] + 1 if chunk.firsts[place] <= number else number
+        found = self._range_at(number)
+        return number if found is None or found[0] > number else found[1] + 1
 
     def last_live(self, number: int) -> int:
         """Return the last number at or before this one that is not deleted; -1: all are."""
-        at = bisect_left(self._chunk_lasts, number)
-        if at == len(self._chunks):
-            return number
-        chunk = self._chunks[at]
-        first = chunk.firsts[bisect_left(chunk.lasts, number)]
-        return first - 1 if first <= number else number
+        found = self._range_at(number)
+        return number if found is None or found[0] > number else found[0] - 1
 
     def ranges(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield the deleted ranges between two numbers, in order; not while the set is changed."""
@@ -186,16 +175,20 @@ class DeletedRanges:
     def take_changes(self) -> list[RangeChange]:
         """Return what became of the rows since the last call, for a checkpoint to store."""
         changed, self._changed = self._changed, set()
-        return [RangeChange(first, self._last_of(first)) for first in changed]
+        found = ((first, self._range_at(first)) for first in changed)
+        return [
+            RangeChange(first, None if at is None or at[0] != first else at[1])
+            for first, at in found
+        ]
 
-    def _last_of(self, first: int) -> int | None:
-        """Return where the range ends that begins at a number; None: none does."""
-        at = bisect_left(self._chunk_lasts, first)
+    def _range_at(self, number: int) -> tuple[int, int] | None:
+        """Return the first range that ends at or behind a number; None: there is none."""
+        at = bisect_left(self._chunk_lasts, number)
         if at == len(self._chunks):
             return None
         chunk = self._chunks[at]
-        place = bisect_left(chunk.lasts, first)
-        return chunk.lasts[place] if chunk.firsts[place] == first else None
+        place = bisect_left(chunk.lasts, number)
+        return chunk.firsts[place], chunk.lasts[place]
 
     def _append(self, first: int, last: int) -> int:
         """Add a range behind all others."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from router.broker.disk.database import check_version, transact
+from router.broker.disk.database import check_version, connect, transact
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, read_file
 from router.broker.folder import MARK, hold_unserved, read_mark
@@ -27,7 +27,7 @@ from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.inspection import Finding, inspect_journal, inspect_ledger
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows, load
-from router.broker.storage.metadata import SCHEMA, begin_history, connect, connect_read_only
+from router.broker.storage.metadata import SCHEMA, begin_history, connect_read_only
 from router.broker.storage.offset_index import pack_points, read_points
 from router.broker.storage.options import Clock
 from router.broker.storage.recovery import JournalFile, open_journal, read_journal
@@ -92,7 +92,7 @@ def _repair(folder: Path, disk: Disk, now_ms: int) -> list[Finding]:
     findings = [replace(finding, repaired=True) for finding in _marked(folder)]
     path = folder / "metadata.db"
     try:
-        with closing(connect(path, disk)) as connection:
+        with closing(connect(path, disk, SCHEMA)) as connection:
             found = _load(connection, path)
             context = RepairContext(folder, disk, connection, now_ms)
             findings += _repair_journal(context, found)

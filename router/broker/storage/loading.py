@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -234,7 +234,8 @@ def load_topics(connection: sqlite3.Connection, ledgers: Iterable[int]) -> dict[
         topic_id: tuple(known[ledger] for _, ledger in group)
         for topic_id, group in groupby(rows, itemgetter(0))
     }
-    policies, properties = cache(_policies), cache(_properties)
+    policies = cache(lambda text: Policies(**json.loads(text)))
+    properties = cache(json.loads)
     return {
         topic_id: TopicRecord(
             topic_id,
@@ -249,15 +250,6 @@ def load_topics(connection: sqlite3.Connection, ledgers: Iterable[int]) -> dict[
             "SELECT id, name, partitions, policies, properties, created_ms FROM topics ORDER BY id"
         )
     }
-
-
-def _policies(text: str) -> Policies:
-    return Policies(**json.loads(text))
-
-
-def _properties(text: str) -> Mapping[str, str]:
-    found: Mapping[str, str] = json.loads(text)
-    return found
 
 
 def _commit(data: bytes) -> Commit:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from router.broker.disk import database
-from router.broker.disk.files import Disk
 
 SCHEMA: Final = database.Schema(
     version=8,
@@ -70,14 +69,6 @@ INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1), ('history', 
 `history` names a line of appends: two copies of a folder that have the same one hold the same bytes
 up to the end of the shorter of two segments. A repair and a restore begin another one.
 """
-
-
-def connect(path: Path, disk: Disk) -> sqlite3.Connection:
-    """Open the database, made if it is not there.
-
-    Raises FormatError if the folder has another format, sqlite3.Error if it cannot be read.
-    """
-    return database.connect(path, disk, SCHEMA)
 
 
 @contextmanager

@@ -7,59 +7,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Container
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from router.broker.disk import database
 from router.broker.disk.faults import FormatError, StoreError
-from router.broker.disk.files import Disk
 from router.broker.folder import BACKUP, read_mark, write_mark
 from router.broker.storage import loading, metadata, rows
 from router.broker.storage.catalog import Catalog
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
+from router.broker.storage.context import StoreContext
 from router.broker.storage.faults import leaves_mark
-from router.broker.storage.journal import Journal, JournalFiles
-from router.broker.storage.options import StoreOptions
-from router.broker.storage.partition import LedgerContext, TailCache
-from router.broker.storage.reading import SegmentReader
-from router.broker.storage.records import LatestTime
 from router.broker.storage.recovery import Replay, open_journal, recover
-from router.broker.storage.removals import Removals
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import file_of
-from router.broker.storage.writing import SegmentLimits, SegmentWriter
-
-_READER_THREADS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class StoreContext:
-    """The folder to open, and what to open it with."""
-
-    folder: Path
-    options: StoreOptions
-    disk: Disk
-    files: JournalFiles
-    writer: SegmentWriter
-    ledger_context: LedgerContext
-    removals: Removals
-
-    @classmethod
-    def build(
-        cls, folder: Path, options: StoreOptions, disk: Disk, latest_time: LatestTime
-    ) -> StoreContext:
-        """Return what a store works with, for the running event loop; no file is opened."""
-        files = JournalFiles(disk, folder / "journal", options.journal, relaxed=options.relaxed)
-        limits = SegmentLimits(options.segment, options.index_step, options.open_files, latest_time)
-        removals = Removals()
-        writer = SegmentWriter(disk, folder / "ledgers", limits, removals)
-        readers = ThreadPoolExecutor(_READER_THREADS, "reader")
-        reader = SegmentReader(disk, folder / "ledgers", latest_time)
-        parts = LedgerContext(Journal(files, options.relaxed), reader, readers, TailCache())
-        return cls(folder, options, disk, files, writer, parts, removals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +43,7 @@ def open_folder(context: StoreContext) -> Opened:
         for folder in (context.folder, context.folder / "journal", context.folder / "ledgers"):
             if context.disk.make_folder(folder):
                 context.disk.sync_folder(folder.parent)
-        connection = metadata.connect(context.folder / "metadata.db", context.disk)
+        connection = database.connect(context.folder / "metadata.db", context.disk, metadata.SCHEMA)
         try:
             return _recover(context, connection)
         except BaseException:
@@ -120,7 +82,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     replay = Replay(catalog.find, find_subscription)
 
     def relieve() -> None:
-        tails = context.ledger_context.tails
+        tails = context.tails
         # Files of thousands of ledgers take seconds: what one kill leaves is written behind.
         if tails.unflushed_size > 2 * context.options.cache:
             work = begin_flush(tails, catalog.roll_ms)
@@ -135,7 +97,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     catalog.unsaved.update(replay.cursors)
     ledgers, fitted = catalog.recovered()
     clipped = [
-        (ledger.id, ledger.next_index)
+        (ledger.id, ledger.deleted_numbers.take_changes())
         for ledger in ledgers
         if ledger.deleted_numbers.remove_from(ledger.next_index)
     ]
@@ -145,7 +107,8 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
 
     def begin(connection: sqlite3.Connection) -> int:
         # Before anything is appended: those numbers are given out again.
-        rows.clip_deleted(connection, clipped)
+        for ledger_id, changes in clipped:
+            rows.save_deleted(connection, ledger_id, changes)
         for ledger in removed:
             rows.update(connection, "ledgers", ledger.id, removed_entry=ledger.removed_entry)
         rows.save_cursors(connection, [record.state() for record in fitted])
@@ -156,7 +119,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
 
 def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catalog:
     """Return what the metadata has, all of it idle; raise ValueError, sqlite3.Error."""
-    catalog = Catalog(context.options, context.ledger_context)
+    catalog = Catalog(context)
     with loading.understanding():
         for stored in loading.stored_ledgers(connection):
             catalog.add_idle(stored)

@@ -9,19 +9,15 @@ always the newest part of the ledger, without gaps.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Final
 
 from router.broker.disk.faults import StoreError
 from router.broker.storage.commit_groups import entry_prefix, pack_producer_state
+from router.broker.storage.context import Flushed, StoreContext
 from router.broker.storage.deleted_ranges import DeletedRanges
-from router.broker.storage.journal import Journal
 from router.broker.storage.partition_reader import PartitionReader
 from router.broker.storage.producer_state import Producers, ProducerState
-from router.broker.storage.reading import SegmentReader
 from router.broker.storage.records import (
     HEAD,
     MAX_FORMAT,
@@ -40,62 +36,6 @@ ENTRY_OVERHEAD_BYTES: Final = 400
 _new: Final = tuple.__new__
 
 
-@dataclass(slots=True)
-class TailCache:
-    """What all ledgers together hold in memory: bytes, and whose they are, the oldest first.
-
-    `changed`: the ledgers that were flushed since the last checkpoint. More than `unflushed_limit`
-    bytes that are not flushed hold publishing up.
-    """
-
-    unflushed: dict[Ledger, None] = field(default_factory=dict)
-    unflushed_size: int = 0
-    unflushed_limit: int = 0
-    changed: dict[Ledger, None] = field(default_factory=dict)
-    flushed: deque[Flushed] = field(default_factory=deque)
-    flushed_size: int = 0
-
-    def lower_limit(self, cache: int) -> None:
-        """Have at most `cache` bytes be unflushed; what recovery left may be more for a while."""
-        limit = self.unflushed_size + cache // 2
-        if self.unflushed_limit:
-            limit = min(limit, self.unflushed_limit)
-        self.unflushed_limit = max(cache, limit)
-
-    def add(self, flushed: Flushed) -> None:
-        """Count entries that are in segments as flushed."""
-        self.unflushed_size -= flushed.size
-        self.flushed_size += flushed.size
-        self.flushed.append(flushed)
-
-    def evict(self, limit: int) -> None:
-        """Let the oldest flushed entries go until no more bytes than `limit` are held."""
-        while self.flushed and self.flushed_size + self.unflushed_size > limit:
-            oldest = self.flushed.popleft()
-            self.flushed_size -= oldest.size
-            oldest.ledger.evict(oldest)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerContext:
-    """What every ledger of a store works with."""
-
-    journal: Journal
-    reader: SegmentReader
-    readers: Executor
-    tails: TailCache
-
-
-@dataclass(frozen=True, slots=True)
-class Flushed:
-    """Entries of a ledger that are in segments and may leave the tail."""
-
-    ledger: Ledger
-    first: int
-    next: int
-    size: int
-
-
 class Ledger(PartitionReader):
     """One partition: entries with dense ids from 0, appended in order and never changed.
 
@@ -107,9 +47,9 @@ class Ledger(PartitionReader):
     producers' epochs, None before the first; both are written down through the store.
     """
 
-    def __init__(self, row: LedgerRow, producers: Producers, parts: LedgerContext) -> None:
+    def __init__(self, row: LedgerRow, producers: Producers, context: StoreContext) -> None:
         """Begin as the last checkpoint left the ledger."""
-        super().__init__(row.id, parts.reader, parts.readers)
+        super().__init__(row.id, context.reader, context.readers)
         self.topic_id = row.topic_id
         self.producers = producers
         for name, state in row.producers:
@@ -126,7 +66,7 @@ class Ledger(PartitionReader):
         self.terminated, self.topic_epoch = row.terminated, row.topic_epoch
         self.unflushed: list[Record] = []
         self._unflushed_size = self._unflushed_held = self._flushing_size = 0
-        self._parts = parts
+        self._journal, self._tails = context.journal, context.tails
         self._prefix = entry_prefix(row.id)
         self._pending: list[Record] = []
         self._pending_states: dict[str, ProducerState] = {}
@@ -174,7 +114,7 @@ class Ledger(PartitionReader):
                 first if first > lowest else lowest, last if last < highest else highest
             )
         if count:
-            self._parts.tails.changed[self] = None
+            self._tails.changed[self] = None
         return count
 
     def append(
@@ -193,7 +133,7 @@ class Ledger(PartitionReader):
         has failed or the topic is deleted, ValueError if an entry cannot have such a format, or so
         many messages or bytes.
         """
-        journal = self._parts.journal
+        journal = self._journal
         if journal.failed.done() or self.discarded:
             raise StoreError("the store takes no more entries")
         if self.terminated:
@@ -287,9 +227,9 @@ class Ledger(PartitionReader):
     def discard(self) -> None:
         """Release all memory: the topic was deleted."""
         self.discarded = True
-        self._parts.tails.unflushed.pop(self, None)
-        self._parts.tails.changed.pop(self, None)
-        self._parts.tails.unflushed_size -= self._unflushed_held
+        self._tails.unflushed.pop(self, None)
+        self._tails.changed.pop(self, None)
+        self._tails.unflushed_size -= self._unflushed_held
         self.unflushed = []
         self._unflushed_size = self._unflushed_held = 0
         self.deleted_numbers = DeletedRanges()
@@ -337,13 +277,13 @@ class Ledger(PartitionReader):
         self.unflushed += records
         self._unflushed_size += size + HEAD.size * len(records)
         self._unflushed_held += held
-        self._parts.tails.unflushed[self] = None
-        self._parts.tails.unflushed_size += held
+        self._tails.unflushed[self] = None
+        self._tails.unflushed_size += held
 
     def _record_producer(self, name: str, state: ProducerState) -> None:
         self.producers.record(name, state)
         self._pending_states[name] = state
-        self._parts.journal.pending.parts.append(pack_producer_state(self.id, name, state))
+        self._journal.pending.parts.append(pack_producer_state(self.id, name, state))
 
     def _set_first(self) -> None:
         first = self.segments[0] if self.segments else None

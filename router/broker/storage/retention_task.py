@@ -19,7 +19,8 @@ import structlog
 
 from router.broker.storage import rows
 from router.broker.storage.catalog import Catalog, skip_holes
-from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
+from router.broker.storage.checkpointer import Checkpointer
+from router.broker.storage.context import StoreContext
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Ack
 from router.broker.storage.partition import Ledger
@@ -41,20 +42,22 @@ class RetentionTask:
         self,
         catalog: Catalog,
         checkpointer: Checkpointer,
-        context: CheckpointContext,
-        window_ms: int,
+        context: StoreContext,
         cursors: CursorLog,
     ) -> None:
         self._catalog = catalog
         self._checkpointer = checkpointer
         self._context = context
-        self._window_ms = window_ms
+        self._window_ms = context.options.dedup_window_ms
         self._acknowledge = cursors.acknowledge
         self._delete_messages = cursors.delete_messages
         self._checkpointed_ms: int | None = None
 
     async def run(self, now_ms: int) -> None:
-        """Sweep once; raise StoreError if the disk fails."""
+        """Apply retention once, and store when subscriptions were used; raise StoreError.
+
+        To be called about once a minute.
+        """
         if self._checkpointed_ms is None:
             self._checkpointed_ms = now_ms
         if now_ms - self._checkpointed_ms >= await self._checkpoint_age():
@@ -80,9 +83,9 @@ class RetentionTask:
             record.saved_used_ms = record.last_used_ms
         self._catalog.expire_producers(now_ms)
         async with self._checkpointer.alone():
-            await self._context.metadata.run(lambda c: rows.save_used(c, values))
+            await self._checkpointer.metadata.run(lambda c: rows.save_used(c, values))
             until_ms = now_ms - self._window_ms
-            await self._context.metadata.run(lambda c: rows.expire_producers(c, until_ms))
+            await self._checkpointer.metadata.run(lambda c: rows.expire_producers(c, until_ms))
 
     async def delete_before(self, ledger: Ledger, number: int, now_ms: int) -> None:
         """Delete the messages of a ledger with lower numbers; remove segments without others.
@@ -122,7 +125,7 @@ class RetentionTask:
                 for ledger_id, changes in deleted:
                     rows.save_deleted(connection, ledger_id, changes)
 
-            await self._context.metadata.run(drop)
+            await self._checkpointer.metadata.run(drop)
             for ledger, segments in dropped.items():
                 # Not before: a first entry that readers have seen must not go back.
                 ledger.removed_entry = max(ledger.removed_entry, removed[ledger])

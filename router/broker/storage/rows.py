@@ -134,33 +134,34 @@ def insert_topic(
 
     `first_number`: that of the first message of each ledger.
     """
-    topic_id = connection.execute(
-        "INSERT INTO topics (name, partitions, policies, properties, created_ms)"
-        " VALUES (?, ?, ?, ?, ?)",
-        (
-            topic.name,
-            topic.partitions,
-            json.dumps(dataclasses.asdict(topic.policies)),
-            json.dumps(dict(topic.properties)),
-            topic.created_ms,
-        ),
-    ).lastrowid
-    partitions = range(max(1, topic.partitions))
-    ids = tuple(
-        _insert_ledger(connection, topic_id or 0, partition, first_number)
-        for partition in partitions
+    topic_id = _insert(
+        connection,
+        "topics",
+        name=topic.name,
+        partitions=topic.partitions,
+        policies=json.dumps(dataclasses.asdict(topic.policies)),
+        properties=json.dumps(dict(topic.properties)),
+        created_ms=topic.created_ms,
     )
-    return dataclasses.replace(topic, id=topic_id or 0, ledger_ids=ids)
+    ids = tuple(
+        _insert_ledger(connection, topic_id, partition, first_number)
+        for partition in range(max(1, topic.partitions))
+    )
+    return dataclasses.replace(topic, id=topic_id, ledger_ids=ids)
 
 
 def _insert_ledger(
     connection: sqlite3.Connection, topic_id: int, partition: int, first_number: int = 0
 ) -> int:
-    row = connection.execute(
-        "INSERT INTO ledgers (topic_id, partition, next_entry, next_index) VALUES (?, ?, 0, ?)",
-        (topic_id, partition, first_number),
-    )
-    return row.lastrowid or 0
+    row = {"topic_id": topic_id, "partition": partition, "next_index": first_number}
+    return _insert(connection, "ledgers", **row, next_entry=0)
+
+
+def _insert(connection: sqlite3.Connection, table: str, **values: object) -> int:
+    """Store a row with values of its columns; return its id."""
+    columns, marks = ", ".join(values), ", ".join("?" * len(values))
+    statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - names of our own
+    return connection.execute(statement, tuple(values.values())).lastrowid or 0
 
 
 def update(connection: sqlite3.Connection, table: str, row_id: int, **values: object) -> None:
@@ -184,20 +185,17 @@ def delete_unfinished(connection: sqlite3.Connection) -> None:
 
 def insert_subscription(connection: sqlite3.Connection, record: SubscriptionRecord) -> int:
     """Store a subscription and return its id."""
-    row = connection.execute(
-        "INSERT INTO subscriptions (ledger_id, name, properties, created_ms, last_used_ms, cursor,"
-        " passive) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            record.ledger_id,
-            record.name,
-            json.dumps(dict(record.properties)),
-            record.created_ms,
-            record.last_used_ms,
-            record.cursor.dump(),
-            record.passive,
-        ),
+    return _insert(
+        connection,
+        "subscriptions",
+        ledger_id=record.ledger_id,
+        name=record.name,
+        properties=json.dumps(dict(record.properties)),
+        created_ms=record.created_ms,
+        last_used_ms=record.last_used_ms,
+        cursor=record.cursor.dump(),
+        passive=record.passive,
     )
-    return row.lastrowid or 0
 
 
 def save_properties(
@@ -340,15 +338,3 @@ def save_deleted(
         "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
         ((ledger, first, last) for first, last in changes if last is not None),
     )
-
-
-def clip_deleted(connection: sqlite3.Connection, clipped: Iterable[tuple[int, int]]) -> None:
-    """Forget deleted messages that are not stored: pairs of a ledger and its next number."""
-    for ledger, number in clipped:
-        connection.execute(
-            "DELETE FROM deleted WHERE ledger_id = ? AND first_number >= ?", (ledger, number)
-        )
-        connection.execute(
-            "UPDATE deleted SET last_number = ? WHERE ledger_id = ? AND last_number >= ?",
-            (number - 1, ledger, number),
-        )

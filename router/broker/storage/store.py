@@ -38,15 +38,15 @@ from router.broker.storage import rows
 from router.broker.storage.catalog import skip_holes
 from router.broker.storage.checkpointer import (
     MAX_UNCUT_JOURNALS,
-    CheckpointContext,
     Checkpointer,
 )
+from router.broker.storage.context import StoreContext
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Cursor
 from router.broker.storage.cuts import Cuts
 from router.broker.storage.faults import leaves_mark
 from router.broker.storage.loading import StoredLedger
-from router.broker.storage.opening import Opened, StoreContext, open_folder
+from router.broker.storage.opening import Opened, open_folder
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
 from router.broker.storage.records import LatestTime, unknown_time
@@ -74,17 +74,11 @@ class Store:
     `synced` returns when everything done so far is on disk, or raises StoreError.
     """
 
-    def __init__(
-        self,
-        opened: Opened,
-        checkpoint_context: CheckpointContext,
-        context: StoreContext,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, opened: Opened, context: StoreContext, clock: Clock) -> None:
         self._context = context
         self._options = context.options
-        self._tails = checkpoint_context.tails
-        self._checkpoint_context = checkpoint_context
+        self._tails = context.tails
+        self._metadata = Database(opened.connection, context.disk, "metadata")
         self._clock = clock
         self._catalog = catalog = opened.catalog
         self.topic = catalog.topics.get
@@ -93,30 +87,23 @@ class Store:
         self.idle = catalog.summary
         self.group_names = catalog.group_names
         self.look = catalog.look
-        self._journal = checkpoint_context.journal
+        self._journal = journal = context.journal
         self._journal.start(self._after_commit, self.fail)
         self._checkpointer = Checkpointer(
-            checkpoint_context,
-            context.options.cache,
-            roll_ms=catalog.roll_ms,
-            failed=self.fail,
-            after=self._after_commit,
+            context, self._metadata, catalog, failed=self.fail, after=self._after_commit
         )
-        self._checkpointer.cursors = catalog.unsaved
-        self.cuts = Cuts(checkpoint_context, self._checkpointer)
-        window_ms = context.options.dedup_window_ms
-        cursors = CursorLog(catalog, self._journal, self._checkpointer.cursors)
+        self.cuts = Cuts(context, self._checkpointer)
+        cursors = CursorLog(catalog, journal)
         self.acknowledge = cursors.acknowledge
         self.reset = cursors.reset
         self.commit = cursors.commit
         self.delete_messages = cursors.delete_messages
-        self._sweep = RetentionTask(
-            self._catalog, self._checkpointer, checkpoint_context, window_ms, cursors
-        )
+        self._sweep = RetentionTask(catalog, self._checkpointer, context, cursors)
+        self.retain = self._sweep.run
         self._pressed = False
         self._space_task = asyncio.ensure_future(self._watch_space())
-        self.failed = checkpoint_context.journal.failed
-        self.synced = checkpoint_context.journal.synced
+        self.failed = journal.failed
+        self.synced = journal.synced
         self.full = False
         self.boot = opened.boot
         self.pressure: set[Callable[[], None]] = set()
@@ -138,17 +125,12 @@ class Store:
         with a sentence for the operator.
         """
         context = StoreContext.build(folder, options, disk or Disk(), latest_time)
-        parts = context.ledger_context
         try:
             opened = await asyncio.to_thread(open_folder, context)
         except BaseException:
-            parts.readers.shutdown()
+            context.readers.shutdown()
             raise
-        metadata = Database(opened.connection, context.disk, "metadata")
-        checkpoint_context = CheckpointContext(
-            parts.journal, context.files, context.writer, metadata, parts.tails, context.removals
-        )
-        return cls(opened, checkpoint_context, context, clock)
+        return cls(opened, context, clock)
 
     async def close(self) -> None:
         """Bring everything to rest, see Checkpointer.finish; or, if the store failed, just end."""
@@ -158,8 +140,8 @@ class Store:
             await self._checkpointer.finish()
         self._journal.stop()
         await self._checkpointer.close()
-        await self._checkpoint_context.metadata.close()
-        self._context.ledger_context.readers.shutdown()
+        await self._metadata.close()
+        self._context.readers.shutdown()
 
     def fail(self, error: BaseException) -> None:
         """End the store with an error of the disk, if none ended it before."""
@@ -291,7 +273,7 @@ class Store:
         async with self._checkpointer.alone():
             for ledger_id in topic.ledger_ids:
                 await self._checkpointer.in_thread(
-                    partial(self._checkpoint_context.writer.remove_ledger, ledger_id)
+                    partial(self._context.writer.remove_ledger, ledger_id)
                 )
 
     async def create_subscription(
@@ -371,19 +353,12 @@ class Store:
         """
         await self._sweep.delete_before(ledger, number, self._now_ms())
 
-    async def retain(self, now_ms: int) -> None:
-        """Apply retention once, and store when subscriptions were used; raise StoreError.
-
-        To be called about once a minute.
-        """
-        await self._sweep.run(now_ms)
-
     async def _run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Change the metadata; sqlite3.IntegrityError passes, other errors fail the store."""
         if self.failed.done():
             raise StoreError("the store failed")
         try:
-            return await self._checkpoint_context.metadata.run(operation)
+            return await self._metadata.run(operation)
         except sqlite3.IntegrityError:
             raise
         except (OSError, sqlite3.Error) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,13 +14,12 @@ from hypothesis import strategies as st
 from router.broker.consume import Access, NameBusyError, Producer, ProducerFencedError, producers
 from router.broker.consume.producers import ProducerTable
 from router.broker.storage import Ledger, Producers
-from router.broker.storage.partition import LedgerContext, TailCache
 from router.broker.storage.rows import LedgerRow
 from router.errors import TooManyRequestsError
 from tests.unit.broker.storage.rig import one_ledger, opened
 
 NOTHING = cast("Any", None)
-PARTS = LedgerContext(NOTHING, NOTHING, NOTHING, TailCache())
+PARTS = cast("Any", SimpleNamespace(journal=None, reader=None, readers=None, tails=None))
 WAIT = Access.WAIT_FOR_EXCLUSIVE
 FENCE = Access.EXCLUSIVE_WITH_FENCING
 

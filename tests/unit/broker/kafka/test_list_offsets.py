@@ -125,7 +125,7 @@ def test_a_time_is_the_first_record_that_a_plain_list_has(
             for number in stored:
                 expected.times[number] = None
             await server.store._checkpointer.checkpoint()
-            server.store._context.ledger_context.tails.evict(0)
+            server.store._context.tails.evict(0)
             await expected.check(client)
             await expected.check_read(client)
 
@@ -160,7 +160,7 @@ def test_a_lookup_reads_little_however_far_the_time_is_behind(tmp_path: Path) ->
             sent = build_batch([record], start + 1_000 * number, start + 1_000 * number)
             assert (await produced(client, bytes(sent))).error_code == 0
         await server.store._checkpointer.checkpoint()
-        server.store._context.ledger_context.tails.evict(0)
+        server.store._context.tails.evict(0)
         assert (await listed(client, start)).offset == 0  # the index is read
         disk.count = 0
         for number in (1, 100, 199):

@@ -62,12 +62,7 @@ async def killed(
 
 async def synced(store: Store) -> None:
     """Return when everything is on disk; raise StoreError if the store fails."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    store.after_sync(lambda: done.set_result(None))
-    either: set[asyncio.Future[Any]] = {done, store.failed}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not done.done():
-        raise StoreError("failed")
+    await store.synced()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -311,7 +311,7 @@ def test_a_segment_that_grew_is_read_with_its_new_points(folder: Path) -> None:
             for _ in range(4):
                 await model.append(store, ledger, [(2, n) for n in range(15)])
                 await store._checkpointer.checkpoint()
-                store._context.ledger_context.tails.evict(0)
+                store._context.tails.evict(0)
                 assert ledger.cached(len(model.messages) - 1) is None
                 await model.check(ledger, step=2)
             assert len(ledger.segments) == 1

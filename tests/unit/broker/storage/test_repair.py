@@ -161,7 +161,7 @@ def test_a_read_that_retention_overtakes_goes_on_behind_it(folder: Path) -> None
             ledger = await one_ledger(store)
             held = threading.Event()
             for _ in range(4):
-                store._context.ledger_context.readers.submit(held.wait)
+                store._context.readers.submit(held.wait)
             reading = asyncio.ensure_future(ledger.read(0, 1, 1))
             finding = asyncio.ensure_future(ledger.find_time(1))
             await asyncio.sleep(0)

@@ -200,6 +200,35 @@ def test_nothing_is_confirmed_before_its_sync_whatever_round_it_is_in(folder: Pa
     run(work())
 
 
+def test_a_wait_for_the_disk_ends_with_the_sync_or_with_the_failure_of_the_store(
+    folder: Path,
+) -> None:
+    async def work() -> None:
+        disk = HeldDisk()
+        (folder / "data").mkdir()
+        async with opened(folder, disk=disk) as store:
+            ledger = await one_ledger(store)
+            try:
+                for failure in (None, PermissionError(13, "refused")):
+                    disk.hold()
+                    entry = ledger.append(b"x", PULSAR_FORMAT, 1, NOW_MS, ignore)
+                    waiting = asyncio.ensure_future(store.synced())
+                    await until(disk.held.is_set)
+                    assert (waiting.done(), ledger.durable_entry) == (False, entry)
+                    if failure is None:
+                        disk.release()
+                        await waiting
+                        assert ledger.durable_entry == entry + 1
+                    else:
+                        store.fail(failure)
+                        with pytest.raises(StoreError, match="refused"):
+                            await waiting
+            finally:
+                disk.release()
+
+    run(work())
+
+
 def test_a_terminated_ledger_takes_no_more_entries_also_after_a_restart(folder: Path) -> None:
     async def work() -> None:
         async with killed(folder) as store:

@@ -62,7 +62,7 @@ def test_what_is_flushed_while_retention_overtakes_it_is_not_missed(folder: Path
             assert first.next_entry < flushed
             held = threading.Event()
             for _ in range(4):
-                store._context.ledger_context.readers.submit(held.wait)
+                store._context.readers.submit(held.wait)
             finding = asyncio.ensure_future(ledger.find_time(20))
             await asyncio.sleep(0)
             async with store._checkpointer.alone():  # as retention does
