@@ -110,8 +110,9 @@ soak: export SOAK_OPENAPI_EXAMPLES = 100
 soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
 soak: export SOAK_TAIL_SECONDS = 30
+soak: export SOAK_HISTORIES = 1000
 soak: servers .venv/installed-test
-	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser \
+	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories \
 	    -k "crash or faults or fuzz or as_a_list_would or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1

@@ -18,6 +18,7 @@ KAFKA = Path(__file__).parent.parent / "kafka" / "golang"
 NATS = Path(__file__).parent.parent / "nats" / "golang"
 BENCH = Path(__file__).parent.parent.parent / "bench" / "go"
 NATS_SERVER = Path(__file__).parent / "nats-server"
+JUDGE = Path(__file__).parent.parent / "histories" / "judge"
 
 
 def built(source: Path, package: str = ".") -> Path:
@@ -91,6 +92,7 @@ def main() -> None:
         built(KAFKA)
         built(NATS)
         built(BENCH)
+        built(JUDGE)
         nats_server()
     except MissingServerError as error:
         sys.exit(str(error))

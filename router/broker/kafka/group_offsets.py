@@ -48,8 +48,8 @@ async def offset_commit(request: Request) -> Any:
 
 
 async def offset_fetch(request: Request) -> Any:
-    """Answer with the offsets of one group, or of several."""
-    body = request.body
+    """Answer with the offsets of one group, or of several, once they are on disk."""
+    body, offsets = request.body, request.context.coordinator.offsets
     if request.version >= _BATCHED_FROM:
         groups = []
         for group in body.groups[:MAX_GROUPS]:
@@ -63,9 +63,11 @@ async def offset_fetch(request: Request) -> Any:
                     error_code=error,
                 )
             )
+        await offsets.stored()
         return request.response(groups=groups)
     error = check_group_id(body.group_id)
     topics = [] if error else await _fetch(request, body.group_id, body.topics, "")
+    await offsets.stored()
     return request.response(topics=topics, error_code=error)
 
 

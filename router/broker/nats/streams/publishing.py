@@ -264,7 +264,11 @@ class Publisher:
                     entry = _Entry(entry.next_sequence)
                 self._acknowledge_duplicate(stream, message, duplicate.sequence)
             except JetStreamError as refusal:
-                self._refuse(stream, message, refusal)
+                # What it is refused for, such as another revision, may not be on disk yet.
+                self._append(stream, entry, now_ms)
+                entry = _Entry(entry.next_sequence)
+                refuse = partial(self._refuse, stream, message, refusal)
+                self._context.store.after_sync(refuse)
             except UnresolvedSubject as unresolved:
                 stream.log.unresolved[unresolved.subject] = unresolved.state
                 self._append(stream, entry, now_ms)

@@ -34,18 +34,22 @@ def test_a_commit_is_answered_when_it_is_on_disk(tmp_path: Path) -> None:
 
     async def test(server: KafkaServer) -> None:
         await server.topics.create(TOPIC, 2)
-        client, other = server.client(), server.client()
+        client, reader, other = server.client(), server.client(), server.client()
         assert await commit(client, {0: 0}) == [0]
         disk.released.clear()
         waiting = asyncio.create_task(commit(client, {0: 0}, metadata="note"))
         try:
             assert await asyncio.to_thread(disk.asked.wait, DEADLINE)
+            reading = asyncio.create_task(fetch(reader))
             for _ in range(3):
                 await other.ask("ListGroups", 0)
             assert not waiting.done()
+            # An offset that may still be lost is not answered.
+            assert not reading.done()
         finally:
             disk.released.set()
         assert await waiting == [0]
+        assert (await reading)[0] == (0, "note")
         assert (await fetch(client))[0] == (0, "note")
 
     with_server(tmp_path, test, disk=disk)

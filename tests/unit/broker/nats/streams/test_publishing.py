@@ -445,6 +445,30 @@ def test_a_client_is_not_read_from_while_too_much_of_it_waits_for_the_disk(
     with_streams(tmp_path, test, options=options, disk=disk)
 
 
+def test_a_refusal_shows_no_message_before_it_is_on_disk(tmp_path: Path) -> None:
+    disk = HeldDisk()
+
+    async def test(rig: Rig) -> None:
+        await rig.create("S", "s")
+        disk.hold()
+        try:
+            stored = rig.send("s", b"first")
+            refused = rig.send("s", b"second", {f"{EXPECTED}Last-Subject-Sequence": "0"})
+            rig.publisher.flush()
+            assert await asyncio.to_thread(disk.held.wait, DEADLINE_SECONDS)
+            again = rig.send("s", b"third", {f"{EXPECTED}Last-Subject-Sequence": "0"})
+            rig.publisher.flush()
+            await asyncio.sleep(0)
+            assert not rig.answers
+        finally:
+            disk.release()
+        assert (await rig.answer(stored))["seq"] == 1
+        assert (await rig.answer(refused))["error"] == 10071
+        assert (await rig.answer(again))["error"] == 10071
+
+    with_streams(tmp_path, test, disk=disk)
+
+
 def test_a_client_whose_messages_are_on_disk_waits_until_the_disk_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,171 @@
+"""One Kafka connection without retries: each call is one request, and its outcome is plain."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+from router.kafka.definitions import definition_texts
+from router.wire import ProtocolError
+from router.wire.kafka.engine import Messages, request_header_version, response_header_version
+from router.wire.kafka.frames import SIZE, FrameReader
+from router.wire.kafka.record_batches import build_batch, open_batch
+from router.wire.kafka.records import read_records, write_record
+from tests.histories.recording import Output, RefusedError, UnknownOutcomeError
+from tests.wire.kafka.batches import split_batches
+
+MESSAGES: Final[Any] = Messages(definition_texts())
+SECONDS: Final = 15.0
+MAX_RESPONSE: Final = 4 << 20
+NOW_MS: Final = 1_700_000_000_000
+OUT_OF_RANGE: Final = 1
+LATEST: Final = -1
+
+
+class KafkaConnection:
+    """Connects when it is needed; after a failure the next call connects again."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._socket: socket.socket | None = None
+        self._frames = FrameReader(MAX_RESPONSE)
+
+    def append(self, topic: str, value: str) -> Output:
+        """Produce one record with acks=all."""
+        record = write_record(0, 0, None, value.encode())
+        part = _struct(
+            "ProduceRequest",
+            "PartitionProduceData",
+            index=0,
+            records=bytes(build_batch([record], NOW_MS, NOW_MS)),
+        )
+        data = _struct("ProduceRequest", "TopicProduceData", name=topic, partition_data=[part])
+        answer = self._call("Produce", 9, acks=-1, timeout_ms=5_000, topic_data=[data])
+        found = answer.responses[0].partition_responses[0]
+        _expect(found.error_code)
+        return {"offset": found.base_offset}
+
+    def read(self, topic: str, offset: int) -> Output:
+        """Fetch what there is from an offset on."""
+        part = _struct(
+            "FetchRequest",
+            "FetchPartition",
+            partition=0,
+            fetch_offset=offset,
+            partition_max_bytes=1 << 20,
+            current_leader_epoch=-1,
+        )
+        named = _struct("FetchRequest", "FetchTopic", topic=topic, partitions=[part])
+        answer = self._call(
+            "Fetch", 11, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[named]
+        )
+        _expect(answer.error_code)
+        found = answer.responses[0].partitions[0]
+        if found.error_code == OUT_OF_RANGE:
+            return {"values": []}
+        _expect(found.error_code)
+        values: list[str] = []
+        for header, data in split_batches(bytes(found.records or b"")):
+            for record in read_records(open_batch(header, data, MAX_RESPONSE), header.records):
+                at = header.base_offset + record.offset
+                if at >= offset:
+                    gap = at != offset + len(values)
+                    values.append(f"a gap before {at}" if gap else (record.value or b"").decode())
+        return {"values": values}
+
+    def end(self, topic: str) -> Output:
+        """List the offset behind the last record."""
+        part = _struct(
+            "ListOffsetsRequest",
+            "ListOffsetsPartition",
+            partition_index=0,
+            timestamp=LATEST,
+            current_leader_epoch=-1,
+        )
+        named = _struct("ListOffsetsRequest", "ListOffsetsTopic", name=topic, partitions=[part])
+        answer = self._call("ListOffsets", 7, replica_id=-1, topics=[named])
+        found = answer.topics[0].partitions[0]
+        _expect(found.error_code)
+        return {"offset": found.offset}
+
+    def commit(self, group: str, topic: str, offset: int) -> Output:
+        """Commit an offset as a client that is no member."""
+        part = _struct(
+            "OffsetCommitRequest",
+            "OffsetCommitRequestPartition",
+            partition_index=0,
+            committed_offset=offset,
+        )
+        named = _struct(
+            "OffsetCommitRequest", "OffsetCommitRequestTopic", name=topic, partitions=[part]
+        )
+        answer = self._call("OffsetCommit", 7, group_id=group, topics=[named])
+        _expect(answer.topics[0].partitions[0].error_code)
+        return {}
+
+    def committed(self, group: str, topic: str) -> Output:
+        """Fetch the committed offset; -1: none."""
+        named = _struct(
+            "OffsetFetchRequest", "OffsetFetchRequestTopic", name=topic, partition_indexes=(0,)
+        )
+        answer = self._call("OffsetFetch", 7, group_id=group, topics=[named])
+        _expect(answer.error_code)
+        found = answer.topics[0].partitions[0]
+        _expect(found.error_code)
+        return {"offset": found.committed_offset}
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _call(self, name: str, version: int, **fields: Any) -> Any:
+        if self._socket is None:
+            self._connect()
+        try:
+            return self._answer(name, version, fields)
+        except (OSError, ProtocolError) as error:
+            self.close()
+            raise UnknownOutcomeError(str(error)) from error
+
+    def _connect(self) -> None:
+        """Connect and see that the broker answers: a proxy accepts for one that is gone."""
+        try:
+            self._socket = socket.create_connection(("127.0.0.1", self._port), SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._frames = FrameReader(MAX_RESPONSE)
+            self._answer("ApiVersions", 0, {})
+        except (OSError, ProtocolError) as error:
+            self.close()
+            raise RefusedError(str(error)) from error
+
+    def _answer(self, name: str, version: int, fields: dict[str, Any]) -> Any:
+        assert self._socket is not None
+        definition = MESSAGES.definition(f"{name}Request")
+        head = MESSAGES.message("RequestHeader")(
+            request_api_key=definition.api_key,
+            request_api_version=version,
+            correlation_id=7,
+            client_id="history",
+        ).write(request_header_version(definition, version))
+        body = MESSAGES.message(f"{name}Request")(**fields).write(version)
+        self._socket.sendall(SIZE.pack(len(head) + len(body)) + bytes(head) + bytes(body))
+        while not (frames := self._frames.receive(data := self._socket.recv(1 << 16))):
+            if not data:
+                raise ConnectionError("closed")
+        response = MESSAGES.definition(f"{name}Response")
+        _, start = MESSAGES.message("ResponseHeader").read_from(
+            frames[0], response_header_version(response, version)
+        )
+        return MESSAGES.message(f"{name}Response").read_from(frames[0], version, start)[0]
+
+
+def _struct(message: str, struct: str, **fields: Any) -> Any:
+    return MESSAGES.message(message).STRUCTS[struct](**fields)
+
+
+def _expect(code: int) -> None:
+    """Take an error for what it may be: the request may have been carried out in part."""
+    if code:
+        raise UnknownOutcomeError(f"error code {code}")

@@ -1,0 +1,150 @@
+"""Clients that do not tell the truth, each in one way: what a broken router would look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.histories.http_client import HttpConnection
+from tests.histories.kafka_client import KafkaConnection
+from tests.histories.nats_client import NatsConnection
+from tests.histories.recording import Output
+
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+class StaleReads(KafkaConnection):
+    """Reads as if the last message was not there yet."""
+
+    def read(self, topic: str, offset: int) -> Output:
+        values = super().read(topic, offset)["values"]
+        return {"values": values if len(values) > 1 else []}
+
+
+class StaleEnds(KafkaConnection):
+    """Lists the end as it was one call before."""
+
+    _end: Output | None = None
+
+    def end(self, topic: str) -> Output:
+        self._end, found = super().end(topic), self._end
+        return found or self._end
+
+
+class LostAppends(KafkaConnection):
+    """Acknowledges appends that it does not make, at the offset that would be theirs."""
+
+    def append(self, topic: str, value: str) -> Output:
+        return self.end(topic)
+
+
+class RepeatedOffsets(KafkaConnection):
+    """Acknowledges an append with the offset of the message before."""
+
+    def append(self, topic: str, value: str) -> Output:
+        return {"offset": max(0, super().append(topic, value)["offset"] - 1)}
+
+
+class DoubledAppends(HttpConnection):
+    """Sends each append twice, as a client does that retries what was stored."""
+
+    def append(self, topic: str, value: str) -> Output:
+        super().append(topic, value)
+        return super().append(topic, value)
+
+
+class EmptyReads(HttpConnection):
+    """Finds nothing behind a message."""
+
+    def read(self, topic: str, after: str = "") -> Output:
+        found = super().read(topic, after)
+        return {"values": [], "positions": []} if after else found
+
+
+class LostPublishes(NatsConnection):
+    """Acknowledges what it deletes at once."""
+
+    def publish(self, subject: str, value: str, headers: dict[str, str] | None = None) -> Output:
+        done = super().publish(subject, value, headers)
+        stream = subject.partition(".")[0]
+        self.call(f"STREAM.MSG.DELETE.{stream}", {"seq": done["revision"]})
+        return done
+
+
+class LostCommits(KafkaConnection):
+    """Acknowledges commits that it does not make."""
+
+    def commit(self, group: str, topic: str, offset: int) -> Output:
+        return {}
+
+
+class StaleCommits(KafkaConnection):
+    """Fetches an offset that was committed once."""
+
+    _first: Output | None = None
+
+    def committed(self, group: str, topic: str) -> Output:
+        self._first = self._first or super().committed(group, topic)
+        return self._first
+
+
+class SkippedMessages(HttpConnection):
+    """Takes messages and keeps the first to itself."""
+
+    def poll(self, topic: str, ack: str, limit: int) -> Output:
+        found = super().poll(topic, ack, limit)
+        return {**found, "values": found["values"][1:]}
+
+
+class LostAcknowledgements(HttpConnection):
+    """Confirms acknowledgements that it does not send."""
+
+    def poll(self, topic: str, ack: str, limit: int) -> Output:
+        return super().poll(topic, ack and "explicit", limit)
+
+    def acknowledge(self, topic: str, token: str) -> Output:
+        return {}
+
+
+class RedeliveredMessages(HttpConnection):
+    """Polls without ever acknowledging."""
+
+    def poll(self, topic: str, ack: str, limit: int) -> Output:
+        return super().poll(topic, "explicit", limit)
+
+
+class IgnoredConditions(NatsConnection):
+    """Puts without the revision that is expected."""
+
+    def publish(self, subject: str, value: str, headers: dict[str, str] | None = None) -> Output:
+        return super().publish(subject, value, _without_condition(headers))
+
+
+class StaleValues(HttpConnection):
+    """Reads a key as it was once."""
+
+    _first: dict[str, Output]
+
+    def last(self, stream: str, subject: str) -> Output:
+        self._first = getattr(self, "_first", {})
+        return self._first.setdefault(subject, super().last(stream, subject))
+
+
+class WrongRevisions(NatsConnection):
+    """Reads keys with the revision before."""
+
+    def last(self, stream: str, subject: str) -> Output:
+        found = super().last(stream, subject)
+        return found | {"revision": found.get("revision", 0) - 1}
+
+
+class LostDeletions(HttpConnection):
+    """Confirms the deletion of topics that stay."""
+
+    def ask(self, method: str, path: str, *arguments: Any) -> Any:
+        if method == "DELETE":
+            method = "GET"
+        return super().ask(method, path, *arguments)
+
+
+def _without_condition(headers: dict[str, str] | None) -> dict[str, str]:
+    return {name: value for name, value in (headers or {}).items() if name != EXPECTED}

@@ -1,0 +1,184 @@
+"""A round: one history of each scenario from one running router, while faults strike it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.histories.faults import Faults, Progress, plan
+from tests.histories.recording import History, RefusedError
+from tests.histories.scenarios import SCENARIOS, Ports, Scenario, Step
+from tests.ports import free_port
+from tests.servers.proxy import TcpProxy
+from tests.system.stack import Stack
+from tests.system.traffic import started
+
+STEPS: Final = 25
+"""Operations of a client in one history."""
+FAULTS: Final = 2
+REFUSED_SECONDS: Final = 0.02
+ROUND_SECONDS: Final = 100.0
+SETTINGS: Final = {
+    "storage_journal": "1M",
+    "storage_segment": "512K",
+    "storage_cache": "1M",
+    "consume_idle": "1s",
+}
+
+
+@dataclass
+class Router:
+    """A router whose clients come through proxies: HTTP, Kafka and NATS."""
+
+    stack: Stack
+    proxies: list[TcpProxy]
+
+    @property
+    def ports(self) -> Ports:
+        """Where its clients connect to."""
+        return Ports(*(proxy.port for proxy in self.proxies))
+
+
+@contextlib.contextmanager
+def running(folder: Path, **settings: str) -> Iterator[Router]:
+    """Run a router while the block lasts."""
+    kafka, nats = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    listeners = {"broker_kafka": kafka, "broker_nats": nats}
+    with started(folder, "--workers", "2", **SETTINGS | listeners | settings) as stack:
+        stack.wait_ready()
+        with contextlib.ExitStack() as stacks:
+            addresses = (f"127.0.0.1:{stack.port}", kafka, nats)
+            proxies = [stacks.enter_context(TcpProxy(address)) for address in addresses]
+            yield Router(stack, proxies)
+
+
+def record_round(
+    router: Router,
+    seed: str,
+    scenarios: Sequence[type[Scenario]] = SCENARIOS,
+    *,
+    faults: int = FAULTS,
+    steps: int = STEPS,
+) -> tuple[list[History], list[str]]:
+    """Return a history of each scenario, and which faults struck; the seed chooses everything."""
+    made = [kind(router.ports, name_of(kind, seed)) for kind in scenarios]
+    try:
+        for scenario in made:
+            scenario.prepare()
+        struck = _strike_while_working(router, seed, made, faults, steps)
+        router.stack.wait_ready()
+        for scenario in made:
+            _insist(scenario.conclude)
+    finally:
+        for scenario in made:
+            scenario.close()
+    return [scenario.history for scenario in made], struck
+
+
+def record_in_turn(
+    router: Router,
+    seed: str,
+    kind: type[Scenario],
+    *,
+    steps: int,
+    between: Callable[[], None] | None = None,
+) -> History:
+    """Return a history of clients of which one works at a time, without faults.
+
+    `between` is called once, after half of the steps.
+    """
+    chance = random.Random(seed)
+    scenario = kind(router.ports, name_of(kind, seed))
+    try:
+        scenario.prepare()
+        workers = scenario.workers()
+        for place in range(steps):
+            if between is not None and place == steps // 2:
+                between()
+            chance.choice(workers)(chance)
+        scenario.conclude()
+    finally:
+        scenario.close()
+    return scenario.history
+
+
+def name_of(kind: type[Scenario], seed: str) -> str:
+    """Return the name of the topic, stream or bucket of a round."""
+    return re.sub(r"\W", "_", f"{kind.label}_{seed}")
+
+
+def _strike_while_working(
+    router: Router, seed: str, scenarios: list[Scenario], faults: int, steps: int
+) -> list[str]:
+    progress = Progress()
+    histories = [scenario.history for scenario in scenarios]
+    striking = Faults(router.stack, router.proxies, histories)
+    workers = [
+        _Worker(step, random.Random(f"{seed} {scenario.label} {number}"), steps, progress)
+        for scenario in scenarios
+        for number, step in enumerate(scenario.workers())
+    ]
+    planned = plan(random.Random(seed), steps * len(workers), faults)
+    for worker in workers:
+        worker.start()
+    try:
+        striking.run(planned, progress)
+    finally:
+        until = time.monotonic() + ROUND_SECONDS
+        for worker in workers:
+            worker.join(max(0.0, until - time.monotonic()))
+    assert not any(worker.is_alive() for worker in workers), "a call was never answered"
+    for worker in workers:
+        if worker.failure is not None:
+            raise worker.failure
+    return striking.struck
+
+
+class _Worker(threading.Thread):
+    """A client: so many operations by chance, one after the other."""
+
+    def __init__(self, step: Step, chance: random.Random, steps: int, progress: Progress) -> None:
+        super().__init__(daemon=True)
+        self.failure: Exception | None = None
+        self._step = step
+        self._chance = chance
+        self._steps = steps
+        self._progress = progress
+
+    def run(self) -> None:
+        """Work; a refused operation is tried again, as another one, until the deadline."""
+        until = time.monotonic() + ROUND_SECONDS / 2
+        try:
+            for _ in range(self._steps):
+                while not self._done() and time.monotonic() < until:
+                    time.sleep(REFUSED_SECONDS)
+                self._progress.tick()
+        except Exception as error:  # noqa: BLE001 - raised by the thread that waits for this one
+            self.failure = error
+
+    def _done(self) -> bool:
+        try:
+            self._step(self._chance)
+        except RefusedError:
+            return False
+        return True
+
+
+def _insist(conclude: Callable[[], None]) -> None:
+    """Call until it is not refused, as a proxy does when its target has just come back."""
+    until = time.monotonic() + ROUND_SECONDS / 2
+    while True:
+        try:
+            conclude()
+        except RefusedError:
+            assert time.monotonic() < until, "refused for good"
+            time.sleep(REFUSED_SECONDS)
+        else:
+            return

@@ -1,0 +1,57 @@
+"""Histories of a running router under faults: every one is linearizable.
+
+A failure names the folder where the history, its picture, the faults and the router's log are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.histories.judging import ILLEGAL, judge
+from tests.histories.recording import History
+from tests.histories.running import Router, record_round, running
+from tests.histories.scenarios import SCENARIOS
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+HISTORIES = int(os.environ.get("SOAK_HISTORIES", "50"))
+SEED = os.environ.get("HISTORIES_SEED", "1")
+ROUNDS = -(-HISTORIES // len(SCENARIOS))
+ROUNDS_OF_A_ROUTER = 50
+"""Then one with an empty folder takes over."""
+KEPT = Path(".cache/histories").resolve()
+
+
+def kept(history: History, struck: list[str], seed: str, router: Router) -> Path:
+    """Keep an illegal history with what is needed to understand it; return the folder."""
+    folder = KEPT / f"{seed}-{history.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    history.write(folder / "history.jsonl")
+    judge(history, folder / "picture.html")
+    (folder / "faults.txt").write_text("\n".join(struck) + "\n")
+    shutil.copy(router.stack.folder / "serve.log", folder / "serve.log")
+    return folder
+
+
+@pytest.mark.timeout(120 + 30 * ROUNDS)
+def test_histories_under_faults_are_linearizable(tmp_path: Path) -> None:
+    verdicts: Counter[str] = Counter()
+    illegal: list[Path] = []
+    for first in range(0, ROUNDS, ROUNDS_OF_A_ROUTER):
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        with running(folder) as router:
+            for number in range(first, min(first + ROUNDS_OF_A_ROUTER, ROUNDS)):
+                seed = f"{SEED}-{number}"
+                histories, struck = record_round(router, seed)
+                for history in histories:
+                    verdict = judge(history)
+                    verdicts[verdict] += 1
+                    if verdict == ILLEGAL:
+                        illegal.append(kept(history, struck, seed, router))
+    assert not illegal, f"{dict(verdicts)}: {[str(folder) for folder in illegal]}"

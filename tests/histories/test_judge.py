@@ -1,0 +1,126 @@
+"""The judge can say no: each lie, and each lost tail of a disk, makes a history illegal."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.histories import lies
+from tests.histories.judging import ILLEGAL, LEGAL, judge
+from tests.histories.recording import History, Operation
+from tests.histories.running import Router, record_in_turn, running
+from tests.histories.scenarios import (
+    SCENARIOS,
+    Bucket,
+    Cursor,
+    Queue,
+    Scenario,
+    StreamLog,
+    Topic,
+    TopicLog,
+)
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(180)]
+
+STEPS = 60
+LIES = (
+    (TopicLog, lies.StaleReads),
+    (TopicLog, lies.StaleEnds),
+    (TopicLog, lies.LostAppends),
+    (TopicLog, lies.RepeatedOffsets),
+    (TopicLog, lies.DoubledAppends),
+    (TopicLog, lies.EmptyReads),
+    (StreamLog, lies.LostPublishes),
+    (Cursor, lies.LostCommits),
+    (Cursor, lies.StaleCommits),
+    (Queue, lies.SkippedMessages),
+    (Queue, lies.LostAcknowledgements),
+    (Queue, lies.RedeliveredMessages),
+    (Bucket, lies.IgnoredConditions),
+    (Bucket, lies.StaleValues),
+    (Bucket, lies.WrongRevisions),
+    (Topic, lies.LostDeletions),
+)
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    with running(tmp_path_factory.mktemp("judge")) as router:
+        yield router
+
+
+def lying(kind: type[Scenario], client: type) -> type[Scenario]:
+    """Return a scenario whose clients of one protocol lie."""
+    (slot,) = (
+        name for name in ("Http", "Kafka", "Nats") if issubclass(client, getattr(kind, name))
+    )
+    return type(client.__name__, (kind,), {slot: client, "label": client.__name__})
+
+
+@pytest.mark.parametrize("kind", SCENARIOS)
+def test_truth_is_legal_and_every_call_is_answered(router: Router, kind: type[Scenario]) -> None:
+    history = record_in_turn(router, "truth", kind, steps=STEPS)
+    assert [one for one in history.operations if one.output is None] == []
+    assert judge(history) == LEGAL
+
+
+@pytest.mark.parametrize(("kind", "client"), LIES)
+def test_lie_is_illegal_and_drawn(
+    router: Router, tmp_path: Path, kind: type[Scenario], client: type
+) -> None:
+    history = record_in_turn(router, "lie", lying(kind, client), steps=STEPS)
+    picture = tmp_path / "picture.html"
+    assert judge(history, picture) == ILLEGAL
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.parametrize("kind", [TopicLog, Queue, Bucket])
+def test_tail_that_a_disk_lost_is_illegal(tmp_path: Path, kind: type[Scenario]) -> None:
+    verdict = ""
+    with running(tmp_path) as router:
+        data, copy = tmp_path / "data", tmp_path / "copy"
+
+        def lose() -> None:
+            """Set the folder back to what it was when nothing of the history was stored."""
+            router.stack.kill()
+            shutil.rmtree(data)
+            copy.rename(data)
+            router.stack.start()
+            router.stack.wait_ready()
+
+        class Losing(kind):  # type: ignore[misc, valid-type] # a parameter
+            def prepare(self) -> None:
+                super().prepare()
+                router.stack.stop()
+                shutil.copytree(data, copy)
+                router.stack.start()
+                router.stack.wait_ready()
+
+        verdict = judge(record_in_turn(router, "tail", Losing, steps=STEPS, between=lose))
+    assert verdict == ILLEGAL
+
+
+def appended(client: int, value: str, times: tuple[int, int], offset: int | None) -> Operation:
+    output = None if offset is None else {"offset": offset}
+    return Operation(client, "append", *times, {"value": value}, output)
+
+
+@pytest.mark.parametrize("first", [[], ["a"]])
+def test_append_without_an_answer_may_have_happened_or_not(first: list[str]) -> None:
+    history = History("log", "unknown")
+    history.add(appended(0, "a", (1, 2), None))
+    history.add(Operation(1, "read", 3, 4, {"offset": 0}, {"values": first}))
+    assert judge(history) == LEGAL
+    history.add(Operation(1, "read", 5, 6, {"offset": 0}, {"values": ["b"]}))
+    assert judge(history) == ILLEGAL
+
+
+def test_order_matters_only_where_one_returned_before_the_other() -> None:
+    for first, verdict in (((1, 4), LEGAL), ((1, 2), ILLEGAL)):
+        history = History("log", "order")
+        history.add(appended(0, "a", first, 1))
+        history.add(appended(1, "b", (3, 5), 0))
+        assert judge(history) == verdict
