@@ -98,8 +98,8 @@ def _fill_closed_streams() -> None:
 
 def sentence(error: RouterError) -> str:
     """Return what a failure says; one that only names its object is put into words."""
-    said = str(error)
-    return said if " " in said else f"{(error.__doc__ or '').partition('.')[0]}: {said}"
+    text = str(error)
+    return text if " " in text else f"{(error.__doc__ or '').partition('.')[0]}: {text}"
 
 
 @click.group(

@@ -106,8 +106,8 @@ def subscribe(as_json: bool, config: Path | None, **given: Any) -> None:
     plan = _plan(given)
     with _topic(config, given, plan.clients) as (there, topic):
         published = _run(there, topic, plan).publish()
-        wanted = replace(plan, messages=max(1, published.messages))
-        outcome = _run(there, topic, wanted).subscribe()
+        limited = replace(plan, messages=max(1, published.messages))
+        outcome = _run(there, topic, limited).subscribe()
     outcome.lost = published.messages - outcome.messages
     _report("subscribe", plan, outcome, as_json)
 

@@ -117,9 +117,11 @@ def show(name: str | None, as_json: bool) -> None:
     """Print the context NAME, or the one in use; secrets are shown as ***."""
     found = contexts.load(_file())
     chosen = name or os.environ.get("ROUTER_CONTEXT") or found.current
-    told = {"name": chosen}
-    told |= {"server": "the data folder"} if chosen == contexts.LOCAL else _shown(found.get(chosen))
-    output.respond(as_json, told, *output.table((), list(told.items())))
+    context = {"name": chosen}
+    context |= (
+        {"server": "the data folder"} if chosen == contexts.LOCAL else _shown(found.get(chosen))
+    )
+    output.respond(as_json, context, *output.table((), list(context.items())))
 
 
 @command.command(epilog=examples("router context remove prod"))
@@ -151,9 +153,9 @@ def _made(server: str, given: dict[str, str | None]) -> contexts.Context:
             contexts.secret(Path(files[name]))
     if "ca" in files and not Path(files["ca"]).is_file():
         raise SettingError(f"{files['ca']}: there is no such file")
-    asked = password() if user and "password_file" not in files else ""
+    entered = password() if user and "password_file" not in files else ""
     namespace = contexts.check_namespace(given["namespace"] or "")
-    return contexts.Context(server, user, asked, namespace=namespace, **files)
+    return contexts.Context(server, user, entered, namespace=namespace, **files)
 
 
 def _shown(one: contexts.Context) -> dict[str, str]:

@@ -99,15 +99,16 @@ def reset(topic: str, group: str, to: str, preview: bool, as_json: bool, **given
     from router.services.groups import target  # noqa: PLC0415 - as above
 
     where = target("--to", to)
-    told = {"group": group, "to": shown_target(where)}
+    document = {"group": group, "to": shown_target(where)}
     with connecting.connected(given.pop("config"), **given) as there:
         if preview:
             found = there.preview_reset(topic, group, where)
             lags = {"lag": found.lag, "least": found.least, "most": found.most}
-            output.respond(as_json, {"topic": topic, **told, "preview": lags}, found.sentence())
+            output.respond(as_json, {"topic": topic, **document, "preview": lags}, found.sentence())
             return
         name = there.reset_group(topic, group, where)
-    output.respond(as_json, {"topic": name, **told}, f"Reset {group} of {name} to {told['to']}")
+    sentence = f"Reset {group} of {name} to {document['to']}"
+    output.respond(as_json, {"topic": name, **document}, sentence)
 
 
 @command.command(epilog=examples("router groups delete orders billing"))
@@ -117,8 +118,8 @@ def reset(topic: str, group: str, to: str, preview: bool, as_json: bool, **given
 def delete(there: Connection, topic: str, group: str, *, as_json: bool) -> None:
     """Delete GROUP of TOPIC; fails while it is read. A later poll makes a new one."""
     name = there.delete_group(topic, group)
-    told = {"topic": name, "group": group, "done": "deleted"}
-    output.respond(as_json, told, f"Deleted {group} of {name}")
+    document = {"topic": name, "group": group, "done": "deleted"}
+    output.respond(as_json, document, f"Deleted {group} of {name}")
 
 
 def _member(one: Mapping[str, Any]) -> tuple[str, ...]:

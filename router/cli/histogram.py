@@ -47,11 +47,11 @@ class Histogram:
 
     def percentile(self, percent: float) -> int:
         """Return the duration that so many percent do not exceed, in µs; 0 if there are none."""
-        wanted = max(1, -(-self.count * percent // 100))
+        rank = max(1, -(-self.count * percent // 100))
         passed = 0
         for index in sorted(self.counts):
             passed += self.counts[index]
-            if passed >= wanted:
+            if passed >= rank:
                 return min(_highest(index), self.most)
         return 0
 

@@ -147,11 +147,11 @@ def _lines(steps: list[Step], original: Original, overwrite: bool) -> Iterator[s
 
 def _absent(steps: list[Step], ours: Store) -> Iterator[str]:
     """Yield a warning for each topic that would lose what is imported when it is created."""
-    wanted = {step.found.name for step in steps if step.found.kind == TOPIC_RECORDS}
-    if not wanted:
+    moved = {step.found.name for step in steps if step.found.kind == TOPIC_RECORDS}
+    if not moved:
         return
     here = {str(info.topic) for info in ours.backend.list_topics(ours.timeout)}
-    for name in sorted(wanted - here):
+    for name in sorted(moved - here):
         topic = ours.settings.shortest_name(ours.settings.topic(name))
         yield (
             f"{topic} does not exist here: make it with `router topics create {topic}`, for"

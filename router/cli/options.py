@@ -209,8 +209,8 @@ def password() -> str:
         return found
     if not sys.stderr.isatty():
         raise SettingError(f"There is no terminal to ask for the password on: set {PASSWORD}.")
-    asked: str = click.prompt("Password", hide_input=True, err=True)
-    return asked
+    entered: str = click.prompt("Password", hide_input=True, err=True)
+    return entered
 
 
 def warn(sentence: str) -> None:

@@ -79,8 +79,8 @@ def new(name: str, template: str, as_json: bool, folder: Path) -> None:
     """Write a commented declaration to change."""
     from router.pipelines.finding import write_new  # noqa: PLC0415 - only when it is used
 
-    said = write_new(name, template, folder)
-    output.respond(as_json, {"name": name, "says": str(said)}, str(said))
+    path = write_new(name, template, folder)
+    output.respond(as_json, {"name": name, "says": str(path)}, str(path))
 
 
 @command.command(

@@ -185,8 +185,8 @@ def purge(
     as_json: bool,
 ) -> None:
     """Delete messages of STREAM: all of them, unless options say which."""
-    wanted = {"filter": subject, "seq": seq, "keep": keep}
-    body = {name: value for name, value in wanted.items() if value is not None}
+    limits = {"filter": subject, "seq": seq, "keep": keep}
+    body = {name: value for name, value in limits.items() if value is not None}
     found = there.jetstream(f"STREAM.PURGE.{stream}", body)
     output.respond(
         as_json,
@@ -228,8 +228,8 @@ def get(
     """Print a message of STREAM: by its sequence, or the last or next one of a subject."""
     if sequence is None and last is None and following is None:
         raise BadReadOptionError("give a sequence, --last or --next")
-    wanted = {"seq": sequence, "last_by_subj": last, "next_by_subj": following}
-    body = {name: value for name, value in wanted.items() if value is not None}
+    place = {"seq": sequence, "last_by_subj": last, "next_by_subj": following}
+    body = {name: value for name, value in place.items() if value is not None}
     message = there.jetstream(f"STREAM.MSG.GET.{stream}", body)["message"]
     output.respond(as_json, message, *_message(message))
 

@@ -31,7 +31,7 @@ SILENCE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Reading:
     """What to print, and when to end; `silence` in seconds, None: never."""
 
     topic: str
@@ -104,7 +104,7 @@ def command(topic: str, config: Path | None, **given: Any) -> None:
     if (keys or headers) and form != "text":
         raise click.UsageError(f"--keys and --headers go with --format text, not {form}.")
     timeout: float | None = given.pop("timeout")
-    wanted = _Wanted(
+    reading = _Reading(
         topic,
         group := given.pop("group"),
         consumer := given.pop("consumer"),
@@ -118,7 +118,7 @@ def command(topic: str, config: Path | None, **given: Any) -> None:
     printer = _Printer(_line(form, keys=keys, headers=headers), count)
     try:
         with connecting.connected(config, **given) as there:
-            (_tail if group is None else _consume)(there, wanted, printer)
+            (_tail if group is None else _consume)(there, reading, printer)
     except KeyboardInterrupt:
         return  # that is how it is ended
     if count is not None and printer.printed < count:
@@ -150,20 +150,20 @@ class _Printer:
         return self.left() != 0
 
 
-def _tail(there: Connection, wanted: _Wanted, printer: _Printer) -> None:
-    batches = there.tail(wanted.topic, Tail(wanted.start, wanted.silence))
+def _tail(there: Connection, reading: _Reading, printer: _Printer) -> None:
+    batches = there.tail(reading.topic, Tail(reading.start, reading.silence))
     for batch in batches:
         if not printer.print(batch):
             return
 
 
-def _consume(there: Connection, wanted: _Wanted, printer: _Printer) -> None:
-    start = wanted.start
-    assert wanted.group is not None
+def _consume(there: Connection, reading: _Reading, printer: _Printer) -> None:
+    start = reading.start
+    assert reading.group is not None
     assert not isinstance(start, str)
-    opened = there.consume(wanted.topic, wanted.group, wanted.consumer, start)
+    opened = there.consume(reading.topic, reading.group, reading.consumer, start)
     with closing(opened) as consumption:
-        for batch in _fetched(consumption, wanted.silence, printer):
+        for batch in _fetched(consumption, reading.silence, printer):
             more = printer.print(batch)
             # Only now: what the output did not take comes again.
             consumption.acknowledge()

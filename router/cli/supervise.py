@@ -135,10 +135,10 @@ class Supervisor:
                     if not child.pid:
                         return child.run
             waits = [child.due - now for child in self._children if not child.pid]
-            told = signal.sigtimedwait(SIGNALS, max(0.0, min([watch(), *waits])))
-            if told is not None and told.si_signo == signal.SIGHUP:
+            received = signal.sigtimedwait(SIGNALS, max(0.0, min([watch(), *waits])))
+            if received is not None and received.si_signo == signal.SIGHUP:
                 self._reload()
-            elif told is not None and told.si_signo != signal.SIGCHLD:
+            elif received is not None and received.si_signo != signal.SIGCHLD:
                 return None
 
     def _reload(self) -> None:
@@ -191,8 +191,8 @@ class Supervisor:
         """Wait for a child that was told to stop; a second signal, or its patience, kills it."""
         until = time.monotonic() + child.patience
         while _status(child) is None:
-            told = signal.sigtimedwait(SIGNALS, min(1.0, max(0.0, until - time.monotonic())))
-            impatient = told is not None and told.si_signo in STOPS
+            received = signal.sigtimedwait(SIGNALS, min(1.0, max(0.0, until - time.monotonic())))
+            impatient = received is not None and received.si_signo in STOPS
             if impatient or time.monotonic() >= until:
                 self._report(f"{child.name} is killed")
                 os.killpg(child.pid, signal.SIGKILL)

@@ -117,10 +117,10 @@ def topic(name: str, data: bytes, named: Callable[[str], TopicName]) -> Found | 
     )
     if made == NO_OWNER:
         return None
-    said = f"owner {made.owner or 'nobody'}"
+    summary = f"owner {made.owner or 'nobody'}"
     if made.owner:
-        said += f", {len(made.readers)} readers, {len(made.writers)} writers"
-    return Found(TOPIC_RECORDS, str(named(name)), made.dump(), said)
+        summary += f", {len(made.readers)} readers, {len(made.writers)} writers"
+    return Found(TOPIC_RECORDS, str(named(name)), made.dump(), summary)
 
 
 def addresses(data: bytes) -> list[str]:

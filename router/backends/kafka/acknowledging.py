@@ -161,14 +161,14 @@ class SharedCommits:
     ) -> None:
         """Acknowledge messages of a group, each alone or with all before it."""
         commits = self._commits(whole, deadline)
-        wanted = whole.by_partition(positions)
-        for number, position in ((n, p) for n, some in wanted.items() for p in some):
+        by_partition_number = whole.by_partition(positions)
+        for number, position in ((n, p) for n, some in by_partition_number.items() for p in some):
             if position.epoch not in {0, epoch_of(commits.get(number))}:
                 raise FencedError("the subscription was reset since")
-        ends = self.offsets.at(whole.name, wanted, LATEST, deadline, UNCOMMITTED_TOO)
-        for number, some in wanted.items():
+        ends = self.offsets.at(whole.name, by_partition_number, LATEST, deadline, UNCOMMITTED_TOO)
+        for number, some in by_partition_number.items():
             check_positions(some, {0: ends[number]}, whole.name)
-        for number, some in wanted.items():
+        for number, some in by_partition_number.items():
             stored = sorted({position.entry for position in some})
             ranges = [(0, stored[-1] + 1)] if cumulative else _ranges(stored)
             epoch = self._begun(whole, number, commits.get(number), deadline)

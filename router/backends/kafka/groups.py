@@ -117,12 +117,12 @@ class Groups:
 
     def _within(self, whole: GroupTopic, to: Sequence[Position], deadline: float) -> dict[int, int]:
         """Return the offsets of positions, within what the partitions keep."""
-        wanted = {n: some[0].entry for n, some in whole.by_partition(to).items()}
-        if len(wanted) < len(to):
+        offset_of = {n: some[0].entry for n, some in whole.by_partition(to).items()}
+        if len(offset_of) < len(to):
             raise BadRequestError("a position is 0:OFFSET:PARTITION, one for each partition")
-        first = self._offsets.at(whole.name, wanted, EARLIEST, deadline)
-        end = self._offsets.at(whole.name, wanted, LATEST, deadline)
-        return {n: min(max(offset, first[n]), end[n]) for n, offset in wanted.items()}
+        first = self._offsets.at(whole.name, offset_of, EARLIEST, deadline)
+        end = self._offsets.at(whole.name, offset_of, LATEST, deadline)
+        return {n: min(max(offset, first[n]), end[n]) for n, offset in offset_of.items()}
 
     @contextmanager
     def _closed_to_consumers(self, group: str, name: str, deadline: float) -> Iterator[None]:

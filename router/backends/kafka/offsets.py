@@ -52,10 +52,10 @@ class Commit:
 
     def progress(self) -> Progress:
         """Return what is acknowledged."""
-        told = _NOTE.fullmatch(self.note)
-        if told is None or told[2] is None:
+        note_match = _NOTE.fullmatch(self.note)
+        if note_match is None or note_match[2] is None:
             return Progress(self.offset)
-        return Progress.read(self.offset, told[2])
+        return Progress.read(self.offset, note_match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ def epoch_of(commit: Commit | None) -> int:
     """Return the epoch that began with a commit or goes on with it; None: with none at all."""
     if commit is None:
         return _NEVER
-    told = _NOTE.fullmatch(commit.note)
-    return int(told[1]) if told else _NEVER + 1 + commit.offset
+    note_match = _NOTE.fullmatch(commit.note)
+    return int(note_match[1]) if note_match else _NEVER + 1 + commit.offset
 
 
 class Offsets:

@@ -35,30 +35,30 @@ class Access:
     @classmethod
     def parse(cls, url: str, settings: Settings) -> Access:
         """Read the URL, whose options come before the settings; raise SettingError."""
-        said = repr(without_password(url))
+        name = repr(without_password(url))
         if "@" in url:  # wherever it is: a piece of a password is taken for no host or option
             raise SettingError(
-                f"{said}: credentials belong to kafka.username, kafka.password (elsewhere @ is %40)"
+                f"{name}: credentials belong to kafka.username, kafka.password (elsewhere @ is %40)"
             )
-        parts = _split(url, said)
+        parts = _split(url, name)
         if parts.scheme != "kafka" or parts.path not in {"", "/"} or parts.fragment:
-            raise SettingError(f"{said}: expected {_FORM}")
+            raise SettingError(f"{name}: expected {_FORM}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         client_id = options.pop("client_id", settings.text("kafka.client_id"))
         mechanism = options.pop("sasl", settings.text("kafka.sasl"))
         if mechanism not in _MECHANISMS:
-            raise SettingError(f"{said}: sasl is one of {', '.join(_MECHANISMS)}")
+            raise SettingError(f"{name}: sasl is one of {', '.join(_MECHANISMS)}")
         tls = _FLAGS.get(options.pop("tls", str(settings.flag("kafka.tls")).lower()))
         if tls is None:
-            raise SettingError(f"{said}: tls is true or false")
+            raise SettingError(f"{name}: tls is true or false")
         if options:
             raise SettingError(
-                f"{said}: unknown option {min(options)!r}; there are client_id, sasl and tls"
+                f"{name}: unknown option {min(options)!r}; there are client_id, sasl and tls"
             )
         username, password = settings.text("kafka.username"), settings.text("kafka.password")
         if mechanism != "none" and not (username and password):
             raise SettingError(f"{mechanism} needs kafka.username and kafka.password")
-        hosts = tuple(_host(host, said) for host in parts.netloc.split(","))
+        hosts = tuple(_host(host, name) for host in parts.netloc.split(","))
         context = _context(settings) if tls else None
         return cls(hosts, client_id, mechanism, username, password, context)
 
@@ -66,21 +66,21 @@ class Access:
         return "kafka://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
 
 
-def _split(url: str, said: str) -> SplitResult:
+def _split(url: str, name: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise SettingError(f"{said}: {error}") from error
+        raise SettingError(f"{name}: {error}") from error
 
 
-def _host(text: str, said: str) -> tuple[str, int]:
-    parts = _split(f"//{text}", said)
+def _host(text: str, name: str) -> tuple[str, int]:
+    parts = _split(f"//{text}", name)
     try:
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise SettingError(f"{said}: {error}") from error
+        raise SettingError(f"{name}: {error}") from error
     if not host:
-        raise SettingError(f"{said}: a host is missing")
+        raise SettingError(f"{name}: a host is missing")
     return host, PORT if port is None else port
 
 

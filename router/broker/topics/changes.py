@@ -94,8 +94,8 @@ async def terminate(topics: Topics, name: TopicName) -> list[Position]:
 async def _subscribe(topics: Topics, name: TopicName, before: int) -> None:
     """Give new partitions the subscriptions that others were given while they were made."""
     partitions = topics.partitions(topics.known(name))
-    wanted = {n: s for p in partitions[:before] for n, s in p.subscriptions.items()}
-    for subscription in wanted.values():
+    missing = {n: s for p in partitions[:before] for n, s in p.subscriptions.items()}
+    for subscription in missing.values():
         if subscription.record is not None:
             for partition in partitions[before:]:
                 await partition.subscribe(subscription.name, 0, subscription.record.properties)

@@ -62,13 +62,15 @@ class Extents:
         Raises TopicNotFoundError, and BadRequestError for a partition that does not exist.
         """
         partitions = self._topics.pieces(self._topics.parse(topic))
-        wanted = {stretch.partition: stretch for stretch in stretches}
-        if unknown := wanted.keys() - {partition.index for partition in partitions}:
+        stretch_of = {stretch.partition: stretch for stretch in stretches}
+        if unknown := stretch_of.keys() - {partition.index for partition in partitions}:
             raise BadRequestError(f"there is no partition {min(unknown)} of {topic}")
-        return [await _extent(partition, wanted.get(partition.index)) for partition in partitions]
+        return [
+            await _extent(partition, stretch_of.get(partition.index)) for partition in partitions
+        ]
 
 
-async def _extent(partition: Partition, wanted: Stretch | None) -> Extent:
+async def _extent(partition: Partition, stretch: Stretch | None) -> Extent:
     ledger = partition.ledger
     first, behind, first_index = ledger.first_entry, ledger.durable_entry, ledger.first_number
     if ledger.removed_entry > first:
@@ -85,11 +87,11 @@ async def _extent(partition: Partition, wanted: Stretch | None) -> Extent:
         removed_entry=ledger.removed_entry,
         given_up=tuple(EntryRange(hole.first, hole.last) for hole in ledger.holes),
     )
-    if wanted is not None:
-        start = min(max(await _start(ledger, wanted), first), behind)
+    if stretch is not None:
+        start = min(max(await _start(ledger, stretch), first), behind)
         number, end = await ledger.number_before(start), behind
-        if wanted.messages is not None:
-            end = await ledger.entry_of_number(number + wanted.messages)
+        if stretch.messages is not None:
+            end = await ledger.entry_of_number(number + stretch.messages)
             # A stretch has the entry at its start at least, where there is one.
             end = min(max(end, start + 1), behind)
         found.start_entry, found.start_index = start, number
@@ -97,10 +99,10 @@ async def _extent(partition: Partition, wanted: Stretch | None) -> Extent:
     return found
 
 
-async def _start(ledger: Ledger, wanted: Stretch) -> int:
+async def _start(ledger: Ledger, stretch: Stretch) -> int:
     """Return the entry where a stretch begins, which may not be kept any more."""
-    if wanted.index is not None:
-        return await ledger.entry_of_number(wanted.index)
-    if wanted.time_ms is not None:
-        return await ledger.find_time(wanted.time_ms)
-    return wanted.entry
+    if stretch.index is not None:
+        return await ledger.entry_of_number(stretch.index)
+    if stretch.time_ms is not None:
+        return await ledger.find_time(stretch.time_ms)
+    return stretch.entry

@@ -82,18 +82,18 @@ class Entry:
         if anew:
             self._part = None
 
-    async def stand(self, told: Observer) -> None:
+    async def stand(self, observer: Observer) -> None:
         """Queue, hold and tell of it, until this is cancelled; raise DownError with the link."""
         while True:
             await self._find()
             if self._part is None:
                 await self._create()
-            while await self._check(told):
+            while await self._check(observer):
                 pass
             self._part = None
             if self.held:
                 self.held = False
-                told.lost(self)
+                observer.lost(self)
 
     async def leave(self) -> bool:
         """Be gone from the queue; raise DownError if that is not certain yet.
@@ -140,7 +140,7 @@ class Entry:
             self._part = own[0] if own else None
             self._uncertain = False
 
-    async def _check(self, told: Observer) -> bool:
+    async def _check(self, observer: Observer) -> bool:
         """See where the entry stands, tell, and wait for a change; return whether it is there."""
         self._woken.clear()
         self._came = False
@@ -153,32 +153,32 @@ class Entry:
         self._crowded = len(parts) > 1
         index = parts.index(self._part)
         if index == 0:
-            await self._first(told, noted=noted)
+            await self._first(observer, noted=noted)
             if not watched:
                 return True
-        elif not await self._wait_behind(places, index, told):
+        elif not await self._wait_behind(places, index, observer):
             return True
         await self._woken.wait()
         if self._came and not self._crowded:
             # Nobody was behind this entry and the queue changed: no need to look who it is.
-            told.contended(self)
+            observer.contended(self)
             await asyncio.sleep(0)  # if the lease was released, this ends here
         return True
 
-    async def _first(self, told: Observer, *, noted: bool) -> None:
+    async def _first(self, observer: Observer, *, noted: bool) -> None:
         self._next_up = False
         if not self.held:
             note = await self._take_note() if noted else b""
             self.held, self.holder = True, None
-            told.held(self, note)
+            observer.held(self, note)
         if self._crowded:
-            told.contended(self)
+            observer.contended(self)
 
-    async def _wait_behind(self, places: list[Place], index: int, told: Observer) -> bool:
+    async def _wait_behind(self, places: list[Place], index: int, observer: Observer) -> bool:
         """Watch the entry directly ahead; return whether it was still there."""
         self.holder = places[0]
         self._next_up = index == 1
-        told.queued(self)
+        observer.queued(self)
         ahead, watch = f"{self.folder}/{places[index - 1].part}", self._link.on_loop(self._wake)
         there = await self._link.ask(lambda client: client.exists_async(ahead, watch))
         return there is not None

@@ -214,9 +214,9 @@ class Link:
         async with self._room:
             if not self._connected:
                 raise DownError
-            asked = asyncio.get_running_loop().create_future()
-            begin(self._client).rawlink(functools.partial(self._answered, asked))
-            return await asked
+            future = asyncio.get_running_loop().create_future()
+            begin(self._client).rawlink(functools.partial(self._answered, future))
+            return await future
 
     def on_loop(self, call: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return a watcher for kazoo that has `call(event)` called on the loop."""
@@ -254,17 +254,17 @@ class Link:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(call, value)
 
-    def _answered(self, asked: asyncio.Future[Any], result: Any) -> None:
+    def _answered(self, future: asyncio.Future[Any], result: Any) -> None:
         def settle(_: object) -> None:
-            if asked.done():
+            if future.done():
                 return
             error = result.exception
             if error is None:
-                asked.set_result(result.value)
+                future.set_result(result.value)
             elif isinstance(error, _CONNECTION):
-                asked.set_exception(DownError())
+                future.set_exception(DownError())
             else:
-                asked.set_exception(error)
+                future.set_exception(error)
 
         self._hand_over(settle, None)
 

@@ -34,8 +34,8 @@ class Tree:
         values: list[bytes | None] = []
         for start in range(0, len(paths), MAX_CONCURRENT):
             some = paths[start : start + MAX_CONCURRENT]
-            asked = [self._client.get_async(self._chroot + path) for path in some]
-            found = [self._end(one) for one in asked]
+            request = [self._client.get_async(self._chroot + path) for path in some]
+            found = [self._end(one) for one in request]
             values += [None if one is None else one[0] or b"" for one in found]
         return values
 
@@ -44,15 +44,15 @@ class Tree:
         deleted: bool | None = self._end(self._client.delete_async(self._chroot + path))
         return deleted is not None
 
-    def _end(self, asked: Any) -> Any:
+    def _end(self, request: Any) -> Any:
         """Return the result of one of kazoo's asynchronous calls, None: there is no such node."""
         try:
-            return asked.get(timeout=self._timeout)
+            return request.get(timeout=self._timeout)
         except NoNodeError:
             return None
         except (KazooException, KazooTimeoutError) as error:
-            said = str(error) or type(error).__name__
-            raise CoordinationUnavailableError(f"ZooKeeper cannot be read: {said}") from error
+            reason = str(error) or type(error).__name__
+            raise CoordinationUnavailableError(f"ZooKeeper cannot be read: {reason}") from error
 
 
 @contextmanager

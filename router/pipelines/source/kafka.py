@@ -31,13 +31,13 @@ def kafka_frame(spark: SparkSession, options: Options, *, streaming: bool) -> Da
     class path, Spark raises AnalysisException.
     """
     reader = spark.readStream if streaming else spark.read
-    told = connector_options(options.of_reading(), streaming=streaming)
-    return from_kafka(reader.format("kafka").options(**told).load())
+    spark_options = connector_options(options.of_reading(), streaming=streaming)
+    return from_kafka(reader.format("kafka").options(**spark_options).load())
 
 
 def connector_options(options: Options, *, streaming: bool) -> dict[str, str]:
     """Return the connector's options for a source; raise SettingError, BadNameError."""
-    told = {
+    spark_options = {
         "includeHeaders": "true",
         "failOnDataLoss": "false" if options.skip else "true",
         "kafka.isolation.level": "read_committed",
@@ -47,15 +47,15 @@ def connector_options(options: Options, *, streaming: bool) -> dict[str, str]:
     }
     word = options.starting.word
     if word.isdigit():
-        told["startingTimestamp"] = word
-        told["startingOffsetsByTimestampStrategy"] = "latest"
+        spark_options["startingTimestamp"] = word
+        spark_options["startingOffsetsByTimestampStrategy"] = "latest"
     elif streaming or word == EARLIEST:
-        told["startingOffsets"] = word
+        spark_options["startingOffsets"] = word
     else:
         raise SettingError("a batch that starts at the latest message has none")
     if streaming and options.max_rows:
-        told["maxOffsetsPerTrigger"] = str(options.max_rows)
-    return told
+        spark_options["maxOffsetsPerTrigger"] = str(options.max_rows)
+    return spark_options
 
 
 def access_options(options: Options) -> dict[str, str]:
@@ -64,20 +64,22 @@ def access_options(options: Options) -> dict[str, str]:
     access = Access.parse(settings.text("backend.url"), settings)
     sasl, tls = access.mechanism != "none", access.tls is not None
     protocol = ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT")
-    told = {
+    spark_options = {
         "kafka.bootstrap.servers": ",".join(f"{host}:{port}" for host, port in access.hosts),
         "kafka.security.protocol": protocol,
     }
     if sasl:
         user, password = _quoted(access.username), _quoted(access.password)
         module = _MODULES[access.mechanism]
-        told["kafka.sasl.mechanism"] = access.mechanism
-        told["kafka.sasl.jaas.config"] = f"{module} required username={user} password={password};"
+        spark_options["kafka.sasl.mechanism"] = access.mechanism
+        spark_options["kafka.sasl.jaas.config"] = (
+            f"{module} required username={user} password={password};"
+        )
     if tls:
-        told |= _tls(
+        spark_options |= _tls(
             settings.text("kafka.ca"), settings.text("kafka.cert"), settings.text("kafka.key")
         )
-    return told
+    return spark_options
 
 
 def names(options: Options) -> Names:
@@ -95,25 +97,29 @@ def _topics(options: Options) -> dict[str, str]:
     except re2.error as error:
         raise SettingError(f"pattern = {options.pattern!r}: {error}") from error
     # What RE2 knows Java does too.
-    wanted, dead = f"(?:{options.pattern})", re.escape(DEAD_SUFFIX)
-    ours = f"(?!{wanted}{dead}$)" if options.skip_dead else ""
-    return {"subscribePattern": f"(?!{INTERNAL}){ours}{wanted}"}
+    matched, dead = f"(?:{options.pattern})", re.escape(DEAD_SUFFIX)
+    ours = f"(?!{matched}{dead}$)" if options.skip_dead else ""
+    return {"subscribePattern": f"(?!{INTERNAL}){ours}{matched}"}
 
 
 def _tls(ca: str, cert: str, key: str) -> dict[str, str]:
     """Return how TLS is spoken; what files hold goes along: Spark's workers may have none."""
-    told: dict[str, str] = {}
+    spark_options: dict[str, str] = {}
     try:
         if ca:
-            told["kafka.ssl.truststore.type"] = "PEM"
-            told["kafka.ssl.truststore.certificates"] = Path(ca).read_text(encoding="ascii")
+            spark_options["kafka.ssl.truststore.type"] = "PEM"
+            spark_options["kafka.ssl.truststore.certificates"] = Path(ca).read_text(
+                encoding="ascii"
+            )
         if cert:
-            told["kafka.ssl.keystore.type"] = "PEM"
-            told["kafka.ssl.keystore.certificate.chain"] = Path(cert).read_text(encoding="ascii")
-            told["kafka.ssl.keystore.key"] = Path(key or cert).read_text(encoding="ascii")
+            spark_options["kafka.ssl.keystore.type"] = "PEM"
+            spark_options["kafka.ssl.keystore.certificate.chain"] = Path(cert).read_text(
+                encoding="ascii"
+            )
+            spark_options["kafka.ssl.keystore.key"] = Path(key or cert).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"kafka.ca, kafka.cert or kafka.key cannot be used: {error}") from error
-    return told
+    return spark_options
 
 
 def _quoted(text: str) -> str:

@@ -87,33 +87,33 @@ class Offset:
 
     def json(self) -> dict[str, Any]:
         """Return it as Spark keeps it: equal offsets make equal text."""
-        told: dict[str, Any] = {
+        saved: dict[str, Any] = {
             "version": VERSION,
             "next": _nested({part: str(place) for part, place in self.next.items()}),
         }
         if self.index:
-            told["index"] = _nested(self.index)
+            saved["index"] = _nested(self.index)
         if self.begin:
-            told["begin"] = _nested({part: str(place) for part, place in self.begin.items()})
+            saved["begin"] = _nested({part: str(place) for part, place in self.begin.items()})
         if self.losses:
-            told["lost"], told["losses"] = self.lost, self.losses
+            saved["lost"], saved["losses"] = self.lost, self.losses
         if self.low:
-            told["low"] = _nested({part: _bare(low) for part, low in self.low.items()})
-        return told
+            saved["low"] = _nested({part: _bare(low) for part, low in self.low.items()})
+        return saved
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Offset:
+    def of_json(cls, saved: Mapping[str, Any]) -> Offset:
         """Read what `json` wrote; raise BadRequestError for anything else."""
-        if told.get("version") != VERSION:
+        if saved.get("version") != VERSION:
             raise BadRequestError("the checkpoint's offset is of another version of this source")
         try:
             return cls(
-                {part: Place.parse(text) for part, text in _flat(told["next"]).items()},
-                {part: int(index) for part, index in _flat(told.get("index", {})).items()},
-                {part: Place.parse(text) for part, text in _flat(told.get("begin", {})).items()},
-                int(told.get("lost", 0)),
-                int(told.get("losses", 0)),
-                {part: _low(bare) for part, bare in _flat(told.get("low", {})).items()},
+                {part: Place.parse(text) for part, text in _flat(saved["next"]).items()},
+                {part: int(index) for part, index in _flat(saved.get("index", {})).items()},
+                {part: Place.parse(text) for part, text in _flat(saved.get("begin", {})).items()},
+                int(saved.get("lost", 0)),
+                int(saved.get("losses", 0)),
+                {part: _low(bare) for part, bare in _flat(saved.get("low", {})).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRequestError(
@@ -152,16 +152,16 @@ def _low(bare: int | str) -> int | Point:
 
 
 def _nested(values: Mapping[Part, Any]) -> dict[str, dict[str, Any]]:
-    told: dict[str, dict[str, Any]] = {}
+    saved: dict[str, dict[str, Any]] = {}
     for part in sorted(values):
-        told.setdefault(part.topic, {})[str(part.partition)] = values[part]
-    return told
+        saved.setdefault(part.topic, {})[str(part.partition)] = values[part]
+    return saved
 
 
-def _flat(told: Mapping[str, Mapping[str, Any]]) -> dict[Part, Any]:
+def _flat(saved: Mapping[str, Mapping[str, Any]]) -> dict[Part, Any]:
     return {
         Part(topic, int(partition)): value
-        for topic, partitions in told.items()
+        for topic, partitions in saved.items()
         for partition, value in partitions.items()
     }
 
@@ -189,13 +189,13 @@ class Bound:
             return cls(text)
         expected = f"expected {' or '.join(words)}, a time in ms since 1970, or a JSON object"
         try:
-            told = json.loads(text)
+            saved = json.loads(text)
         except ValueError as error:
             raise SettingError(f"{name} = {text!r}: {expected}") from error
-        if not isinstance(told, dict):
+        if not isinstance(saved, dict):
             raise SettingError(f"{name} = {text!r}: {expected}")
         offsets: dict[Part, At] = {}
-        for topic, partitions in told.items():
+        for topic, partitions in saved.items():
             if not isinstance(partitions, dict):
                 raise SettingError(f'{name}: {topic} needs an object such as {{"0": 120}}')
             for partition, value in partitions.items():

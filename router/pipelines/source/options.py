@@ -142,7 +142,7 @@ class Options:
     @classmethod
     def of_source(cls, source: SourceSpec) -> Options:
         """Read a declared source; raise SettingError."""
-        told = {
+        fields = {
             "url": source.url,
             "topics": ",".join(source.topics),
             "pattern": source.pattern,
@@ -152,7 +152,7 @@ class Options:
             "on_loss": source.on_loss,
             SECRET: json.dumps(dict(source.settings)),
         }
-        return cls.of_texts({name: text for name, text in told.items() if text})
+        return cls.of_texts({name: text for name, text in fields.items() if text})
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> Options:

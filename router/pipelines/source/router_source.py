@@ -94,9 +94,9 @@ class RouterSource(DataSource):
 class RangePartition(InputPartition):
     """The ranges that one task reads."""
 
-    def __init__(self, wanted: tuple[Range, ...]) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
+    def __init__(self, read_ranges: tuple[Range, ...]) -> None:
+        super().__init__(read_ranges)
+        self.read_ranges = read_ranges
 
 
 class BatchReader(DataSourceReader):
@@ -116,7 +116,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; there may be none at all."""
         if isinstance(partition, RangePartition):
-            yield from batches(self._options, partition.wanted)
+            yield from batches(self._options, partition.read_ranges)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of a task."""
         if not isinstance(partition, RangePartition):
             raise SettingError(f"{partition!r} is none of this source's partitions")
-        return batches(self._options, partition.wanted)
+        return batches(self._options, partition.read_ranges)
 
     def stop(self) -> None:
         """Close the connection."""

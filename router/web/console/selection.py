@@ -111,11 +111,11 @@ def read_selection(given: Mapping[str, str], partitions: Sequence[int]) -> Selec
     ends = read_places("before", end, selected) if end else None
     if ends and not all(isinstance(e, After | Position | Start) for e in ends.values()):
         raise BadReadOptionError("before: expected marks of messages.")
-    said = dict(given) | {"from": start, "before": end}
+    parameters = dict(given) | {"from": start, "before": end}
     if chosen.partition is not None:
-        said["partition"] = str(chosen.partition)
+        parameters["partition"] = str(chosen.partition)
     return Selection(
-        chosen, selected, starts, ends, {name: one for name, one in said.items() if one}
+        chosen, selected, starts, ends, {name: one for name, one in parameters.items() if one}
     )
 
 
