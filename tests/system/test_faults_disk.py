@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -84,11 +85,22 @@ def ballast(folder: Path, leave: int) -> Iterator[None]:
     """Take up the disk's space but for so much while the block lasts."""
     file = folder / "ballast"
     with file.open("wb") as made:
-        os.posix_fallocate(made.fileno(), 0, max(1, free(folder) - leave))
+        wait_until(lambda: _taken_up(made.fileno(), free(folder) - leave), 20)
     try:
         yield
     finally:
         file.unlink()
+
+
+def _taken_up(descriptor: int, size: int) -> bool:
+    """Return whether a file got so many bytes: others may have written meanwhile."""
+    try:
+        os.posix_fallocate(descriptor, 0, max(1, size))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 def until_refused(stack: Stack, topic: str) -> None:
