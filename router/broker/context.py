@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from router.broker.consume.membership.leases import Leases
 from router.broker.entries import Transcoder
@@ -21,7 +22,8 @@ class BrokerContext:
 
     `topics` is None if another server has the messages; requests for messages are then refused with
     the sentence `refusal`. `transcoder` gives entries in the format of a reader; its workers serve
-    whatever takes entries apart beside the event loop. `nats` is None where `topics` is.
+    whatever takes entries apart beside the event loop. `nats` is None where `topics` is. `ending`
+    is set from when the broker ends: connections close, and no client is to blame.
     """
 
     settings: Settings
@@ -35,3 +37,4 @@ class BrokerContext:
     rpc: NodeRpc
     transcoder: Transcoder
     nats: NatsServer | None = None
+    ending: asyncio.Event = field(default_factory=asyncio.Event)

@@ -140,6 +140,7 @@ class RunningBroker:
 
     async def drain(self) -> None:
         """Answer what clients sent, as long as the store can, for DRAIN_SECONDS at most."""
+        self._context.ending.set()
         draining = asyncio.create_task(self._listeners.drain(self._storage.stored))
         waits: set[asyncio.Future[Any]] = {draining, self.failed}
         await asyncio.wait(waits, timeout=DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -147,6 +148,7 @@ class RunningBroker:
 
     async def close(self) -> None:
         """Close all connections, then the store."""
+        self._context.ending.set()
         await self._listeners.close()
         if (nats := self._context.nats) is not None:
             nats.other_dialects.close()

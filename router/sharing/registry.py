@@ -11,6 +11,10 @@ from router.errors.quoting import quoted
 
 MAX_NAME_CHARACTERS: Final = 1_024
 MAX_VALUE_BYTES: Final = 64 * 1024
+GROUP_RECORDS: Final = "kafka-group"
+MAX_GROUP_RECORD_BYTES: Final = 16 << 20
+"""Of a Kafka group, of which only the broker that has its offsets keeps a record: more than the
+limits of a group allow."""
 MAX_RECORDS_PER_KIND: Final = 100_000
 """Records of one kind."""
 
@@ -111,10 +115,9 @@ def check_name(kind: str, name: str) -> None:
 def check_record(kind: str, name: str, value: bytes) -> None:
     """Raise BadRequestError unless this may be a record."""
     check_name(kind, name)
-    if len(value) > MAX_VALUE_BYTES:
-        raise BadRequestError(
-            f"{kind} {quoted(name)} has {len(value)} bytes, and may have {MAX_VALUE_BYTES}"
-        )
+    most = MAX_GROUP_RECORD_BYTES if kind == GROUP_RECORDS else MAX_VALUE_BYTES
+    if len(value) > most:
+        raise BadRequestError(f"{kind} {quoted(name)} has {len(value)} bytes, and may have {most}")
 
 
 def check_room(kind: str, records: int) -> None:

@@ -5,6 +5,11 @@ offsets are the positions of subscriptions (`topics/offsets.py`). A request that
 of its group; each group has one timer, and no task stands behind either. When a connection closes
 its callbacks are dropped.
 
+What a completed rebalance decided, and a static member's new id, is stored before any member gets
+it as an answer (`group_records.py`): answers wait for the newest record of their group. If that
+cannot be stored they become errors with which members join again. The record of a group whose last
+member is gone is deleted.
+
 A consumer's metadata names the topics that it reads. Each of them with the group's name there, as
 `kafka.group` says, is a subscription that consumers and polls of other protocols may use as well:
 while it has members here they are refused (`delivery/live_members.py`), and while it has
@@ -25,6 +30,7 @@ from router.broker.consume import LiveMember
 from router.broker.context import BrokerContext
 from router.broker.kafka import consumer_metadata
 from router.broker.kafka.consumer_metadata import assigned_partitions, subscribed_topics
+from router.broker.kafka.group_records import GroupRecord, GroupRecords
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
@@ -67,10 +73,18 @@ class StoredPosition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HeldGroup:
-    """A group that is in memory: its timer, its size, and the topics that its members read."""
+    """A group that is in memory: its timer, its size, and the topics that its members read.
+
+    `stored`: the registry has a record of it. `saving` is the task that stores the newest record;
+    `answers` wait for it. `failed`: the newest record was not stored.
+    """
 
     id: str
     group: Group[Waiter]
+    stored: bool = False
+    failed: bool = False
+    saving: asyncio.Task[None] | None = None
+    answers: list[tuple[Waiter, JoinResult | SyncResult]] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
     fires_at: float = math.inf
     size_bytes: int = 0
@@ -86,6 +100,9 @@ class Coordinator:
         self.offsets = GroupOffsets(topics, broker.leases.forget)
         self.topics = topics
         self._leases = broker.leases
+        self._records = GroupRecords(broker.registry)
+        self._saving: set[asyncio.Task[None]] = set()
+        self._ending = broker.ending
         self._delay = broker.settings.seconds("broker.kafka_rebalance_delay")
         self._loop = asyncio.get_running_loop()
         self._groups: dict[str, HeldGroup] = {}
@@ -93,6 +110,18 @@ class Coordinator:
         watch = broker.counters.watch
         watch("router_kafka_groups", lambda: len(self._groups))
         watch("router_kafka_group_members", self._count_members)
+
+    async def load(self) -> None:
+        """Go on with the groups as the broker before stored them; once, before clients are served.
+
+        Raises BackendUnavailableError.
+        """
+        async for group_id, record in self._records.load():
+            held = self._hold(group_id)
+            held.group.restore(record, self._loop.time())
+            held.stored = True
+            self._observe(held)
+            self._watch(held)
 
     def join(self, group_id: str, request: JoinRequest, waiter: Waiter) -> None:
         """Have a member join; the waiter is called with its JoinResult."""
@@ -102,8 +131,7 @@ class Coordinator:
             waiter(JoinResult(error, request.member_id))
             return
         if held is None:
-            group = Group[Waiter](_new_id, self._delay, GroupLimits())
-            held = self._groups[group_id] = HeldGroup(group_id, group)
+            held = self._hold(group_id)
         held.group.join(request, waiter, self._loop.time())
         if any(member.joining is waiter for member in held.group.members.values()):
             self._reserve(held, request)
@@ -119,8 +147,8 @@ class Coordinator:
         self._settle(held)
 
     def abandon(self, group_id: str, waiter: Waiter) -> None:
-        """Drop a waiter whose connection is closed."""
-        if (held := self._groups.get(group_id)) is not None:
+        """Drop a waiter whose connection is closed, unless the broker closed it to end."""
+        if (held := self._groups.get(group_id)) is not None and not self._ending.is_set():
             held.group.abandon(waiter, self._loop.time())
             self._settle(held)
 
@@ -236,23 +264,64 @@ class Coordinator:
                 member = LiveMember(request.client_id, request.client_host, frozenset())
                 self.topics.live_members.replace(*place, [member])
 
+    def _hold(self, group_id: str) -> HeldGroup:
+        group = Group[Waiter](_new_id, self._delay, GroupLimits())
+        held = self._groups[group_id] = HeldGroup(group_id, group)
+        return held
+
     def _settle(self, held: HeldGroup) -> None:
-        """Answer what is answered, and note what changed."""
+        """Note and store what changed, then answer what is answered."""
         group = held.group
-        while answers := group.answers():
+        kept = group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and held.stored)
+        if self._observe(held) and kept:
+            self._save(held)
+        answers = group.answers()
+        if held.failed and answers and group.state is GroupState.STABLE:
+            self._save(held)
+        if held.saving is not None:
+            held.answers += answers
+        else:
             for waiter, result in answers:
                 waiter(result)
+        self._watch(held)
+
+    def _observe(self, held: HeldGroup) -> bool:
+        """Note which members there are and what they take; return whether anything changed."""
+        group = held.group
         state = group.generation, group.state, tuple(group.members)
-        if state != held.noted:
-            held.noted = state
-            if group.state is not GroupState.PREPARING:
-                self._note_members(held)
-            size = group.size_bytes
-            self._size_bytes += size - held.size_bytes
-            held.size_bytes = size
-        if group.unused:
+        if state == held.noted:
+            return False
+        held.noted = state
+        if group.state is not GroupState.PREPARING:
+            self._note_members(held)
+        size = group.size_bytes
+        self._size_bytes += size - held.size_bytes
+        held.size_bytes = size
+        return True
+
+    def _save(self, held: HeldGroup) -> None:
+        """Begin to store a group as it is now; records are stored in the order of their tasks."""
+        record = held.group.record()
+        held.stored, held.failed = record is not None, False
+        held.saving = self._loop.create_task(self._finish_save(held, record))
+        self._saving.add(held.saving)
+        held.saving.add_done_callback(self._saving.discard)
+
+    async def _finish_save(self, held: HeldGroup, record: GroupRecord | None) -> None:
+        error = await self._records.save(held.id, record)
+        if held.saving is not asyncio.current_task():
+            return  # the answers wait for a newer record
+        held.saving = None
+        held.failed = error is not ErrorCode.NONE and record is not None
+        answers, held.answers = held.answers, []
+        for waiter, result in answers:
+            waiter(_failed(result, error) if held.failed else result)
+
+    def _watch(self, held: HeldGroup) -> None:
+        """Let a group go that is not used, or look at it again when something is due."""
+        if held.group.unused:
             self._drop(held)
-        elif (due := group.next_deadline()) is not None and due < held.fires_at:
+        elif (due := held.group.next_deadline()) is not None and due < held.fires_at:
             self._arm(held, due)
 
     def _arm(self, held: HeldGroup, due: float) -> None:
@@ -263,15 +332,19 @@ class Coordinator:
 
     def _fire(self, held: HeldGroup) -> None:
         held.timer, held.fires_at = None, math.inf
+        if self._ending.is_set():
+            return  # the next broker begins the sessions again
         held.group.tick(self._loop.time())
         self._settle(held)
 
     def _drop(self, held: HeldGroup) -> None:
+        if self._groups.get(held.id) is not held:
+            return
         if held.timer is not None:
             held.timer.cancel()
         self._size_bytes -= held.size_bytes
         self._release(held.places)
-        self._groups.pop(held.id, None)
+        del self._groups[held.id]
 
     def _note_members(self, held: HeldGroup) -> None:
         """Note which members read which partitions of which topics."""
@@ -308,6 +381,15 @@ def topics_of(member: JoinRequest | Member[Waiter], kind: str | None = None) -> 
     for _, metadata in member.protocols:
         found.update(dict.fromkeys(subscribed_topics(metadata)))
     return tuple(found)
+
+
+def _failed(result: JoinResult | SyncResult, error: ErrorCode) -> JoinResult | SyncResult:
+    """Return the answer instead of one that depends on a record that was not stored."""
+    if result.error is not ErrorCode.NONE:
+        return result
+    if isinstance(result, JoinResult):
+        return JoinResult(error, result.member_id)
+    return SyncResult(error)
 
 
 def _new_id(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic
 
+from router.broker.kafka.group_records import GroupRecord, MemberRecord
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
@@ -59,11 +60,44 @@ class GroupMembers(Generic[W]):
             now + request.session_seconds,
             answered=bool(request.member_id),
         )
-        self.members[member_id] = member
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member_id
         self.protocol_type = request.protocol_type
+        self._enter(member)
         return member
+
+    def restore(self, record: GroupRecord, now: float) -> None:
+        """Add the members of a record; their sessions begin now."""
+        self.protocol_type = record.protocol_type
+        for one in record.members:
+            self._enter(
+                Member(
+                    one.id,
+                    one.instance_id,
+                    one.client_id,
+                    one.client_host,
+                    one.session_seconds,
+                    one.rebalance_seconds,
+                    one.protocols,
+                    now + one.session_seconds,
+                    one.assignment,
+                    answered=True,
+                )
+            )
+
+    def records(self) -> tuple[MemberRecord, ...]:
+        """Return the records of the members."""
+        return tuple(
+            MemberRecord(
+                one.id,
+                one.instance_id,
+                one.client_id,
+                one.client_host,
+                one.session_seconds,
+                one.rebalance_seconds,
+                one.protocols,
+                one.assignment,
+            )
+            for one in self.members.values()
+        )
 
     def update(self, member: Member[W], request: JoinRequest) -> None:
         """Take over what a member says when it joins again."""
@@ -116,6 +150,11 @@ class GroupMembers(Generic[W]):
         spoken = [name for name, _ in members[0].protocols if all(m.speaks(name) for m in members)]
         votes = [next((n for n, _ in m.protocols if n in spoken), "") for m in members]
         return max(spoken, key=votes.count, default="")
+
+    def _enter(self, member: Member[W]) -> None:
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.id
 
     def _agree(self, request: JoinRequest, others: Iterable[Member[W]]) -> bool:
         """Return whether one of the protocols is spoken by all other members."""

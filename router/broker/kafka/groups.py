@@ -10,10 +10,15 @@ There is no clock and no I/O here. The time is an argument, `next_deadline()` sa
 something to do at the earliest, and ids of members come from a function. Heartbeats only move
 deadlines on, so that a timer which fires early costs a look at the members and nothing else.
 
-Differences from Apache Kafka: a group lives in memory, so that a restart of the broker has all
-members join again. A member that left before it was told its id is forgotten at once, because its
-connection is known to be closed; Apache Kafka waits five minutes. A static member that did not join
-a rebalance keeps its session, not the shorter time for a sync.
+A stable group has a record (`record`) from which a later broker goes on (`restore`): with the same
+generation, members and assignments, so that no member learns of the restart. A rebalance that was
+under way is forgotten: its members join again by themselves. Answers depend on the record, so they
+are sent when it is on disk (`coordinator.py`).
+
+Differences from Apache Kafka: a member that left before its client received its id is forgotten at
+once, because its connection is known to be closed; Apache Kafka waits five minutes. A static member
+that did not join a rebalance keeps its session, not the shorter time for a sync. A record holds all
+protocols that a member offers, at Apache Kafka the chosen one.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from dataclasses import replace
 from typing import Final, Generic
 
 from router.broker.kafka.group_members import GroupMembers
+from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
@@ -89,6 +95,19 @@ class Group(Generic[W]):
         """Return the waiters that have a result since the last call, each once."""
         found, self._answers = self._answers, []
         return found
+
+    def record(self) -> GroupRecord | None:
+        """Return what a later broker goes on with; None: the group is not stable."""
+        if self.state is not GroupState.STABLE or self.protocol is None or self.leader is None:
+            return None
+        members = self._membership.records()
+        return GroupRecord(self.generation, self.protocol_type, self.protocol, self.leader, members)
+
+    def restore(self, record: GroupRecord, now: float) -> None:
+        """Go on, as a group that is new here, where the broker before stored the record."""
+        self.state, self.generation = GroupState.STABLE, record.generation
+        self.protocol, self.leader = record.protocol, record.leader
+        self._membership.restore(record, now)
 
     def join(self, request: JoinRequest, waiter: W, now: float) -> None:
         """Join, for the first time or again; the waiter gets a JoinResult."""

@@ -50,11 +50,15 @@ _HEAD: Final = Struct(">hhi")
 _PIPELINE: Final = "pipeline"
 
 
-def sessions(broker: BrokerContext) -> Callable[[Connection], KafkaSession]:
-    """Return what opens a Kafka session on a connection."""
+async def sessions(broker: BrokerContext) -> Callable[[Connection], KafkaSession]:
+    """Return what opens a Kafka session on a connection, once the groups that were stored are back.
+
+    Raises BackendUnavailableError.
+    """
     if broker.topics is None:
         raise ValueError("a broker without a log serves no Kafka clients")
     context = KafkaContext(broker, broker.topics)
+    await context.coordinator.load()
     served = {api.key: ServedApi(api, context) for api in APIS}
     context.versions = {api.key: api.versions for api in APIS}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pkgutil
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -143,13 +144,18 @@ class Listeners:
         self, context: Any, transport: TransportContext, node_socket: socket.socket
     ) -> None:
         """Serve all sockets from now on; `context` is what the protocols' sessions work with."""
+        served = []
         for spec in self._specs:
             if not (spec.serves_node or any(of is spec for of, *_ in self._sockets)):
                 continue  # a protocol that is not served is not loaded
             open_session = pkgutil.resolve_name(spec.sessions)(context)
+            if inspect.isawaitable(open_session):
+                open_session = await open_session
             greeting = pkgutil.resolve_name(spec.greeting)(context) if spec.greeting else None
-            listener = Listener(spec.name, transport, open_session, greeting)
-            self._listeners.append(listener)
+            self._listeners.append(Listener(spec.name, transport, open_session, greeting))
+            served.append((spec, self._listeners[-1]))
+        # Clients are served when every protocol has back what it kept: some exclude one another.
+        for spec, listener in served:
             if spec.serves_node:
                 await listener.serve(node_socket)
             for of, endpoint, sock in self._sockets:

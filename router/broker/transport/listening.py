@@ -56,10 +56,10 @@ class ListenerSpec:
     """What a protocol says of itself before it is loaded.
 
     `protocol` is its name for people. `sessions` names, as `package.module:function`, a function
-    that takes the BrokerContext and returns what opens a session on a connection; a name, so that a
-    command that checks settings does not load the protocol. `advertised` is the setting of the
-    addresses that clients are sent to, empty: there is none; their scheme is `name`.
-    `serves_node`: the node's unix socket is served as well.
+    that takes the BrokerContext and returns what opens a session on a connection, or a coroutine
+    that does; a name, so that a command that checks settings does not load the protocol.
+    `advertised` is the setting of the addresses that clients are sent to, empty: there is none;
+    their scheme is `name`. `serves_node`: the node's unix socket is served as well.
     `greeting` names in the same way what makes the greeting that precedes TLS (handshakes.py).
     """
 

@@ -170,7 +170,8 @@ async def serving(
     registry = await FileRegistry.open(folder / "data")
     later = asyncio.get_running_loop().call_later
     found = context_of(topics, registry, later, transport or TransportContext(), settings)
-    context = Context(found.broker, found.transport, open_sessions=sessions)
+    opened = await sessions(found.broker)
+    context = Context(found.broker, found.transport, open_sessions=lambda _: opened)
     server = KafkaServer(context, store, topics)
     try:
         yield server

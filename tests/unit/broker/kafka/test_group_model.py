@@ -1,4 +1,4 @@
-"""Any order of joins, syncs, heartbeats, departures and time keeps a group's promises."""
+"""Any order of joins, syncs, heartbeats, departures, restarts and time keeps a group's promises."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
@@ -60,18 +61,35 @@ class GroupModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        ids = count(1)
+        self._ids = count(1)
         self.now = 0.0
-        self.group: Group[Waiter] = Group(
-            lambda client: f"{client}-{next(ids)}", 0.0, GroupLimits(members=MEMBERS)
-        )
+        self.delay = 0.0
+        self.group = self.new_group()
+        self.stored: bytes | None = None
         self.clients: list[Client] = []
         self.waiters: list[Waiter] = []
-        self.generations: dict[int, tuple[str | None, frozenset[str]]] = {}
+
+    def new_group(self) -> Group[Waiter]:
+        """Return an empty group."""
+        return Group(
+            lambda client: f"{client}-{next(self._ids)}", self.delay, GroupLimits(members=MEMBERS)
+        )
 
     @initialize(delay=st.sampled_from([0.0, INITIAL]))
     def begin(self, delay: float) -> None:
-        self.group._initial_delay = delay
+        self.delay = delay
+        self.group = self.new_group()
+
+    @rule()
+    def restart(self) -> None:
+        """The broker is killed: requests that wait are lost, and the group is as it was stored."""
+        for waiter in self.waiters:
+            waiter.client.waits = ""
+        self.waiters.clear()
+        self.group = self.new_group()
+        if self.stored is not None:
+            self.group.restore(GroupRecord.load(self.stored), self.now)
+            assert self.group.state is GroupState.STABLE
 
     @rule(
         instance=st.sampled_from([None, None, "a", "b"]),
@@ -98,7 +116,9 @@ class GroupModel(RuleBasedStateMachine):
     @precondition(lambda self: self._idle())
     @rule(data=st.data())
     def sync(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(self._idle()))
+        self._sync(data.draw(st.sampled_from(self._idle())))
+
+    def _sync(self, client: Client) -> None:
         waiter = self._wait(client, "sync")
         given = {one: f"{client.generation}:{one}".encode() for one in client.members}
         request = SyncRequest(
@@ -210,6 +230,12 @@ class GroupModel(RuleBasedStateMachine):
         self._deliver()
 
     def _deliver(self) -> None:
+        # As the coordinator does it: what is answered is stored.
+        record = self.group.record()
+        if record is not None:
+            self.stored = record.dump()
+        elif self.group.state is GroupState.EMPTY:
+            self.stored = None
         for waiter, result in self.group.answers():
             assert waiter in self.waiters, "an answer is given once, to a request that waits"
             self.waiters.remove(waiter)

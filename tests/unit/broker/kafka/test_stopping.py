@@ -23,7 +23,7 @@ def test_what_is_proved_while_the_broker_stops_is_answered(tmp_path: Path) -> No
         partition = server.topics.opened(FULL)
         assert partition is not None
         context = server.context
-        listener = Listener("kafka", context.transport, sessions(context.broker))
+        listener = Listener("kafka", context.transport, await sessions(context.broker))
         sock = socket.create_server(("127.0.0.1", 0))
         await listener.serve(sock)
         reader, writer = await asyncio.open_connection(*sock.getsockname())
