@@ -9,6 +9,8 @@ from typing import Final
 
 SECONDS: Final = 20.0
 """How long a client may take for one call of a scenario."""
+SESSION_MS: Final = 6_000
+"""The session timeout of a member of a group."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 NAMES: Final[Mapping[int, str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.kafka.clients import SECONDS, ClientError, KafkaClient, Read, Record
+from tests.kafka.clients import SECONDS, SESSION_MS, ClientError, KafkaClient, Read, Record
 
 ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
 
@@ -52,6 +53,7 @@ class Confluent(KafkaClient):
         self._settings = {"bootstrap.servers": bootstrap, **security}
         self.admin = AdminClient(self._settings)
         self._members: dict[str, Consumer] = {}
+        self._events: dict[str, list[str]] = {}
 
     def topics(self) -> list[str]:
         return list(self.admin.list_topics(timeout=SECONDS).topics)
@@ -135,20 +137,44 @@ class Confluent(KafkaClient):
         assert found is not None
         return found[0], found[1]
 
-    def join(self, member: str, group: str, topic: str, assignor: str = "eager") -> None:
+    def join(
+        self,
+        member: str,
+        group: str,
+        topic: str,
+        assignor: str = "eager",
+        *,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
+    ) -> None:
         consumer = Consumer(
             self._settings
             | {
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": session_ms,
                 "heartbeat.interval.ms": 200,
+                "reconnect.backoff.max.ms": 500,
                 "partition.assignment.strategy": ASSIGNORS[assignor],
             }
+            | ({} if instance is None else {"group.instance.id": instance})
         )
-        consumer.subscribe([topic])
+        events = self._events[member] = []
+        consumer.subscribe(
+            [topic],
+            on_assign=lambda *_: events.append("assigned"),
+            on_revoke=lambda *_: events.append("revoked"),
+            on_lost=lambda *_: events.append("lost"),
+        )
         self._members[member] = consumer
+
+    def events(self, member: str) -> list[str]:
+        return list(self._events[member])
+
+    def membership(self, member: str) -> str:
+        # The only way to see the generation: it is written with the group's metadata.
+        return repr(pickle.dumps(self._members[member].consumer_group_metadata()))
 
     def poll(self, member: str, seconds: float) -> list[tuple[int, int]]:
         found = self._members[member].consume(1000, seconds)

@@ -8,13 +8,19 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import (
+    ConsumerRebalanceListener,
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    TopicPartition,
+)
 from kafka.admin import NewTopic
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
-from tests.kafka.clients import SECONDS, ClientError, KafkaClient, Read, Record
+from tests.kafka.clients import SECONDS, SESSION_MS, ClientError, KafkaClient, Read, Record
 
 ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 
@@ -27,6 +33,22 @@ def _named() -> Iterator[None]:
         raise ClientError(-1 if error.errno is None else error.errno) from error
 
 
+class _Events(ConsumerRebalanceListener):  # type: ignore[misc]
+    """What a consumer is told of rebalances."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_partitions_assigned(self, assigned: object) -> None:
+        self.seen.append("assigned")
+
+    def on_partitions_revoked(self, revoked: object) -> None:
+        self.seen.append("revoked")
+
+    def on_partitions_lost(self, lost: object) -> None:
+        self.seen.append("lost")
+
+
 class _Member:
     """A consumer in a group whose thread polls as long as it is a member.
 
@@ -34,8 +56,10 @@ class _Member:
     with every broker: so no poll ends before records come or the scenario is over.
     """
 
-    def __init__(self, consumer: KafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer, events: _Events) -> None:
         self.consumer = consumer
+        self.events = events
+        self.poll_seconds = 2 * SECONDS
         self._arrived: queue.SimpleQueue[list[tuple[int, int]]] = queue.SimpleQueue()
         self._leaving = False
         self._thread = threading.Thread(target=self._run, name="kafka-python member")
@@ -56,10 +80,10 @@ class _Member:
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
-        # The consumer may be closed within a poll.
-        with contextlib.suppress(KafkaError, RuntimeError):
-            while not self._leaving:
-                polled = self.consumer.poll(timeout_ms=int(2 * SECONDS * 1000))
+        while not self._leaving:
+            # The consumer may be closed within a poll, and a poll fails while the broker is away.
+            with contextlib.suppress(KafkaError, RuntimeError):
+                polled = self.consumer.poll(timeout_ms=int(self.poll_seconds * 1000))
                 for records in polled.values():
                     self._arrived.put([(one.partition, one.offset) for one in records])
 
@@ -151,18 +175,44 @@ class KafkaPython(KafkaClient):
             first, after = consumer.beginning_offsets([place]), consumer.end_offsets([place])
         return first[place], after[place]
 
-    def join(self, member: str, group: str, topic: str, assignor: str = "eager") -> None:
+    def join(
+        self,
+        member: str,
+        group: str,
+        topic: str,
+        assignor: str = "eager",
+        *,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
+    ) -> None:
         consumer = KafkaConsumer(
             **self._settings,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6000,
+            group_instance_id=instance,
+            session_timeout_ms=session_ms,
             heartbeat_interval_ms=200,
             partition_assignment_strategy=(ASSIGNORS[assignor],),
         )
-        consumer.subscribe([topic])
-        self._members[member] = _Member(consumer)
+        events = _Events()
+        consumer.subscribe([topic], listener=events)
+        self._members[member] = _Member(consumer, events)
+
+    def shorten_polls(self, seconds: float) -> None:
+        """Have the next polls of the members end so soon, to be called when none of them joins.
+
+        A poll during which the broker ends does not fetch from the broker that comes back.
+        """
+        for member in self._members.values():
+            member.poll_seconds = seconds
+
+    def events(self, member: str) -> list[str]:
+        return list(self._members[member].events.seen)
+
+    def membership(self, member: str) -> str:
+        found = self._members[member].consumer._coordinator._generation
+        return f"{found.generation_id} {found.member_id}"
 
     def poll(self, member: str, seconds: float) -> list[tuple[int, int]]:
         return self._members[member].poll(seconds)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.clients import SECONDS, ClientError, KafkaClient, Read, Record
+from tests.kafka.clients import SECONDS, SESSION_MS, ClientError, KafkaClient, Read, Record
 from tests.servers import maven
 from tests.servers.golang import KAFKA, built
 from tests.servers.java import FAST_START
@@ -74,8 +74,33 @@ class Program(KafkaClient):
         first, after = self._call("ends", topic=topic, partition=partition)
         return first, after
 
-    def join(self, member: str, group: str, topic: str, assignor: str = "eager") -> None:
-        self._call("join", member=member, group=group, topic=topic, assignor=assignor)
+    def join(
+        self,
+        member: str,
+        group: str,
+        topic: str,
+        assignor: str = "eager",
+        *,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
+    ) -> None:
+        """Become a member; the program in Go has the session timeout SESSION_MS and no instance."""
+        self._call(
+            "join",
+            member=member,
+            group=group,
+            topic=topic,
+            assignor=assignor,
+            instance=instance or "",
+            session=session_ms,
+        )
+
+    def events(self, member: str) -> list[str]:
+        """Return what the member was told of rebalances; Java's program only, like the next one."""
+        return list(self._call("events", member=member))
+
+    def membership(self, member: str) -> str:
+        return str(self._call("membership", member=member))
 
     def poll(self, member: str, seconds: float) -> list[tuple[int, int]]:
         found = self._call("poll", member=member, count=int(seconds * 1000))

@@ -8,6 +8,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
@@ -19,6 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
@@ -39,9 +41,30 @@ public final class Driver {
     static final int SECONDS = 20;
     static final ObjectMapper JSON = new ObjectMapper();
     static final Map<String, KafkaConsumer<byte[], byte[]>> members = new HashMap<>();
+    static final Map<String, Events> events = new HashMap<>();
     static String bootstrap;
     static Admin admin;
     static Load load;
+
+    // What a member is told of rebalances.
+    static final class Events implements ConsumerRebalanceListener {
+        final List<String> seen = new ArrayList<>();
+
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            seen.add("assigned");
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            seen.add("revoked");
+        }
+
+        @Override
+        public void onPartitionsLost(Collection<TopicPartition> partitions) {
+            seen.add("lost");
+        }
+    }
 
     // Produces numbers to two partitions in turn until it is ended; idempotent, and patient.
     static final class Load extends Thread {
@@ -134,14 +157,26 @@ public final class Driver {
                 }
             case "join":
                 boolean eager = call.get("assignor").asText().equals("eager");
-                member = consumer(Map.of("group.id", call.get("group").asText(),
+                // The default since 4.0 forgets all topics when no broker is reachable, with which a leader joins again.
+                Map<String, Object> settings = new HashMap<>(Map.of("group.id", call.get("group").asText(),
                     "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-                    "session.timeout.ms", "6000", "heartbeat.interval.ms", "200",
+                    "metadata.recovery.strategy", "none",
+                    "session.timeout.ms", call.get("session").asInt(), "heartbeat.interval.ms", "200",
                     "partition.assignment.strategy", "org.apache.kafka.clients.consumer."
                         + (eager ? "RangeAssignor" : "CooperativeStickyAssignor")));
-                member.subscribe(List.of(topic));
+                if (!call.get("instance").asText().isEmpty()) {
+                    settings.put("group.instance.id", call.get("instance").asText());
+                }
+                member = consumer(settings);
+                Events listener = new Events();
+                member.subscribe(List.of(topic), listener);
                 members.put(call.get("member").asText(), member);
+                events.put(call.get("member").asText(), listener);
                 return null;
+            case "events":
+                return events.get(call.get("member").asText()).seen;
+            case "membership":
+                return member.groupMetadata().generationId() + " " + member.groupMetadata().memberId();
             case "poll":
                 List<Object> found = new ArrayList<>();
                 member.poll(Duration.ofMillis(call.get("count").asInt()))
