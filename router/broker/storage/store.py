@@ -386,7 +386,8 @@ class Store:
         checkpointer, journal, tails = self._checkpointer, self._journal, self._tails
         if tails.unflushed_size > checkpointer.flush_bytes or journal.number > checkpointer.cut:
             checkpointer.watch()
-        tails.lower_limit(self._options.cache)
+        if tails.unflushed_limit != self._options.cache:  # as recovery leaves it for a while
+            tails.lower_limit(self._options.cache)
         full = journal.free < self._options.reserve
         ended = self._pressed and not self.congested
         if full != self.full:
