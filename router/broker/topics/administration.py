@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
-from router.broker.topics import changes
 from router.broker.topics.calls import AdminCalls
 from router.broker.topics.cursor_administration import CursorAdmin, Forgetting
 from router.broker.topics.descriptions import (
@@ -22,7 +21,7 @@ from router.broker.topics.schemas import TopicSchemas
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 from router.metrics import Sample
-from router.model import Policies, Position, Schema, TopicInfo, TopicName, TopicStats
+from router.model import Policies, Schema, TopicName, TopicStats
 from router.model.administration import ClientInfo
 
 
@@ -53,7 +52,7 @@ class TopicAdmin:
         leases: Forgetting,
         schemas: TopicSchemas | None = None,
     ) -> None:
-        self._topics = topics
+        self.topics = topics
         self._leases = leases
         self.live_members = topics.live_members
         self.cursors = CursorAdmin(topics, leases)
@@ -64,21 +63,17 @@ class TopicAdmin:
         metrics.watch("router_broker_topics", lambda: topics.count)
         metrics.observe(self._samples)
 
-    def check_space(self) -> None:
-        """Raise DiskFullError while publishing is refused for it."""
-        self._topics.store.check_space()
-
     async def create(
         self, text: str, partitions: int, policies: Policies, properties: Mapping[str, str]
     ) -> None:
         """Create a topic; partitions = 0: not partitioned. Raises TopicExistsError besides."""
-        await self._topics.create(self._topics.parse(text), partitions, policies, properties)
+        await self.topics.create(self.topics.parse(text), partitions, policies, properties)
 
     async def delete(self, text: str) -> None:
         """Delete a topic with all it holds."""
         non_persistent = is_non_persistent(text)
         await self.delete_topic(
-            TopicName.parse(text) if non_persistent else self._topics.parse(text)
+            TopicName.parse(text) if non_persistent else self.topics.parse(text)
         )
 
     async def delete_topic(self, name: TopicName) -> None:
@@ -86,7 +81,7 @@ class TopicAdmin:
         if is_non_persistent(str(name)):
             self._non_persistent(str(name)).close()
             return
-        await self._topics.delete(name)
+        await self.topics.delete(name)
         self._leases.forget(str(name))
 
     async def delete_namespace(self, name: str, *, force: bool) -> None:
@@ -94,49 +89,31 @@ class TopicAdmin:
         # Before the first topic goes.
         self.namespaces.check_deletable(name)
         if force:
-            for topic in self._topics.in_namespace(name):
+            for topic in self.topics.in_namespace(name):
                 with suppress(TopicNotFoundError):  # another request deleted it, or its users left
                     await self.delete_topic(topic)
-        await self.namespaces.delete(name, lambda: not self._topics.in_namespace(name))
-
-    async def grow(self, text: str, partitions: int) -> None:
-        """Give a topic more partitions; see `changes.grow`."""
-        await changes.grow(self._topics, self._topics.parse(text), partitions)
-
-    async def terminate(self, text: str) -> list[Position]:
-        """Have a topic take no more entries; return the last positions, entry -1: none."""
-        return await changes.terminate(self._topics, self._topics.parse(text))
+        await self.namespaces.delete(name, lambda: not self.topics.in_namespace(name))
 
     async def describe(self, text: str, after: Place | None = None) -> TopicStats:
         """Return a page of what a topic holds; see `descriptions.topic_stats`."""
         if is_non_persistent(text):
             return non_persistent_stats(self._non_persistent(text))
-        return await self._topics.describe(self._topics.parse(text), after)
+        return await self.topics.describe(self.topics.parse(text), after)
 
     def clients(self, text: str) -> Iterator[ClientInfo]:
         """Return the producers and consumers of a topic or a partition."""
         if is_non_persistent(text):
             return clients([self._non_persistent(text)])
-        return clients(self._topics.pieces(self._topics.parse(text)))
-
-    def listed_after(self, after: str) -> Iterator[TopicInfo]:
-        """Return the topics behind a name, by name."""
-        return self._topics.listed_after(after)
-
-    async def change_policies(
-        self, text: str, new: Mapping[str, Any], clear: Iterable[str]
-    ) -> None:
-        """Set some policies of a topic and clear others; raise BadRequestError besides."""
-        await changes.change_policies(self._topics, self._topics.parse(text), new, clear)
+        return clients(self.topics.pieces(self.topics.parse(text)))
 
     def _non_persistent(self, text: str) -> NonPersistentPartition:
-        found = self._topics.non_persistent.find(TopicName.parse(text))
+        found = self.topics.non_persistent.find(TopicName.parse(text))
         if found is None:
             raise TopicNotFoundError(f"there is no topic {text}")
         return found
 
     async def _samples(self) -> list[Sample]:
-        tally = self._topics.tally
+        tally = self.topics.tally
         return [
             ("router_broker_entries_total", (), float(tally.entries)),
             ("router_broker_bytes_total", (), float(tally.bytes)),

@@ -13,6 +13,7 @@ from router.broker.consume import StartPosition
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, DamagedError
+from router.broker.topics import changes
 from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.calls import make_call
 from router.broker.topics.cursor_administration import EntryAck
@@ -69,6 +70,7 @@ class TopicRequests:
 
     def __init__(self, admin: TopicAdmin, transcoder: Transcoder) -> None:
         self._admin = admin
+        self._topics = admin.topics
         cursors, namespaces = CursorRequests(admin, transcoder), NamespaceRequests(admin)
         answers: dict[str, Answer] = {
             "create_topic": self._create,
@@ -114,13 +116,13 @@ class TopicRequests:
         await self._admin.delete(asked.topic)
 
     async def _check_space(self, _asked: npb.Nothing, _: Response) -> None:
-        self._admin.check_space()
+        self._topics.store.check_space()
 
     async def _grow(self, asked: npb.UpdatePartitions, _: Response) -> None:
-        await self._admin.grow(asked.topic, asked.partitions)
+        await changes.grow(self._topics, self._topics.parse(asked.topic), asked.partitions)
 
     async def _terminate(self, asked: npb.TopicRef, response: Response) -> None:
-        for last in await self._admin.terminate(asked.topic):
+        for last in await changes.terminate(self._topics, self._topics.parse(asked.topic)):
             entry = NO_ENTRY if last.entry < 0 else last.entry
             response.last_positions.add(
                 ledgerId=last.ledger, entryId=entry, partition=last.partition
@@ -139,11 +141,11 @@ class TopicRequests:
         response.more = _fill(response.clients, page, MAX_TOPICS_BYTES, MAX_CLIENTS)
 
     async def _list(self, asked: npb.ListTopics, response: Response) -> None:
-        def wanted(info: TopicInfo) -> bool:
+        def is_listed(info: TopicInfo) -> bool:
             namespace = f"{info.topic.tenant}/{info.topic.namespace}"
             return not asked.HasField("namespace") or asked.namespace == namespace
 
-        found = filter(wanted, self._admin.listed_after(asked.after))
+        found = filter(is_listed, self._topics.listed_after(asked.after))
         page = map(conversions.TOPIC_INFO.encode, found)
         response.more = _fill(response.topics, page, MAX_TOPICS_BYTES, MAX_TOPICS)
 
@@ -320,7 +322,8 @@ class NamespaceRequests:
         if asked.HasField("namespace"):
             await self._namespaces.change(asked.namespace, new, asked.clear)
         else:
-            await self._admin.change_policies(asked.topic, new, asked.clear)
+            name = self._admin.topics.parse(asked.topic)
+            await changes.change_policies(self._admin.topics, name, new, asked.clear)
 
 
 def _reading(answer: Answer) -> Answer:
