@@ -81,6 +81,7 @@ soak: export SOAK_STACK_KILLS = 100
 soak: export SOAK_FAULT_STEP = 1
 soak: export SOAK_FULL_DISKS = 6
 soak: export SOAK_LOOKUP_EXAMPLES = 3000
+soak: export SOAK_ENGINE_EXAMPLES = 2500
 soak: export SOAK_VANISHINGS = 600
 soak: export SOAK_CROWD_SECONDS = 60
 soak: export SOAK_WAITING_POLLS = 2000
@@ -112,8 +113,8 @@ soak: export SOAK_SUPERVISED_KILLS = 100
 soak: export SOAK_TAIL_SECONDS = 30
 soak: export SOAK_HISTORIES = 1000
 soak: servers .venv/installed-test
-	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories \
-	    -k "crash or faults or fuzz or as_a_list_would or written_over or thousand_messages_a_second" \
+	$(PYTEST) tests/system tests/unit/broker/storage tests/unit/broker/consume tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories \
+	    -k "crash or faults or fuzz or as_a_list_would or all_dialects_at_once or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1
 

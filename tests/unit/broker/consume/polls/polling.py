@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -130,8 +131,8 @@ def messages_of(taken: TakenMessages) -> list[Got]:
 class House:
     """A store with one topic, the engine over it, and one worker."""
 
-    def __init__(self, store: Store, topics: Topics, clock: Clock) -> None:
-        self.store, self.topics, self.clock = store, topics, clock
+    def __init__(self, store: Store, topics: Topics, clock: Clock, topic: str = TOPIC) -> None:
+        self.store, self.topics, self.clock, self.topic = store, topics, clock, topic
         self.leases = Leases(store.boot, 5.0, SingleNode(), Counters(clock), clock, clock.later)
         self.groups = Groups(topics)
         self.transcoder = Transcoder(ENTRY_FORMATS)
@@ -162,7 +163,7 @@ class House:
         await self.store.close()
 
     def partition(self, index: int) -> Partition:
-        return self.topics.pieces(TopicName.parse(TOPIC))[max(0, index)]
+        return self.topics.pieces(TopicName.parse(self.topic))[max(0, index)]
 
     async def publish(
         self,
@@ -195,7 +196,7 @@ class House:
             readers = [r for g in self.engine._groups.values() for r in g._readers.values()]
             if not tasks and all(reader.is_settled for reader in readers):
                 break
-            await asyncio.sleep(0.0005)
+            await asyncio.to_thread(time.sleep, 0.0005)  # by no clock that a test may have stopped
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -216,9 +217,10 @@ class House:
     ) -> int:
         """Begin a poll of a group that starts at the earliest message; return its number."""
         poll_id = next(self._ids)
+        start = StartPosition(earliest=True)
         request = PollRequest(
-            TOPIC, group, consumer, limit, max_bytes, strict, timeout, StartPosition(earliest=True),
-            1 << 24, fetch=fetch, record=record, explicit_partitions=explicit_partitions,
+            self.topic, group, consumer, limit, max_bytes, strict, timeout, start, 1 << 24,
+            fetch=fetch, record=record, explicit_partitions=explicit_partitions,
             acknowledged=acknowledged,
         )  # fmt: skip
         self.engine.begin(worker or self.worker, poll_id, request)
