@@ -79,7 +79,7 @@ class JetStream(Protocol):
     """What answers; requests may be made from many threads or greenlets."""
 
     def request(
-        self, asked: JetStreamRequest, watch: Watch = unwatched
+        self, request: JetStreamRequest, watch: Watch = unwatched
     ) -> Steps[list[NatsMessage]]:
         """Return the replies, in order; an empty list if none came in time.
 
@@ -89,7 +89,7 @@ class JetStream(Protocol):
         """
         ...
 
-    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+    def acknowledge(self, request: AckRequest) -> Steps[AckResult]:
         """Take acknowledgements in order, up to the first that fails; those taken are durable.
 
         Raises what the store raises, and OutcomeUnknownError where no answer came in time, or the
@@ -112,50 +112,50 @@ class BrokerStreams:
         self._stopping = False
 
     def request(
-        self, asked: JetStreamRequest, watch: Watch = unwatched
+        self, request: JetStreamRequest, watch: Watch = unwatched
     ) -> Steps[list[NatsMessage]]:
         """Return the replies; see the protocol."""
-        if asked.long_poll and self._stopping:
+        if request.long_poll and self._stopping:
             return []
-        until = time.monotonic() + asked.seconds + self._timeout
+        until = time.monotonic() + request.seconds + self._timeout
         while True:
             try:
-                return (yield from self._once(asked, watch, until))
+                return (yield from self._once(request, watch, until))
             except LostError as error:
-                if asked.reads and time.monotonic() < until:
+                if request.reads and time.monotonic() < until:
                     continue
-                if asked.reads or asked.long_poll:
+                if request.reads or request.long_poll:
                     raise
                 raise OutcomeUnknownError.because(error) from error
 
     def _once(
-        self, asked: JetStreamRequest, watch: Watch, until: float
+        self, request: JetStreamRequest, watch: Watch, until: float
     ) -> Steps[list[NatsMessage]]:
         call = self._road.begin(
-            asked.principal,
-            asked.message,
-            administers=asked.administers,
-            max_replies=asked.max_replies,
-            timeout=asked.seconds,
+            request.principal,
+            request.message,
+            administers=request.administers,
+            max_replies=request.max_replies,
+            timeout=request.seconds,
         )
         client = watch(call.wake)
-        if asked.long_poll:
+        if request.long_poll:
             self._long_polls.add(call)
         try:
             yield from self._wait(call, client, until)
-            if not (call.is_done() or asked.reads or asked.long_poll):
+            if not (call.is_done() or request.reads or request.long_poll):
                 raise OutcomeUnknownError.because("The broker did not answer in time.")
-            return call.messages() if call.is_done() or not asked.long_poll else []
+            return call.messages() if call.is_done() or not request.long_poll else []
         finally:
             self._long_polls.discard(call)
             client.close()
             call.cancel()
 
-    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+    def acknowledge(self, request: AckRequest) -> Steps[AckResult]:
         """Take acknowledgements; see the protocol."""
-        until = time.monotonic() + asked.seconds
+        until = time.monotonic() + request.seconds
         try:
-            call = self._road.acknowledge(asked.principal, asked.subjects, asked.payload)
+            call = self._road.acknowledge(request.principal, request.subjects, request.payload)
             try:
                 yield from self._wait(call, _Unwatched(), until)
                 if not call.is_done():

@@ -192,7 +192,7 @@ def _named(rule: _Rule, subject: str, names: list[str]) -> Call:
         # `%2E` of a stream's name is a dot in the path of a URL.
         names = [_DOT.join(names)]
         subject = ".".join((*rule.words, *names))
-    wanted = len(rule.names)
+    needed = len(rule.names)
     given = dict(zip(rule.names, names, strict=False))
     if rule.more and len(names) > 1 and rule.type == "consumer_create":
         given["consumer"] = names[1]
@@ -203,7 +203,7 @@ def _named(rule: _Rule, subject: str, names: list[str]) -> Call:
         return call._replace(fault=error(rule.refusal))
     if rule.instead:
         return call._replace(fault=bad_request(f"{name} {rule.instead}"))
-    if len(names) < wanted or (len(names) > wanted and not rule.more):
+    if len(names) < needed or (len(names) > needed and not rule.more):
         expected = " and ".join(rule.names) or "nothing"
         return call._replace(fault=bad_request(f"{name} is followed by {expected}"))
     if len(subject) > MAX_SUBJECT_CHARACTERS or not all(names) or not _SPACES.isdisjoint(subject):

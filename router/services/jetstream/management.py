@@ -66,8 +66,8 @@ class StreamCalls:
         what a request raises.
         """
         message = NatsMessage(API_PREFIX + subject, payload=orjson.dumps(body))
-        asked = JetStreamRequest(self._principal, self._administers, message)
-        replies = run_blocking(self._streams.request(asked))
+        request = JetStreamRequest(self._principal, self._administers, message)
+        replies = run_blocking(self._streams.request(request))
         if not replies:
             raise BackendTimeoutError
         if status_code(replies[0].headers) == NO_RESPONDERS:
@@ -89,11 +89,11 @@ def consumers(call: ApiCall, stream: str) -> Iterator[dict[str, Any]]:
 
 
 def _listed(
-    call: ApiCall, subject: str, member: str, wanted: Mapping[str, Any]
+    call: ApiCall, subject: str, member: str, criteria: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     offset = 0
     for _ in range(MAX_PAGES):
-        page = call(subject, {**wanted, "offset": offset})
+        page = call(subject, {**criteria, "offset": offset})
         found = page[member] or []
         yield from found
         offset += len(found)

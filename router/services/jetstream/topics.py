@@ -120,12 +120,12 @@ class TopicStreams:
         }
 
     def request(
-        self, asked: JetStreamRequest, watch: Watch = unwatched
+        self, request: JetStreamRequest, watch: Watch = unwatched
     ) -> Steps[list[NatsMessage]]:
         """Return the replies; nothing is waited for."""
         del watch
         yield from ()  # a generator, as the protocol has it
-        principal, message = asked.principal, asked.message
+        principal, message = request.principal, request.message
         if message.subject.startswith(_NEXT):
             raise NotSupportedError(self._lacks("consumers of JetStream"))
         if message.subject.startswith(API_PREFIX):
@@ -133,9 +133,9 @@ class TopicStreams:
             return [NatsMessage("", payload=self._answer(principal, call, message.payload))]
         return [self._published(principal, message)]
 
-    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+    def acknowledge(self, request: AckRequest) -> Steps[AckResult]:
         """Raise NotSupportedError: there are no consumers."""
-        del asked
+        del request
         yield from ()  # a generator, as the protocol has it
         raise NotSupportedError(self._lacks("consumers of JetStream"))
 

@@ -100,12 +100,11 @@ class AckViews:
 
     def _acknowledged(self, environ: WSGIEnvironment, payload: Payload) -> Steps[Answer]:
         context = self._context
-        principal, _ = context.principal(environ)
-        said = payload(environ)
+        principal, kind = context.principal(environ), payload(environ)
         tokens = _tokens(context.body(environ, MAX_BODY_BYTES))
         environ[FAILED] = {"token": tokens[0], "done": 0}
-        asked = AckRequest(principal, tokens, said, context.options.timeout)
-        done, failure = yield from context.streams.acknowledge(asked)
+        acks = AckRequest(principal, tokens, kind, context.options.timeout)
+        done, failure = yield from context.streams.acknowledge(acks)
         if failure is not None:
             # What was done before a failure stands; the client learns how much that is.
             environ[FAILED] = {"token": tokens[done], "done": done}

@@ -13,7 +13,6 @@ from flask import Response, request
 from router.clocks.steps import run_blocking
 from router.errors import BackendTimeoutError
 from router.errors.quoting import json_failure
-from router.model import Principal
 from router.services.jetstream import API_PREFIX
 from router.services.jetstream.calls import READS, Call, call_of
 from router.web import forms as answers
@@ -21,6 +20,7 @@ from router.web import requests
 from router.web.jetstream import shapes
 from router.web.jetstream.context import (
     MAX_BODY_BYTES,
+    Caller,
     FaultError,
     JetStreamContext,
     status_of,
@@ -72,7 +72,7 @@ class ApiViews:
     def _answer(self, subject: str, body: bytes | None) -> Response:
         context, environ = self._context, request.environ
         form = form_of(environ)
-        asked = context.principal(environ)
+        caller = context.caller(environ)
         call = call_of(requests.decode(subject))
         if body is None:
             body = context.body(environ, context.options.max_payload)
@@ -83,10 +83,10 @@ class ApiViews:
         elif form is Form.SEED:
             _check_object(body)
         subject = call.subject if form is Form.V1 else call.seed_subject
-        payload = self._call(asked, environ, subject, body)
+        payload = self._call(caller, environ, subject, body)
         reply = orjson.loads(payload)
         if "error" in reply:
-            return self._failed(call, form, asked, environ, (payload, reply, body))
+            return self._failed(call, form, caller, environ, payload, reply, body)
         if form is Form.V1:
             return Response(payload, mimetype=api.JSON)
         return answers.answer(context.writer.seed(call, reply))
@@ -95,45 +95,44 @@ class ApiViews:
         self,
         call: Call,
         form: Form,
-        asked: tuple[Principal, bool],
+        caller: Caller,
         environ: WSGIEnvironment,
-        found: tuple[bytes, Mapping[str, Any], bytes],
+        payload: bytes,
+        reply: Mapping[str, Any],
+        body: bytes,
     ) -> Response:
         """Answer an error of the API, in the body of whose type it is."""
-        payload, reply, body = found
         fault = Fault.of_json(reply["error"])
         if form is Form.V1:
             return Response(payload, status=fault.status, mimetype=api.JSON)
         if fault.err_code == ErrorCode.STREAM_SUBJECT_OVERLAP:
-            fault = self._with_names(fault, call, asked, environ, body)
+            fault = self._with_names(fault, call, caller, environ, body)
         return answers.answer(self._context.writer.fault(call, fault, form), fault.status)
 
     def _with_names(
         self,
         fault: Fault,
         call: Call,
-        asked: tuple[Principal, bool],
+        caller: Caller,
         environ: WSGIEnvironment,
         body: bytes,
     ) -> Fault:
         """Return the error of overlapping subjects with the names of the streams that have them."""
         names: set[str] = set()
         for subject in orjson.loads(body).get("subjects", ())[:MAX_OVERLAPS]:
-            wanted = orjson.dumps({"subject": subject})
-            reply = orjson.loads(self._call(asked, environ, "STREAM.NAMES", wanted))
+            criteria = orjson.dumps({"subject": subject})
+            reply = orjson.loads(self._call(caller, environ, "STREAM.NAMES", criteria))
             names.update(reply.get("streams") or ())
         names.discard(call.stream)
         if not names:
             return fault
         return fault._replace(sentence=f"{fault.sentence}: {', '.join(sorted(names))}")
 
-    def _call(
-        self, asked: tuple[Principal, bool], environ: WSGIEnvironment, subject: str, body: bytes
-    ) -> bytes:
+    def _call(self, caller: Caller, environ: WSGIEnvironment, subject: str, body: bytes) -> bytes:
         """Return the answer of a call in the form `v1`."""
         message = NatsMessage(API_PREFIX + subject, payload=body)
         reads = _READS.fullmatch(subject) is not None
-        replies = run_blocking(self._context.ask(environ, asked, message, reads=reads))
+        replies = run_blocking(self._context.ask(environ, caller, message, reads=reads))
         if not replies:
             raise BackendTimeoutError
         if status_of(replies[0])[0] == NO_RESPONDERS:

@@ -55,6 +55,14 @@ class FaultError(BadRequestError):
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a request, and whether they may administer the router."""
+
+    principal: Principal
+    administers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JetStreamOptions(SettingsOptions):
     """The settings that the views read; times are seconds, `max_fetch` messages.
 
@@ -82,15 +90,20 @@ class JetStreamContext:
     writer: Writer
     wall_ns: Callable[[], int]
 
-    def principal(self, environ: WSGIEnvironment) -> tuple[Principal, bool]:
-        """Return who makes a request, and whether they may administer the router.
+    def principal(self, environ: WSGIEnvironment) -> Principal:
+        """Return who makes a request.
 
         Raises UnauthenticatedError, TooManyRequestsError, and FaultError if JetStream is off.
         """
         principal = self.access.principal(environ)
         if not self.options.enabled:
             raise FaultError.of_code(ErrorCode.NOT_ENABLED)
-        return principal, self.access.may_administer(principal, environ)
+        return principal
+
+    def caller(self, environ: WSGIEnvironment) -> Caller:
+        """Return who makes a request, with the rights of administrators; raise as `principal`."""
+        principal = self.principal(environ)
+        return Caller(principal, self.access.may_administer(principal, environ))
 
     def body(self, environ: WSGIEnvironment, limit: int) -> bytes:
         """Return a body without its compression; raise BatchTooLargeError for a longer one."""
@@ -102,7 +115,7 @@ class JetStreamContext:
     def ask(
         self,
         environ: WSGIEnvironment,
-        asked: tuple[Principal, bool],
+        caller: Caller,
         message: NatsMessage,
         *,
         max_replies: int = 1,
@@ -115,10 +128,9 @@ class JetStreamContext:
         `seconds`: those of a long poll; without `waits` its answer comes at once, so that the
         client is not watched; `reads`: it changes nothing. Raises what `JetStream.request` raises.
         """
-        principal, administers = asked
         request = JetStreamRequest(
-            principal,
-            administers,
+            caller.principal,
+            caller.administers,
             message,
             max_replies,
             self.options.timeout if seconds is None else seconds,

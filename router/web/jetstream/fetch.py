@@ -16,13 +16,13 @@ from flask import Response, request
 
 from router.clocks.steps import Steps, run_blocking
 from router.errors import BadNameError, RouterError
-from router.model import Principal
 from router.services.jetstream import ACK_PREFIX, API_PREFIX
 from router.services.jetstream.calls import call_of
 from router.web import requests
 from router.web.front import Answer
 from router.web.jetstream import shapes
 from router.web.jetstream.context import (
+    Caller,
     FaultError,
     JetStreamContext,
     status_of,
@@ -68,8 +68,8 @@ class FetchViews:
         context, options = self._context, self._context.options
         query = Query(environ)
         form = form_of(environ, query)
-        asked = context.principal(environ)
-        pull = _Pull(context, environ, asked, requests.decode(stream), requests.decode(consumer))
+        caller = context.caller(environ)
+        pull = _Pull(context, environ, caller, requests.decode(stream), requests.decode(consumer))
         most, default = round(options.max_expires * 1000), round(options.expires * 1000)
         expires = query.number("expires", default, most, MILLISECONDS) / 1000
         batch = query.number("batch", 1, options.max_fetch) or 1
@@ -90,13 +90,13 @@ class _Pull:
         self,
         context: JetStreamContext,
         environ: WSGIEnvironment,
-        asked: tuple[Principal, bool],
+        caller: Caller,
         stream: str,
         consumer: str,
     ) -> None:
         self._context = context
         self._environ = environ
-        self._asked = asked
+        self._asked = caller
         self._info = _info_call(stream, consumer)
         self._subject = f"{API_PREFIX}CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._stream = stream

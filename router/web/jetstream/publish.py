@@ -64,7 +64,7 @@ class PublishViews:
     def _published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
         context = self._context
         form = form_of(environ)
-        asked = context.principal(environ)
+        caller = context.caller(environ)
         subject = check_subject(requests.decode(subject))
         if subject.startswith(_SERVICES):
             raise BadRequestError(
@@ -80,7 +80,7 @@ class PublishViews:
             if len(headers) + len(payload) > limit:
                 raise MessageTooLargeError(f"The limit is {limit} bytes, headers included.")
             message = NatsMessage(subject, headers=headers, payload=payload)
-            replies = yield from context.ask(environ, asked, message)
+            replies = yield from context.ask(environ, caller, message)
         if not replies:
             raise OutcomeUnknownError
         if status_of(replies[0])[0] == NO_RESPONDERS:

@@ -110,52 +110,54 @@ class NodeRpc:
         self._live_members.check(request.topic, request.subscription)
         self.leases.claim(peer, claim_id, request)
 
-    def answer_now(self, peer: object, asked: npb.CommandAdmin) -> npb.CommandAdminResponse | None:
+    def answer_now(
+        self, peer: object, command: npb.CommandAdmin
+    ) -> npb.CommandAdminResponse | None:
         """Answer a request that needs no waiting; None: `answer` does it."""
-        name = asked.WhichOneof("body")
+        name = command.WhichOneof("body")
         answer = self._at_once.get(name) if name is not None else None
         if name is None or answer is None:
             return None
-        response = npb.CommandAdminResponse(request_id=asked.request_id)
+        response = npb.CommandAdminResponse(request_id=command.request_id)
         try:
-            answer(peer, getattr(asked, name), response)
+            answer(peer, getattr(command, name), response)
         except RouterError as failure:
             _fail(response, failure)
         return response
 
-    async def answer(self, peer: object, asked: npb.CommandAdmin) -> npb.CommandAdminResponse:
+    async def answer(self, peer: object, command: npb.CommandAdmin) -> npb.CommandAdminResponse:
         """Answer a request that may have to wait; a failure is an answer too."""
-        response = npb.CommandAdminResponse(request_id=asked.request_id)
+        response = npb.CommandAdminResponse(request_id=command.request_id)
         try:
-            if asked.WhichOneof("body") in BACKUPS:
-                await self._back_up(peer, asked, response)
+            if command.WhichOneof("body") in BACKUPS:
+                await self._back_up(peer, command, response)
             else:
-                await self._answer(asked, response)
+                await self._answer(command, response)
         except RouterError as failure:
             _fail(response, failure)
         except StoreError as failure:
             _fail(response, DiskFullError(str(failure)))
         return response
 
-    async def _answer(self, asked: npb.CommandAdmin, response: npb.CommandAdminResponse) -> None:
-        name = asked.WhichOneof("body")
+    async def _answer(self, command: npb.CommandAdmin, response: npb.CommandAdminResponse) -> None:
+        name = command.WhichOneof("body")
         if name == "registry_list":
-            page = await self._registry.list(asked.registry_list, asked.registry_after)
+            page = await self._registry.list(command.registry_list, command.registry_after)
             response.records.extend(map(RECORD.encode, page))
         elif name is not None and (answer := self._answers.get(name)) is not None:
-            await answer(getattr(asked, name), response)
+            await answer(getattr(command, name), response)
         elif self._refusal is not None:
             raise NotAllowedError(self._refusal)
         else:
             raise BadRequestError("this broker does not know the request")
 
     async def _back_up(
-        self, peer: object, asked: npb.CommandAdmin, response: npb.CommandAdminResponse
+        self, peer: object, command: npb.CommandAdmin, response: npb.CommandAdminResponse
     ) -> None:
         if self.backups is None:
             raise NotAllowedError("this broker keeps nothing on disk")
-        if asked.HasField("end_backup"):
-            await self.backups.end(peer, asked.end_backup)
+        if command.HasField("end_backup"):
+            await self.backups.end(peer, command.end_backup)
             return
         cut = await self.backups.begin(peer)
         response.backup.id = cut.id
@@ -165,71 +167,73 @@ class NodeRpc:
             response.backup.journal_size = journal.size
 
     def _confirm(
-        self, _: object, asked: npb.ConfirmLease, response: npb.CommandAdminResponse
+        self, _: object, command: npb.ConfirmLease, response: npb.CommandAdminResponse
     ) -> None:
         del response
-        self.leases.confirm(asked.topic, asked.subscription, asked.partition, asked.generation)
+        self.leases.confirm(
+            command.topic, command.subscription, command.partition, command.generation
+        )
 
     def _confirm_all(
-        self, _: object, asked: npb.ConfirmLeases, response: npb.CommandAdminResponse
+        self, _: object, command: npb.ConfirmLeases, response: npb.CommandAdminResponse
     ) -> None:
-        for place, one in enumerate(asked.grants):
+        for place, one in enumerate(command.grants):
             try:
                 self.leases.confirm(one.topic, one.subscription, one.partition, one.generation)
             except FencedError:
                 response.fenced.append(place)
 
     def _take_token(
-        self, _: object, asked: npb.TakeToken, response: npb.CommandAdminResponse
+        self, _: object, command: npb.TakeToken, response: npb.CommandAdminResponse
     ) -> None:
         wait = self.counters.take_token(
-            asked.bucket, asked.per_minute, asked.burst, look_only=asked.look_only
+            command.bucket, command.per_minute, command.burst, look_only=command.look_only
         )
         response.token.granted = wait is None
         if wait is not None:
             response.token.retry_after_ms = math.ceil(wait * 1000)
 
     def _push_metrics(
-        self, peer: object, asked: npb.PushMetrics, response: npb.CommandAdminResponse
+        self, peer: object, command: npb.PushMetrics, response: npb.CommandAdminResponse
     ) -> None:
         del response
-        self.counters.push(peer, from_samples(asked.counters), from_samples(asked.gauges))
+        self.counters.push(peer, from_samples(command.counters), from_samples(command.gauges))
 
     async def _registry_get(
-        self, asked: npb.RegistryRef, response: npb.CommandAdminResponse
+        self, command: npb.RegistryRef, response: npb.CommandAdminResponse
     ) -> None:
-        found = await self._registry.get(asked.kind, asked.name)
+        found = await self._registry.get(command.kind, command.name)
         if found is not None:
             response.records.append(RECORD.encode(found))
 
     async def _registry_put(
-        self, asked: npb.RegistryPut, response: npb.CommandAdminResponse
+        self, command: npb.RegistryPut, response: npb.CommandAdminResponse
     ) -> None:
-        expected = asked.expected if asked.HasField("expected") else None
-        written = await self._registry.put(asked.kind, asked.name, asked.value, expected)
+        expected = command.expected if command.HasField("expected") else None
+        written = await self._registry.put(command.kind, command.name, command.value, expected)
         response.records.append(RECORD.encode(written))
 
     async def _registry_delete(
-        self, asked: npb.RegistryRef, response: npb.CommandAdminResponse
+        self, command: npb.RegistryRef, response: npb.CommandAdminResponse
     ) -> None:
-        response.deleted = await self._registry.delete(asked.kind, asked.name)
+        response.deleted = await self._registry.delete(command.kind, command.name)
 
     async def _describe_group(
-        self, asked: npb.SubscriptionRef, response: npb.CommandAdminResponse
+        self, command: npb.SubscriptionRef, response: npb.CommandAdminResponse
     ) -> None:
-        found = await self.leases.members(asked.topic, asked.subscription)
-        live = self._live_members.of(asked.topic, asked.subscription)
+        found = await self.leases.members(command.topic, command.subscription)
+        live = self._live_members.of(command.topic, command.subscription)
         if live:
             found = _with_members(found, live)
         response.group.CopyFrom(MEMBERS.encode(found))
 
-    async def _recall(self, asked: npb.RecallClaims, response: npb.CommandAdminResponse) -> None:
+    async def _recall(self, command: npb.RecallClaims, response: npb.CommandAdminResponse) -> None:
         del response
-        one = asked.subscription if asked.HasField("subscription") else None
-        await self.leases.recall(asked.topic, one)
+        one = command.subscription if command.HasField("subscription") else None
+        await self.leases.recall(command.topic, one)
 
-    async def _get_metrics(self, asked: npb.Nothing, response: npb.CommandAdminResponse) -> None:
-        del asked
+    async def _get_metrics(self, command: npb.Nothing, response: npb.CommandAdminResponse) -> None:
+        del command
         await self.counters.refresh()
         response.metrics = self.counters.render()
 
@@ -314,24 +318,24 @@ class NodeSession:
             self._rpc.backups.gone(self)
         self._nats.close()
 
-    def _administer(self, asked: npb.CommandAdmin) -> None:
+    def _administer(self, command: npb.CommandAdmin) -> None:
         if not self._client.administers:
-            response = npb.CommandAdminResponse(request_id=asked.request_id)
+            response = npb.CommandAdminResponse(request_id=command.request_id)
             _fail(response, NotAllowedError(_REFUSAL))
             self._respond(response)
-        elif asked.HasField("nats_request"):
-            self._nats.begin(self._rpc.nats, asked.request_id, asked.nats_request)
-        elif asked.HasField("nats_acknowledge"):
-            self._nats.begin(self._rpc.nats, asked.request_id, asked.nats_acknowledge)
-        elif asked.HasField("cancel_nats_request"):
-            self._nats.cancel(asked.cancel_nats_request)
-        elif (now := self._rpc.answer_now(self, asked)) is not None:
+        elif command.HasField("nats_request"):
+            self._nats.begin(self._rpc.nats, command.request_id, command.nats_request)
+        elif command.HasField("nats_acknowledge"):
+            self._nats.begin(self._rpc.nats, command.request_id, command.nats_acknowledge)
+        elif command.HasField("cancel_nats_request"):
+            self._nats.cancel(command.cancel_nats_request)
+        elif (now := self._rpc.answer_now(self, command)) is not None:
             self._respond(now)
         else:
-            self._client.spawn(self._answer(asked))
+            self._client.spawn(self._answer(command))
 
-    async def _answer(self, asked: npb.CommandAdmin) -> None:
-        self._respond(await self._rpc.answer(self, asked))
+    async def _answer(self, command: npb.CommandAdmin) -> None:
+        self._respond(await self._rpc.answer(self, command))
 
     def _respond(self, response: npb.CommandAdminResponse) -> None:
         self._client.send(node.extension(admin_response=response))
@@ -342,33 +346,33 @@ class NodeSession:
         else:
             self._polls.refused(command.poll_id, NotAllowedError(_REFUSAL))
 
-    def _claim(self, asked: npb.CommandClaim) -> None:
+    def _claim(self, command: npb.CommandClaim) -> None:
         """Queue a poll; the leases answer by `claim_updated`, and a refusal is answered here."""
         try:
             if not self._client.administers:
                 raise NotAllowedError(_REFUSAL)
             request = ClaimRequest(
-                asked.topic,
-                asked.subscription,
-                asked.consumer,
-                asked.partitions,
-                asked.empty_polls_per_minute,
+                command.topic,
+                command.subscription,
+                command.consumer,
+                command.partitions,
+                command.empty_polls_per_minute,
             )
-            self._rpc.claim(self, asked.claim_id, request)
+            self._rpc.claim(self, command.claim_id, request)
         except RouterError as failure:
             refusal = npb.CommandClaimUpdate(
-                claim_id=asked.claim_id, code=failure.code, message=str(failure)
+                claim_id=command.claim_id, code=failure.code, message=str(failure)
             )
             self._client.send(node.extension(claim_update=refusal))
 
-    def _release(self, asked: npb.CommandRelease) -> None:
-        if asked.partitions:
-            generations = asked.generations or [0] * len(asked.partitions)
-            given = dict(zip(asked.partitions, generations, strict=False))
-            self._rpc.leases.give_up(self, asked.claim_id, given)
+    def _release(self, command: npb.CommandRelease) -> None:
+        if command.partitions:
+            generations = command.generations or [0] * len(command.partitions)
+            given = dict(zip(command.partitions, generations, strict=False))
+            self._rpc.leases.give_up(self, command.claim_id, given)
         else:
-            pending = map(from_message_id, asked.pending)
-            self._rpc.leases.release(self, asked.claim_id, OUTCOMES[asked.outcome], pending)
+            pending = map(from_message_id, command.pending)
+            self._rpc.leases.release(self, command.claim_id, OUTCOMES[command.outcome], pending)
 
 
 def _update_message(claim_id: int, update: ClaimUpdate) -> npb.CommandClaimUpdate:

@@ -84,19 +84,19 @@ class NatsRequests:
         # What ends each request that is under way.
         self._ends: dict[int, Callable[[], object]] = {}
 
-    def begin(self, service: NatsService | None, request_id: int, asked: Asked) -> None:
+    def begin(self, service: NatsService | None, request_id: int, command: Asked) -> None:
         """Serve a request; its answer is sent when it is there."""
         if service is None:
             self._refuse(request_id, NotAllowedError("This broker has no streams."))
         elif len(self._ends) >= MAX_NATS_REQUESTS or request_id in self._ends:
             self._refuse(request_id, OverloadedError("too many NATS requests at once"))
-        elif not isinstance(asked, npb.NatsAcknowledge):
-            self._publish(service, request_id, asked)
-        elif len(asked.subjects) > MAX_ACKNOWLEDGEMENTS:
+        elif not isinstance(command, npb.NatsAcknowledge):
+            self._publish(service, request_id, command)
+        elif len(command.subjects) > MAX_ACKNOWLEDGEMENTS:
             failure = BadRequestError(f"The limit is {MAX_ACKNOWLEDGEMENTS} acknowledgements.")
             self._refuse(request_id, failure)
         else:
-            work = self._acknowledge(service, request_id, asked)
+            work = self._acknowledge(service, request_id, command)
             self._ends[request_id] = asyncio.get_running_loop().create_task(work).cancel
 
     def cancel(self, request_id: int) -> None:
@@ -109,16 +109,16 @@ class NatsRequests:
         for request_id in list(self._ends):
             self.cancel(request_id)
 
-    def _publish(self, service: NatsService, request_id: int, asked: npb.NatsRequest) -> None:
-        found = asked.message
+    def _publish(self, service: NatsService, request_id: int, command: npb.NatsRequest) -> None:
+        found = command.message
         self._ends[request_id] = _nothing
         try:
             end = service.begin_request_for(
-                Principal(asked.principal, asked.key, asked.admin),
-                asked.administers,
+                Principal(command.principal, command.key, command.admin),
+                command.administers,
                 NatsMessage(found.subject, found.reply, found.headers, found.payload),
-                max(1, min(asked.max_replies, MAX_REPLIES)),
-                min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS),
+                max(1, min(command.max_replies, MAX_REPLIES)),
+                min(command.timeout_ms / 1000, MAX_TIMEOUT_SECONDS),
                 partial(self._replied, request_id),
             )
         except Exception as failure:  # noqa: BLE001 - the rim of a request: its client gets an answer
@@ -136,11 +136,13 @@ class NatsRequests:
             self._respond(response)
 
     async def _acknowledge(
-        self, service: NatsService, request_id: int, asked: npb.NatsAcknowledge
+        self, service: NatsService, request_id: int, command: npb.NatsAcknowledge
     ) -> None:
         try:
-            principal = Principal(asked.principal, asked.key, asked.admin)
-            done, failure = await service.acknowledge_for(principal, asked.subjects, asked.payload)
+            principal = Principal(command.principal, command.key, command.admin)
+            done, failure = await service.acknowledge_for(
+                principal, command.subjects, command.payload
+            )
         except Exception as error:  # noqa: BLE001 - the rim of a request: its client gets an answer
             self._failed(request_id, error)
             return

@@ -104,59 +104,59 @@ class TopicRequests:
         }
         self.answers = {name: _reading(answer) for name, answer in answers.items()}
 
-    async def _call(self, asked: npb.AdminCall, response: Response) -> None:
-        response.value = await make_call(self._admin.calls, asked.name, asked.arguments)
+    async def _call(self, command: npb.AdminCall, response: Response) -> None:
+        response.value = await make_call(self._admin.calls, command.name, command.arguments)
 
-    async def _create(self, asked: npb.CreateTopic, _: Response) -> None:
-        policies = conversions.POLICIES.decode(asked.policies)
-        properties = from_pairs(asked.properties)
-        await self._admin.create(asked.topic, asked.partitions, policies, properties)
+    async def _create(self, command: npb.CreateTopic, _: Response) -> None:
+        policies = conversions.POLICIES.decode(command.policies)
+        properties = from_pairs(command.properties)
+        await self._admin.create(command.topic, command.partitions, policies, properties)
 
-    async def _delete(self, asked: npb.TopicRef, _: Response) -> None:
-        await self._admin.delete(asked.topic)
+    async def _delete(self, command: npb.TopicRef, _: Response) -> None:
+        await self._admin.delete(command.topic)
 
     async def _check_space(self, _asked: npb.Nothing, _: Response) -> None:
         self._topics.store.check_space()
 
-    async def _grow(self, asked: npb.UpdatePartitions, _: Response) -> None:
-        await changes.grow(self._topics, self._topics.parse(asked.topic), asked.partitions)
+    async def _grow(self, command: npb.UpdatePartitions, _: Response) -> None:
+        await changes.grow(self._topics, self._topics.parse(command.topic), command.partitions)
 
-    async def _terminate(self, asked: npb.TopicRef, response: Response) -> None:
-        for last in await changes.terminate(self._topics, self._topics.parse(asked.topic)):
+    async def _terminate(self, command: npb.TopicRef, response: Response) -> None:
+        for last in await changes.terminate(self._topics, self._topics.parse(command.topic)):
             entry = NO_ENTRY if last.entry < 0 else last.entry
             response.last_positions.add(
                 ledgerId=last.ledger, entryId=entry, partition=last.partition
             )
 
-    async def _describe(self, asked: npb.TopicRef, response: Response) -> None:
-        stats = await self._admin.describe(asked.topic, _after(asked))
+    async def _describe(self, command: npb.TopicRef, response: Response) -> None:
+        stats = await self._admin.describe(command.topic, _after(command))
         response.stats.CopyFrom(conversions.TOPIC_STATS.encode(stats))
         response.more = len(stats.subscriptions) == MAX_SUBSCRIPTIONS_PER_PAGE
 
-    async def _describe_clients(self, asked: npb.DescribeClients, response: Response) -> None:
+    async def _describe_clients(self, command: npb.DescribeClients, response: Response) -> None:
         found = islice(
-            self._admin.clients(asked.topic), min(asked.after, MAX_SKIPPED_CLIENTS), None
+            self._admin.clients(command.topic), min(command.after, MAX_SKIPPED_CLIENTS), None
         )
         page = map(conversions.CLIENT.encode, found)
         response.more = _fill(response.clients, page, MAX_TOPICS_BYTES, MAX_CLIENTS)
 
-    async def _list(self, asked: npb.ListTopics, response: Response) -> None:
+    async def _list(self, command: npb.ListTopics, response: Response) -> None:
         def is_listed(info: TopicInfo) -> bool:
             namespace = f"{info.topic.tenant}/{info.topic.namespace}"
-            return not asked.HasField("namespace") or asked.namespace == namespace
+            return not command.HasField("namespace") or command.namespace == namespace
 
-        found = filter(is_listed, self._topics.listed_after(asked.after))
+        found = filter(is_listed, self._topics.listed_after(command.after))
         page = map(conversions.TOPIC_INFO.encode, found)
         response.more = _fill(response.topics, page, MAX_TOPICS_BYTES, MAX_TOPICS)
 
-    async def _locate(self, asked: npb.LocateMessages, response: Response) -> None:
+    async def _locate(self, command: npb.LocateMessages, response: Response) -> None:
         """Answer the extents of topics in the order of the question, or the first of them.
 
         Each answer has the first topic at least, so that the client makes progress. A topic that
         does not exist is answered as missing.
         """
         partitions = 0
-        for topic in asked.topics:
+        for topic in command.topics:
             if partitions >= MAX_LOCATED_PARTITIONS:
                 response.more = True
                 return
@@ -173,8 +173,8 @@ class TopicRequests:
             # The ledgers of an idle topic answer from memory, so nothing above suspends.
             await asyncio.sleep(0)
 
-    async def _list_schemas(self, asked: npb.ListSchemas, response: Response) -> None:
-        found = await self._admin.schemas.versions(asked.topic, asked.first)
+    async def _list_schemas(self, command: npb.ListSchemas, response: Response) -> None:
+        found = await self._admin.schemas.versions(command.topic, command.first)
         page = (
             conversions.SCHEMA_VERSION.encode(
                 SchemaVersion(number, version.schema, version.created_ms)
@@ -184,13 +184,13 @@ class TopicRequests:
         )
         response.more = _fill(response.schemas, page, MAX_SCHEMAS_BYTES, MAX_SCHEMAS)
 
-    async def _put_schema(self, asked: npb.PutSchema, response: Response) -> None:
-        schema = schemas.from_wire(asked.schema)
-        version = await self._admin.schemas.put(asked.topic, schema, try_only=asked.try_only)
+    async def _put_schema(self, command: npb.PutSchema, response: Response) -> None:
+        schema = schemas.from_wire(command.schema)
+        version = await self._admin.schemas.put(command.topic, schema, try_only=command.try_only)
         response.schemas.add(version=version)
 
-    async def _delete_schema(self, asked: npb.TopicRef, response: Response) -> None:
-        response.schemas.add(version=await self._admin.schemas.delete(asked.topic))
+    async def _delete_schema(self, command: npb.TopicRef, response: Response) -> None:
+        response.schemas.add(version=await self._admin.schemas.delete(command.topic))
 
 
 class CursorRequests:
@@ -200,61 +200,61 @@ class CursorRequests:
         self._cursors = admin.cursors
         self._transcoder = transcoder
 
-    async def create(self, asked: npb.CreateSubscription, _: Response) -> None:
+    async def create(self, command: npb.CreateSubscription, _: Response) -> None:
         """Make a subscription exist."""
-        await self._cursors.create(asked.topic, asked.subscription, _start(asked))
+        await self._cursors.create(command.topic, command.subscription, _start(command))
 
-    async def delete(self, asked: npb.SubscriptionRef, _: Response) -> None:
+    async def delete(self, command: npb.SubscriptionRef, _: Response) -> None:
         """Delete a subscription."""
-        await self._cursors.delete(asked.topic, asked.subscription, force=asked.force)
+        await self._cursors.delete(command.topic, command.subscription, force=command.force)
 
-    async def reset(self, asked: npb.ResetSubscription, _: Response) -> None:
+    async def reset(self, command: npb.ResetSubscription, _: Response) -> None:
         """Move a subscription."""
-        given = [asked.earliest, asked.latest, asked.HasField("timestamp_ms")]
-        given += [asked.HasField("position"), bool(asked.positions)]
+        given = [command.earliest, command.latest, command.HasField("timestamp_ms")]
+        given += [command.HasField("position"), bool(command.positions)]
         if given.count(True) != 1:
             raise BadRequestError("exactly one of earliest, latest, a time, a position is needed")
-        to = _starts(asked.positions) if asked.positions else _start(asked)
-        await self._cursors.reset(asked.topic, asked.subscription, to)
+        to = _starts(command.positions) if command.positions else _start(command)
+        await self._cursors.reset(command.topic, command.subscription, to)
 
-    async def acknowledge(self, asked: npb.AcknowledgePositions, _: Response) -> None:
+    async def acknowledge(self, command: npb.AcknowledgePositions, _: Response) -> None:
         """Acknowledge positions."""
         acks = [
             EntryAck(place.ledgerId, place.entryId, tuple(place.ack_set), place.router_epoch)
-            for place in asked.message_id
+            for place in command.message_id
         ]
         await self._cursors.acknowledge(
-            asked.topic, asked.subscription, acks, cumulative=asked.cumulative
+            command.topic, command.subscription, acks, cumulative=command.cumulative
         )
 
-    async def describe(self, asked: npb.DescribeCursors, response: Response) -> None:
+    async def describe(self, command: npb.DescribeCursors, response: Response) -> None:
         """Answer where subscriptions stand on each partition."""
-        if asked.HasField("subscription"):
-            found = await self._cursors.describe(asked.topic, asked.subscription)
+        if command.HasField("subscription"):
+            found = await self._cursors.describe(command.topic, command.subscription)
         else:
             found, response.more = await self._cursors.describe_all(
-                asked.topic, _after(asked), earliest=asked.earliest
+                command.topic, _after(command), earliest=command.earliest
             )
         response.cursors.extend(map(_cursor_state, found))
 
-    async def skip(self, asked: npb.SkipMessages, _: Response) -> None:
+    async def skip(self, command: npb.SkipMessages, _: Response) -> None:
         """Acknowledge what comes next."""
-        if [asked.HasField("count"), asked.all, asked.HasField("before_ms")].count(True) != 1:
+        if [command.HasField("count"), command.all, command.HasField("before_ms")].count(True) != 1:
             raise BadRequestError("exactly one of a count, all and a time is needed")
         await self._cursors.skip(
-            asked.topic,
-            asked.subscription,
-            count=asked.count if asked.HasField("count") else None,
-            before_ms=asked.before_ms if asked.HasField("before_ms") else None,
+            command.topic,
+            command.subscription,
+            count=command.count if command.HasField("count") else None,
+            before_ms=command.before_ms if command.HasField("before_ms") else None,
         )
 
-    async def read(self, asked: npb.ReadEntry, response: Response) -> None:
+    async def read(self, command: npb.ReadEntry, response: Response) -> None:
         """Answer one entry of a partition, if there is one."""
-        choice = conversions.ENTRY_CHOICE.decode(asked)
+        choice = conversions.ENTRY_CHOICE.decode(command)
         named = [choice.entry is not None, choice.subscription is not None]
         if [*named, choice.earliest, choice.latest].count(True) != 1 or choice.nth < 1:
             raise BadRequestError("exactly one of entry, subscription, earliest, latest is needed")
-        partition, entry = await self._cursors.read(asked.topic, choice)
+        partition, entry = await self._cursors.read(command.topic, choice)
         if entry is None:
             return
         try:
@@ -280,58 +280,58 @@ class NamespaceRequests:
         self._admin = admin
         self._namespaces = admin.namespaces
 
-    async def tenants(self, asked: npb.ListNames, response: Response) -> None:
+    async def tenants(self, command: npb.ListNames, response: Response) -> None:
         """Answer a page of tenants."""
-        page, response.more = _page(self._namespaces.tenants(), asked.after)
+        page, response.more = _page(self._namespaces.tenants(), command.after)
         response.tenants.extend(map(conversions.TENANT.encode, page))
 
-    async def put_tenant(self, asked: npb.PutTenant, _: Response) -> None:
+    async def put_tenant(self, command: npb.PutTenant, _: Response) -> None:
         """Create or change a tenant."""
-        exists = asked.exists if asked.HasField("exists") else None
-        await self._namespaces.put_tenant(conversions.TENANT.decode(asked.tenant), exists=exists)
+        exists = command.exists if command.HasField("exists") else None
+        await self._namespaces.put_tenant(conversions.TENANT.decode(command.tenant), exists=exists)
 
-    async def delete_tenant(self, asked: str, _: Response) -> None:
+    async def delete_tenant(self, command: str, _: Response) -> None:
         """Delete a tenant."""
-        await self._namespaces.delete_tenant(asked)
+        await self._namespaces.delete_tenant(command)
 
-    async def namespaces(self, asked: npb.ListNames, response: Response) -> None:
+    async def namespaces(self, command: npb.ListNames, response: Response) -> None:
         """Answer a page of the namespaces of a tenant, or of all."""
-        under = asked.under if asked.HasField("under") else None
-        page, response.more = _page(self._namespaces.namespaces(under), asked.after)
+        under = command.under if command.HasField("under") else None
+        page, response.more = _page(self._namespaces.namespaces(under), command.after)
         response.namespaces.extend(map(conversions.NAMESPACE.encode, page))
 
-    async def namespace(self, asked: str, response: Response) -> None:
+    async def namespace(self, command: str, response: Response) -> None:
         """Answer one namespace."""
-        found = self._namespaces.namespace(asked)
+        found = self._namespaces.namespace(command)
         response.namespaces.append(conversions.NAMESPACE.encode(found))
 
-    async def create(self, asked: npb.CreateNamespace, _: Response) -> None:
+    async def create(self, command: npb.CreateNamespace, _: Response) -> None:
         """Create a namespace."""
-        policies = changed(NO_POLICIES, _given(asked.policies), ())
-        await self._namespaces.create(asked.namespace, policies)
+        policies = changed(NO_POLICIES, _given(command.policies), ())
+        await self._namespaces.create(command.namespace, policies)
 
-    async def delete(self, asked: npb.DeleteNamespace, _: Response) -> None:
+    async def delete(self, command: npb.DeleteNamespace, _: Response) -> None:
         """Delete a namespace, with all its topics if that is asked for."""
-        await self._admin.delete_namespace(asked.namespace, force=asked.force)
+        await self._admin.delete_namespace(command.namespace, force=command.force)
 
-    async def change_policies(self, asked: npb.ChangePolicies, _: Response) -> None:
+    async def change_policies(self, command: npb.ChangePolicies, _: Response) -> None:
         """Change policies of a namespace or of a topic."""
-        if asked.HasField("namespace") == asked.HasField("topic"):
+        if command.HasField("namespace") == command.HasField("topic"):
             raise BadRequestError("exactly one of a namespace and a topic is needed")
-        new = _given(asked.policies)
-        if asked.HasField("namespace"):
-            await self._namespaces.change(asked.namespace, new, asked.clear)
+        new = _given(command.policies)
+        if command.HasField("namespace"):
+            await self._namespaces.change(command.namespace, new, command.clear)
         else:
-            name = self._admin.topics.parse(asked.topic)
-            await changes.change_policies(self._admin.topics, name, new, asked.clear)
+            name = self._admin.topics.parse(command.topic)
+            await changes.change_policies(self._admin.topics, name, new, command.clear)
 
 
 def _reading(answer: Answer) -> Answer:
     """Return what answers a request, and raises ReadFailedError if the disk cannot be read."""
 
-    async def read(asked: Any, response: Response) -> None:
+    async def read(command: Any, response: Response) -> None:
         try:
-            await answer(asked, response)
+            await answer(command, response)
         except (DamagedError, OSError) as failure:
             raise ReadFailedError(str(failure)) from failure
 
@@ -351,19 +351,19 @@ def _fill(
     return False
 
 
-def _after(asked: npb.TopicRef | npb.DescribeCursors) -> Place | None:
+def _after(command: npb.TopicRef | npb.DescribeCursors) -> Place | None:
     """Return the last subscription of the page before; None: this is the first page."""
-    if not asked.HasField("after_subscription"):
+    if not command.HasField("after_subscription"):
         return None
-    return asked.after_partition, asked.after_subscription
+    return command.after_partition, command.after_subscription
 
 
-def _start(asked: npb.CreateSubscription | npb.ResetSubscription) -> StartPosition:
-    if asked.HasField("position"):
-        place = asked.position
+def _start(command: npb.CreateSubscription | npb.ResetSubscription) -> StartPosition:
+    if command.HasField("position"):
+        place = command.position
         return StartPosition(position=(place.ledgerId, place.entryId), passed=place.batch_index)
-    when = asked.timestamp_ms if asked.HasField("timestamp_ms") else None
-    return StartPosition(asked.earliest, when)
+    when = command.timestamp_ms if command.HasField("timestamp_ms") else None
+    return StartPosition(command.earliest, when)
 
 
 def _starts(named: Iterable[pb.MessageIdData]) -> dict[int, StartPosition]:
