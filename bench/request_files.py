@@ -11,7 +11,9 @@ the broker. These operations are measured after WARMING of the same, all with Ba
 - produce: a POST of one message to PIP 64's `/topics/public/default/<topic>`, which names STRING;
 - produce, topic's schema: the same where the body names none, so that the topic's is looked up;
 - fetch, acknowledge: one message by PIP 64's `…/messages`, and the POST to `…/cursor` behind it;
-- JetStream publish, JetStream fetch, JetStream acknowledge: the same by `/jetstream/…`.
+- JetStream publish, JetStream fetch, JetStream acknowledge: the same by `/jetstream/…`;
+- NATS publish: a message of a NATS client to a stream, and its acknowledgement;
+- NATS pull and acknowledge: one message of a durable consumer, and its confirmed acknowledgement.
 
 Each is done ROUNDS times, and is over when nothing is recorded any more: a poll is acknowledged
 behind its answer. Of these the QUIET ones count that have the fewest calls, because timers and
@@ -90,7 +92,7 @@ class Tree:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._folder, self._users = folder, folder / "users"
-        self.port, self.pulsar = _free_port(), _free_port()
+        self.port, self.pulsar, self.nats = _free_port(), _free_port(), _free_port()
         (folder / "mark").write_bytes(b"\0")
         (folder / "seen").touch()
         hook = folder / "hook"
@@ -107,6 +109,7 @@ class Tree:
             "ROUTER_SERVER_WORKERS": "1",
             "ROUTER_AUTH_USERS": str(self._users),
             "ROUTER_DATA_DIR": str(folder / "data"),
+            "ROUTER_BROKER_NATS": f"127.0.0.1:{self.nats}",
             "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0",
         }
         self._root = root
@@ -293,6 +296,54 @@ class Requests:
         return content
 
 
+class NatsRequests:
+    """A NATS client that does one operation after the other on a stream of its own."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        options = '"verbose":false,"pedantic":false,"headers":true,"no_responders":true'
+        self._send(f'CONNECT {{{options},"user":"{USER}","pass":"{PASSWORD}"}}', "SUB in 1", "PING")
+        self._receive(rb"PONG\r\n()")
+        self._create("STREAM.CREATE.CALLED", '{"name":"CALLED","subjects":["called"]}')
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def publish(self) -> None:
+        """Store one message."""
+        self._send("PUB called in 9", "a message")
+        self._receive(rb'MSG in 1 \d+\r\n\{.*"seq":(\d+).*\}\r\n')
+
+    def create_consumer(self) -> None:
+        """Create the consumer of what follows."""
+        config = '{"durable_name":"c","ack_policy":"explicit"}'
+        self._create("CONSUMER.CREATE.CALLED.c", f'{{"stream_name":"CALLED","config":{config}}}')
+
+    def pull_and_acknowledge(self) -> None:
+        """Receive one message, and acknowledge it."""
+        self._send("PUB $JS.API.CONSUMER.MSG.NEXT.CALLED.c in 1", "1")
+        reply = self._receive(rb"MSG called 1 (\S+) 9\r\na message\r\n")
+        self._send(f"PUB {reply.decode()} in 4", "+ACK")
+        self._receive(rb"MSG in 1 0\r\n()\r\n")
+
+    def _create(self, call: str, body: str) -> None:
+        self._send(f"PUB $JS.API.{call} in {len(body)}", body)
+        self._receive(rb'MSG in 1 \d+\r\n(\{.*"created".*\})\r\n')
+
+    def _send(self, *lines: str) -> None:
+        self._socket.sendall("".join(f"{line}\r\n" for line in lines).encode())
+
+    def _receive(self, pattern: bytes) -> bytes:
+        """Return what a pattern's group takes of what comes."""
+        received = b""
+        while (match := re.search(pattern, received)) is None:
+            if not (piece := self._socket.recv(1 << 16)):
+                raise RuntimeError(f"the broker closed the connection: {received!r}")
+            received += piece
+        return match[1]
+
+
 @contextlib.contextmanager
 def sending(port: int) -> Iterator[Callable[[], object]]:
     """Return what sends one message from the official Pulsar client."""
@@ -336,6 +387,10 @@ def measure(root: Path, folder: Path) -> dict[str, Crossed]:
                 "JetStream acknowledge": requests.jetstream_acknowledge,
             }
         )
+        with contextlib.closing(NatsRequests(tree.nats)) as client:
+            tree.measure({"NATS publish": client.publish})
+            client.create_consumer()
+            tree.measure({"NATS pull and acknowledge": client.pull_and_acknowledge})
     return tree.crossed()
 
 

@@ -18,8 +18,10 @@ MAX_FILES = {
     "fetch": 65,
     "acknowledge": 47,
     "JetStream publish": 65,
-    "JetStream fetch": 75,
+    "JetStream fetch": 70,
     "JetStream acknowledge": 48,
+    "NATS publish": 25,
+    "NATS pull and acknowledge": 31,
 }
 """Of front and broker together. A module that joins the path takes the place of another."""
 MAX_CALLS = {
@@ -31,8 +33,10 @@ MAX_CALLS = {
     "fetch": 425,
     "acknowledge": 265,
     "JetStream publish": 355,
-    "JetStream fetch": 530,
+    "JetStream fetch": 475,
     "JetStream acknowledge": 290,
+    "NATS publish": 105,
+    "NATS pull and acknowledge": 225,
 }
 
 

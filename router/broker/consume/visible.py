@@ -86,7 +86,8 @@ class Visible:
 
     def count(self, first: int, end: int) -> int:
         """Return how many numbers from `first` to before `end` are not left out."""
-        return max(0, end - first) - self.ledger.deleted_numbers.count_between(first, end - 1)
+        deleted, count = self.ledger.deleted_numbers, max(0, end - first)
+        return count - deleted.count_between(first, end - 1) if deleted.count else count
 
     def left_out(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield the ranges that are left out between two numbers, in order.

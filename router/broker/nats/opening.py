@@ -32,10 +32,6 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     topics, store = server.topics, server.topics.store
     numbers = count(1)
 
-    def note(size: int) -> None:
-        topics.tally.entries += 1
-        topics.tally.bytes += size
-
     streams = Streams(
         topics,
         server.registry,
@@ -52,7 +48,7 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
             now_ms=topics.now_ms,
             check_schema=schemas.check_without,
             new_producer_name=lambda: f"nats-{store.boot}-{next(numbers)}",
-            stored=note,
+            tally=topics.tally,
         ),
         leases.forget,
     )

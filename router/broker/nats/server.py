@@ -190,7 +190,7 @@ class NatsServer:
             raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
         if not caller.unrestricted and (name := _pulled_stream(message.subject)):
             # What serves these subjects does not answer a client without rights.
-            topic = self.streams.topic_name(name)
+            topic = self.streams.places.topic_name(name)
             if topic is None or not caller.may(topic, Right.VIEW):
                 done([NatsMessage("", headers=status(NO_RESPONDERS))])
                 return _ignore

@@ -114,6 +114,7 @@ class NatsSession:
         self._subscriptions_size = 0
         self._literal = ""
         self._publisher: Publisher | None = None
+        self._published = False
         self._waiting: deque[Any] = deque()
         self._authenticating = False
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -184,7 +185,8 @@ class NatsSession:
         """Have what was published stored; read nothing while it is found out who the client is."""
         if self._authenticating:
             self.connection.hold_reading(_AUTHENTICATING)
-        if self._publisher is not None:
+        if self._published and self._publisher is not None:
+            self._published = False
             self._publisher.flush()
 
     def encode_failure(self, failure: RouterError) -> bytes:
@@ -329,6 +331,7 @@ class NatsSession:
         stored = literal and not service
         stream = self._server.stream_for(subject) if stored else None
         if stream is not None:
+            self._published = True
             self._stored_by().publish(stream, message)
         elif not count and options.no_responders:
             self._hub.no_responders(message)

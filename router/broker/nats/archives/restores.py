@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from router.broker.nats.archives.builder import StreamBuilder
-from router.broker.nats.protocol.api_call import Api, ApiCall
+from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, Request

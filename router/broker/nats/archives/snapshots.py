@@ -21,7 +21,7 @@ import structlog
 
 from router.access.permissions import Right
 from router.broker.nats.archives.positions import position_of
-from router.broker.nats.protocol.api_call import Api, ApiCall
+from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Hub, Request
 from router.broker.nats.streams.stream import Stream

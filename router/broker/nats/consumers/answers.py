@@ -42,8 +42,6 @@ _NOT_DELIVERED: Final = (
     "this delivery is not known since the broker was started again: the message is given again"
 )
 
-MAX_KNOWN: Final = 10_000
-"""Streams that are remembered by their names."""
 MAX_WAITING: Final = 10_000
 """Acknowledgements that wait for their stream; those beyond them are dropped."""
 
@@ -56,7 +54,6 @@ class ClientAnswers:
     def __init__(self, hub: Hub, streams: Streams) -> None:
         self._hub = hub
         self._streams = streams
-        self._known: dict[str, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         hub.serve("$JS.ACK.>", self._acknowledge)
         hub.serve("$JS.FC.>", self._confirm_flow)
@@ -165,18 +162,10 @@ class ClientAnswers:
             consumer.confirm_flow(subject)
 
     def _find_stream(self, name: str) -> Stream | None:
-        """Return a stream; which ones were found is remembered, since each answer asks."""
-        stream = self._known.get(name)
-        if stream is not None and not stream.closed:
-            return stream
         try:
-            stream = self._streams.find(name)
+            return self._streams.find(name)
         except (JetStreamError, RouterError):
             return None
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        self._known[name] = stream
-        return stream
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

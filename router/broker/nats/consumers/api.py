@@ -8,7 +8,7 @@ from typing import Any
 from router.access.permissions import Right
 from router.broker.nats.consumers.consumer import Consumer
 from router.broker.nats.consumers.consumers import Consumers
-from router.broker.nats.protocol.api_call import PREFIX, Api, ApiCall
+from router.broker.nats.protocol.api import PREFIX, Api, ApiCall
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
@@ -132,7 +132,10 @@ class ConsumerApi:
                 return self._next_later(call, stream)
             if call.reply:
                 self._check_rights(call, stream, Right.SUBSCRIBE)
-                self._consumers.find(stream, call.names[1]).request(call.reply, call.body)
+                consumer: Consumer | None = stream.consumers.get(call.names[1])
+                if consumer is None:
+                    raise error(ErrorCode.CONSUMER_NOT_FOUND)
+                consumer.request(call.reply, call.body)
         except (JetStreamError, RouterError):
             subject = f"{PREFIX}CONSUMER.MSG.NEXT.{'.'.join(call.names)}"
             self._hub.no_responders(NatsMessage(subject, call.reply))
@@ -162,7 +165,8 @@ class ConsumerApi:
         if not caller.unrestricted:
             if not caller.may(stream.topic_name, Right.VIEW):
                 raise error(ErrorCode.STREAM_NOT_FOUND)
-            caller.authorize(stream.topic_name, right)
+            if not caller.may(stream.topic_name, right):
+                caller.authorize(stream.topic_name, right)
 
     async def _find(self, call: ApiCall, right: Right) -> Consumer:
         stream = await self._stream(call, right)

@@ -149,7 +149,7 @@ class Consumer:
         """Count what there is, and deliver. Raises DamagedError, OSError."""
         await self._deliveries.source.count()
         if self.config.replay_policy is ReplayPolicy.ORIGINAL:
-            self._deliveries.replay_to = self.stream.last_sequence
+            self._deliveries.replay_to = self.stream.log.last_sequence
         self._unwatch = [
             self.stream.on_stored(self._deliveries.wake),
             self.stream.on_deleted(self._forget),
@@ -200,10 +200,13 @@ class Consumer:
         if self._push is not None:
             self._send_status(Status(reply, 409, "Consumer is push based"))
             return
-        available = self.num_pending + self.state.num_queued
-        if self._pull.add(reply, body, self._context.now_ns(), available):
+        if self._pull.add(reply, body, self._context.now_ns(), self._num_available):
             self._deliveries.wake_for_request()
         self._schedule()
+
+    def _num_available(self) -> int:
+        """Return how many messages could be delivered now."""
+        return self.num_pending + self.state.num_queued
 
     def acknowledge(self, ack: AckSubject, payload: bytes, reply: str) -> None:
         """Take an acknowledgement of any kind; a requested one is answered once it is durable."""
@@ -378,12 +381,15 @@ class Consumer:
         self._go_on()
 
     def _next_event(self) -> int | None:
-        events = [self.state.next_deadline(), self._inactive_at()]
-        events.append(self._deliveries.outlet.next_event())
+        deliveries = self._deliveries
+        events = [self.state.next_deadline(), deliveries.outlet.next_event()]
+        if self.config.inactive_threshold:
+            events.append(self._inactive_at())
         # also of a pause that ended after delivering was tried, and before this
-        if self.paused_ns or self._deliveries.held:
+        if self.config.pause_until is not None and (deliveries.held or self.paused_ns):
             events.append(self.config.pause_until)
-        return min((one for one in events if one is not None), default=None)
+        due = [one for one in events if one is not None]
+        return min(due, default=None)
 
     def _inactive_at(self) -> int | None:
         """Return when the consumer is deleted if no client uses it until then."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, Final
@@ -28,7 +27,7 @@ from router.broker.nats.consumers.consumer import (
     ConsumerRecord,
     ack_rules,
 )
-from router.broker.nats.consumers.deliveries import DeliveryTally
+from router.broker.nats.consumers.deliveries import DeliveryTally, steady_clock
 from router.broker.nats.consumers.log import ConsumerLog, DurableLog, start_place
 from router.broker.nats.consumers.reading import starting_state
 from router.broker.nats.consumers.state import ConsumerState
@@ -69,7 +68,7 @@ class Consumers:
         self._hub = hub
         self._store = topics.store
         self._live = topics.live_members
-        self._started_ns = time.time_ns() - time.monotonic_ns()
+        self.now_ns = steady_clock()
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._tally = DeliveryTally()
@@ -78,10 +77,6 @@ class Consumers:
             self._hub, self.now_ns, self._expire, self._exhausted, self._tally
         )
         self.answers = ClientAnswers(hub, streams)
-
-    def now_ns(self) -> int:
-        """Return the time since 1970 on a clock that does not go back while the process lives."""
-        return self._started_ns + time.monotonic_ns()
 
     def find(self, stream: Stream, name: str) -> Consumer:
         """Return a consumer; raise JetStreamError 10014 if there is none."""
@@ -279,7 +274,7 @@ class Consumers:
         state = ConsumerState.load(ack_rules(config, stream.config.retention), text)
         log = DurableLog(self._store, record, state)
         acknowledged = await log.restore(stream.visible)
-        state.trim(stream.first_sequence)
+        state.trim(stream.log.first_sequence)
         if state.resume >= state.next_sequence:
             listed = await stream.last_of_subjects(config.filters)
             state.begin_with([one for one in listed if one <= state.resume], state.resume)

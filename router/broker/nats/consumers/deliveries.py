@@ -12,6 +12,7 @@ asked for each of them otherwise is asked once, and they leave in one write.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -64,6 +65,12 @@ class DeliveryParts:
     tally: DeliveryTally
 
 
+def steady_clock() -> Callable[[], int]:
+    """Return a clock of nanoseconds since 1970 that does not go back while the process lives."""
+    started_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: started_ns + time.monotonic_ns()
+
+
 class Deliveries:
     """Delivers the messages of a source to an outlet; both may be replaced.
 
@@ -109,19 +116,17 @@ class Deliveries:
 
     def wake_for_request(self) -> None:
         """Deliver as `wake` does, without a task if what is requested was read ahead."""
-        if self._task is None:
-            most = MESSAGES_PER_YIELD
-            while most > 0:
-                if (count := self._send_run(most)) > 0:
-                    most -= count
-                    continue
-                most -= 1
-                if not self._is_ready():
-                    return
-                message = self.source.next_at_once()
-                if message is None or self._wait_ns(message) > 0 or not self._send(message):
-                    break
+        most = MESSAGES_PER_YIELD if self._task is None else 0
+        while most > 0 and self._is_ready():
+            count = self._send_run(most) or self._send_cached()
+            most = most - count if count else 0
         self.wake()
+
+    def _send_cached(self) -> int:
+        """Deliver the next message if it was read ahead; return how many went."""
+        message = self.source.next_at_once()
+        waits = message is None or self._wait_ns(message) > 0
+        return 0 if message is None or waits else int(self._send(message))
 
     def close(self) -> None:
         """Deliver no more."""
@@ -136,7 +141,7 @@ class Deliveries:
 
     def _is_ready(self) -> bool:
         """Return whether a client waits for messages and may get some."""
-        self.held = self.paused_ns > 0
+        self.held = self.config.pause_until is not None and self.paused_ns > 0
         return not self.closed and self.outlet.ready and not self.held
 
     async def _serve(self) -> None:
@@ -196,9 +201,9 @@ class Deliveries:
         There are at most so many. 0: the next message goes by itself, if any does.
         """
         parts, source, config = self._parts, self.source, self.config
-        now = parts.now_ns()
-        if config.rate_limit_bps or config.headers_only or not self._is_ready():
+        if config.rate_limit_bps or config.headers_only:
             return 0
+        now = parts.now_ns()
         outlet = self.outlet.choose_run(now)
         receiver = parts.hub.sole_receiver(outlet.to) if outlet is not None else None
         if outlet is None or receiver is None or not receiver.writable:

@@ -165,21 +165,21 @@ class PullQueue:
         """Return the inboxes of the requests whose clients cannot take more now."""
         return [one.reply for one in self._waiting if not self._can_write(one)]
 
-    def add(self, reply: str, body: bytes, now_ns: int, available: int) -> bool:
+    def add(self, reply: str, body: bytes, now_ns: int, available: Callable[[], int]) -> bool:
         """Take a request; return False if it was refused or answered, by a status.
 
-        `available` is how many messages the consumer could deliver now.
+        `available` returns how many messages the consumer could deliver now.
         """
         self.last_ns = now_ns
         request = self._read(reply, body)
         if request is None:
             return False
         self.expire(now_ns)
-        if request.no_wait and not available and not request.expires:
-            return self._refuse(reply, 404, "No Messages")
-        if request.no_wait and available:
-            asked = sum(one.batch for one in self._waiting)
-            if available < asked:
+        if request.no_wait:
+            count = available()
+            if not count and not request.expires:
+                return self._refuse(reply, 404, "No Messages")
+            if 0 < count < sum(one.batch for one in self._waiting):
                 return self._refuse(reply, 408, "Requests Pending")
         limit = self.config.max_waiting or MAX_WAITING
         if len(self._waiting) >= min(limit, MAX_WAITING):
@@ -290,9 +290,8 @@ class PullQueue:
 
     def next_event(self) -> int | None:
         """Return when a request ends or needs a heartbeat."""
-        times = [one.expires_ns for one in self._waiting if one.expires_ns is not None]
-        times += [one.beats_ns for one in self._waiting if one.beats_ns is not None]
-        return min(times, default=None)
+        times = [time for one in self._waiting for time in (one.expires_ns, one.beats_ns)]
+        return min([time for time in times if time is not None], default=None)
 
     def close(self, code: int, text: str) -> None:
         """End all requests with a status."""

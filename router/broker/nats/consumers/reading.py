@@ -65,14 +65,13 @@ class MessageSource:
     @property
     def num_left(self) -> int:
         """Return how many messages were not delivered yet."""
-        state, last = self._state, self._stream.last_sequence
+        state = self._state
         if self.matches.filters:
             return len(state.listed) + max(0, self._counted)
         first = state.resume + 1 if state.listed else state.next_sequence
-        first = max(first, self._stream.first_sequence)
-        if first > last:
-            return len(state.listed)
-        return len(state.listed) + self._stream.visible.count(first - 1, last)
+        visible = self._stream.visible
+        number = max(first - 1, visible.ledger.first_number)
+        return len(state.listed) + visible.count(number, visible.end_number)
 
     async def count(self) -> None:
         """Begin to count what is left."""
@@ -137,17 +136,21 @@ class MessageSource:
 
         There are at most so many. Without a filter their sequences have no gaps.
         """
-        state, stream = self._state, self._stream
+        state, visible = self._state, self._stream.visible
         run: list[StoredMessage] = []
-        if not self._ahead or state.num_queued or state.listed:
+        if state.num_queued or state.listed:
             return run
+        if not self._ahead:
+            self._read_cached()
+            if not self._ahead:
+                return run
         following = self._ahead[0].sequence
         if following < state.next_sequence:
             return run
         gapless, restored_to = not self.matches.filters, self._log.restored_to
         for message in islice(self._ahead, min(most, state.num_deliverable)):
             sequence = message.sequence
-            if (gapless and sequence != following) or not stream.contains(sequence):
+            if (gapless and sequence != following) or not visible.contains(sequence - 1):
                 break
             if sequence <= restored_to and self._log.is_acknowledged(message):
                 break
@@ -197,8 +200,8 @@ class MessageSource:
     async def _read_ahead(self) -> bool:
         """Read the next messages; return whether there may be more."""
         state, stream = self._state, self._stream
-        last = stream.last_sequence
-        first = max(state.next_sequence, self._read_to + 1, stream.first_sequence)
+        last = stream.log.last_sequence
+        first = max(state.next_sequence, self._read_to + 1, stream.log.first_sequence)
         if first > last:
             state.pass_over(last)
             return False
@@ -206,17 +209,15 @@ class MessageSource:
         if filters and self._sparse:
             # The index may lack what other dialects published.
             await stream.log.catch_up()
-            found = await stream.next_of_subject(first, filters)
-            messages = [] if found is None else [found]
-            last = last if found is None else found.sequence
-            self._sparse = found is None or found.sequence - first >= SPARSE
+            following = await stream.next_of_subject(first, filters)
+            messages = [] if following is None else [following]
+            last = last if following is None else following.sequence
+            self._sparse = following is None or following.sequence - first >= SPARSE
         else:
-            messages = await stream.read_from(first, AHEAD_MESSAGES, AHEAD_BYTES)
-            read = len(messages)
-            if messages:
-                last = messages[-1].sequence
-            messages = [one for one in messages if self.matches(one.subject)]
-            self._sparse = bool(filters) and len(messages) * SPARSE < read
+            found = await stream.read_from(first, AHEAD_MESSAGES, AHEAD_BYTES)
+            if found:
+                last = found[-1].sequence
+            messages = self._matching(found)
         if self._ahead or first < state.next_sequence:
             return True
         if messages:
@@ -225,7 +226,25 @@ class MessageSource:
             return True
         state.pass_over(last)
         self._read_to = last
-        return last < stream.last_sequence
+        return last < stream.log.last_sequence
+
+    def _read_cached(self) -> None:
+        """Read the next messages if nothing has to be waited for."""
+        if self.matches.filters and self._sparse:
+            return
+        first = max(self._state.next_sequence, self._read_to + 1)
+        found = self._stream.read_now(first, AHEAD_MESSAGES, AHEAD_BYTES)
+        if found and (messages := self._matching(found)):
+            self._ahead.extend(messages)
+            self._read_to = found[-1].sequence
+
+    def _matching(self, found: list[StoredMessage]) -> list[StoredMessage]:
+        """Return those of the messages that were read that are the consumer's."""
+        if not self.matches.filters:
+            return found
+        messages = [one for one in found if self.matches(one.subject)]
+        self._sparse = len(messages) * SPARSE < len(found)
+        return messages
 
     def _added(self, sequence: int, subject: str) -> None:
         if self._waits(sequence) and self.matches(subject):
@@ -248,7 +267,7 @@ async def starting_state(stream: Stream, config: ConsumerConfig) -> tuple[int, S
 
     Without messages that come first the last two are empty and 0. Raises DamagedError, OSError.
     """
-    first, last = stream.first_sequence, stream.last_sequence
+    first, last = stream.log.first_sequence, stream.log.last_sequence
     policy, listed, start = config.deliver_policy, (), first
     if policy is DeliverPolicy.LAST_PER_SUBJECT:
         return first, await stream.last_of_subjects(config.filters), last

@@ -3,18 +3,21 @@
 A call that no row serves has no answer, as at nats-server; those of a cluster are refused. Calls of
 one client run beside each other, at a pace that leaves time for other clients; each sees what was
 acknowledged before it was sent.
+
+A handler that returns a result has it sent in a reply of its type; one that returns None answers by
+itself, with messages. A handler may be a coroutine function.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from router.broker.nats.protocol.api_call import PREFIX, Api, ApiCall, Handler
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, Request
@@ -25,10 +28,42 @@ from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import ApiReply, Result
 from router.wire.nats.message import NatsMessage
 
+PREFIX: Final = "$JS.API."
 MAX_CALLS: Final = 4_096
 """Calls under way; those beyond them are refused."""
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One call: who makes it, what the wildcards of the subject took, the body, where to answer.
+
+    A `>` takes the rest of the subject as one name. `subject` is the whole one.
+    """
+
+    caller: Caller
+    names: tuple[str, ...]
+    body: bytes
+    reply: str = ""
+    subject: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the first name, which is that of the stream."""
+        return self.names[0]
+
+
+Handler = Callable[[ApiCall], Awaitable[Result | None] | Result | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: the subject behind `$JS.API.`, the type of its reply ("": messages), its handler."""
+
+    subject: str
+    type: str
+    handler: Handler
 
 
 def cluster_apis() -> tuple[Api, ...]:
@@ -43,6 +78,13 @@ def _refuse_cluster_call(_call: ApiCall) -> None:
     raise error(ErrorCode.CLUSTER_REQUIRED)
 
 
+class _PatternRow(NamedTuple):
+    """A row whose subject has wildcards, by its tokens."""
+
+    tokens: list[str]
+    api: Api
+
+
 class JetStreamApi:
     """Answers the calls of `$JS.API.>`; `total` and `errors` count them."""
 
@@ -52,14 +94,16 @@ class JetStreamApi:
         self._pace = Pace()
         self._tasks: set[asyncio.Task[None]] = set()
         self._literal: dict[str, Api] = {}
-        self._patterns: dict[str, list[tuple[list[str], Api]]] = {}
+        self._patterns: dict[str, list[_PatternRow]] = {}
 
     def add(self, apis: Iterable[Api]) -> None:
         """Serve more calls."""
         for api in apis:
             tokens = api.subject.split(".")
-            if "*" in tokens or ">" in tokens:
-                self._patterns.setdefault(tokens[0], []).append((tokens, api))
+            wild = [place for place, token in enumerate(tokens) if token in {"*", ">"}]
+            if wild:
+                rows = self._patterns.setdefault(".".join(tokens[: wild[0]]), [])
+                rows.append(_PatternRow(tokens, api))
             else:
                 self._literal[api.subject] = api
 
@@ -68,10 +112,11 @@ class JetStreamApi:
         if (api := self._literal.get(subject)) is not None:
             return api, ()
         tokens = subject.split(".")
-        for pattern, found in self._patterns.get(tokens[0], ()):
-            names = _take(pattern, tokens)
-            if names is not None:
-                return found, names
+        for end in range(len(tokens) - 1, 0, -1):
+            for row in self._patterns.get(".".join(tokens[:end]), ()):
+                names = _take(row.tokens, tokens)
+                if names is not None:
+                    return row.api, names
         return None
 
     def handle(self, request: Request) -> None:

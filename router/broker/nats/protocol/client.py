@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from router.access.authorizer import Authorizer
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import SubjectRights
+from router.broker.nats.protocol.authorization import (
+    CACHE_SECONDS,
+    MAX_CACHED_ANSWERS,
+    SubjectRights,
+)
 from router.broker.nats.protocol.hub import Subscriber, Subscription
 from router.broker.transport.authentication import BASIC, TOKEN
 from router.broker.transport.connection import Connection
@@ -85,15 +90,20 @@ def credentials(options: dict[str, Any]) -> tuple[str, bytes]:
 
 
 class ClientCaller:
-    """A client of the listener as one who asks; see authorization.Caller."""
+    """A client of the listener as one who calls; see authorization.Caller.
 
-    __slots__ = ("_identity", "no_responders", "unrestricted")
+    Rights that it has are kept for CACHE_SECONDS, as those of subjects are.
+    """
+
+    __slots__ = ("_identity", "_rights", "_until", "no_responders", "unrestricted")
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self.no_responders = False
         authorizer = identity.authorizer
         self.unrestricted = authorizer is None or identity.trusted or authorizer.open
+        self._rights: set[tuple[str, TopicName, Right]] = set()
+        self._until = 0.0
 
     @property
     def name(self) -> str:
@@ -113,10 +123,17 @@ class ClientCaller:
 
     def may(self, topic: TopicName, right: Right) -> bool:
         """Return whether the client has the right on the topic."""
-        try:
-            self.authorize(topic, right)
-        except RouterError:
-            return False
+        now = time.monotonic()
+        if now > self._until or len(self._rights) >= MAX_CACHED_ANSWERS:
+            self._rights.clear()
+            self._until = now + CACHE_SECONDS
+        key = (self._identity.principal.name, topic, right)
+        if key not in self._rights:
+            try:
+                self.authorize(topic, right)
+            except RouterError:
+                return False
+            self._rights.add(key)
         return True
 
 

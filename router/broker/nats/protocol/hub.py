@@ -118,7 +118,7 @@ class Hub:
         self._members: SubjectTrie[Subscription] = SubjectTrie()
         self._services: list[tuple[str, Service]] = []
         self._inboxes: dict[str, Subscriber] = {}
-        self._may_see_services = self._may_see_inboxes = 0
+        self._num_members = self._may_see_services = self._may_see_inboxes = 0
         self._size = 0
         self._watches: dict[str, dict[str, list[_Watch]]] = {}
         self.pattern_observer: PatternObserver | None = None
@@ -142,6 +142,7 @@ class Hub:
         """
         subscription = Subscription(self, subject, subscriber, queue, owner)
         (self._members if queue else self._plain).insert(subject, subscription)
+        self._num_members += bool(queue)
         self._size += subscription.size
         self._may_see_services += _may_match_service(subject)
         self._may_see_inboxes += _may_match_inbox(subject)
@@ -152,6 +153,7 @@ class Hub:
         """Forget a subscription; called by it."""
         trie = self._members if subscription.queue else self._plain
         trie.remove(subscription.subject, subscription)
+        self._num_members -= bool(subscription.queue)
         self._size -= subscription.size
         self._may_see_services -= _may_match_service(subscription.subject)
         self._may_see_inboxes -= _may_match_inbox(subscription.subject)
@@ -195,7 +197,7 @@ class Hub:
             if one.active and (origin is None or one.owner is not origin):
                 one.subscriber.deliver(message)
                 count += 1
-        if len(self._members):
+        if self._num_members:
             for group in self._groups(subject):
                 member = _chosen(group, origin)
                 if member is not None:
@@ -218,7 +220,7 @@ class Hub:
         receiving = plain.match_fresh(subject) if fresh else plain.match(subject)
         if len(receiving) != 1 or (fresh and subject in self._inboxes):
             return None
-        if len(self._members) and self._members.match(subject):
+        if self._num_members and self._members.match(subject):
             return None
         return receiving[0].subscriber if receiving[0].active else None
 

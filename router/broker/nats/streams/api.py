@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.api_call import Api, ApiCall
+from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
@@ -181,7 +181,7 @@ class StreamApi:
         if stream.config.deny_delete:
             raise error(ErrorCode.STREAM_MSG_DELETE_FAILED, err="message delete not permitted")
         await stream.settle()
-        if not 0 < request.seq <= stream.last_sequence:
+        if not 0 < request.seq <= stream.log.last_sequence:
             raise error(ErrorCode.STREAM_MSG_DELETE_FAILED, err="stream store EOF")
         found = await stream.read(request.seq)
         if found is None:
@@ -212,7 +212,7 @@ class StreamApi:
         streams = self._streams
         found = []
         for name in streams.having_subject(subject) if subject else streams.names():
-            topic = streams.topic_name(name)
+            topic = streams.places.topic_name(name)
             if topic is not None and call.caller.may(topic, Right.VIEW):
                 found.append(name)
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.api_call import Api, ApiCall
+from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.api import find_message
 from router.broker.nats.streams.log.messages import StoredMessage
@@ -114,7 +114,7 @@ class DirectGet:
         if len(request.multi_last) > MAX_LAST:
             self._send_status(call, TOO_MANY, "Too Many Results")
             return
-        up_to = request.up_to_seq or stream.last_sequence
+        up_to = request.up_to_seq or stream.log.last_sequence
         if request.up_to_time is not None:
             up_to = await stream.find_time(request.up_to_time) - 1
         sequences = await self._last_sequences(stream, request, up_to)

@@ -33,6 +33,11 @@ class StreamPlaces:
         known = kafka_name(name)
         return None if known is None else self.locate_kafka(known)
 
+    def topic_name(self, name: str) -> TopicName | None:
+        """Return the topic of a stream, None: there is no such stream."""
+        found = self.locate(name)
+        return None if found is None else TopicName.parse(found[0].name)
+
     def locate_kafka(self, known: str) -> tuple[TopicRecord, int] | None:
         """Return the topic, and which of its partitions Kafka clients know by a name."""
         topic = self._topics.find_kafka(known)

@@ -56,17 +56,6 @@ class Conditions(NamedTuple):
 NO_CONDITIONS: Final = Conditions()
 
 
-def has_conditions(stream: Stream) -> bool:
-    """Return whether a message without headers may be refused but for its subject."""
-    config = stream.config
-    return (
-        config.sealed
-        or stream.ledger.terminated
-        or config.max_msg_size >= 0
-        or config.discard is Discard.NEW
-    )
-
-
 def check_message(stream: Stream, message: NatsMessage, next_sequence: int) -> Conditions:
     """Check a message that would be stored under a sequence.
 
@@ -82,7 +71,7 @@ def check_message(stream: Stream, message: NatsMessage, next_sequence: int) -> C
         raise error(ErrorCode.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
     if len(block) > MAX_HEADERS_BYTES:
         raise error(ErrorCode.STREAM_HEADER_EXCEEDS_MAXIMUM)
-    index = stream.index
+    index = stream.log.index
     if index is not None:
         if not index.has_room(subject):
             raise _store_failed("the streams have as many subjects as nats.max_subjects allows")
@@ -128,7 +117,7 @@ def _check_last_of_subject(stream: Stream, subject: str, block: bytes, next_sequ
 
 def _last_sequence(stream: Stream, pattern: str, next_sequence: int) -> int:
     """Return the last sequence of a subject or of all that match, all before the next included."""
-    index = stream.index
+    index = stream.log.index
     if index is None:
         bounds = stream.log.bounds((pattern,))
         last = stream.visible.last_to(next_sequence - 2) + 1
@@ -156,7 +145,7 @@ def _rollup(stream: Stream, block: bytes) -> str:
 
 def _check_room(stream: Stream, message: NatsMessage) -> None:
     """Raise JetStreamError 10077 if a stream that discards new messages is full."""
-    config, index = stream.config, stream.index
+    config, index = stream.config, stream.log.index
     assert index is not None
     size = stored_size(message.subject, message.headers, message.payload)
     state = index.subjects.get(message.subject)

@@ -4,7 +4,8 @@ Theory of operation. All that one read of a connection brings for a stream becom
 format `nats`, or a few if that is too large: one checksum, one piece of the journal and one
 callback for hundreds of messages. Each message is checked against those before it, appended or
 not, so a stream's conditions hold in the order of its sequences. The acknowledgement follows the
-sync, behind the limits that the message brought about.
+sync; in the same step, before it leaves, the stream enforces its limits (`Stream._on_stored`), as
+for what other dialects append.
 
 A stream that is not open yet, or whose index has to read the log first, holds up the connection:
 nothing is read from the client meanwhile, and its order is kept. The same holds while more than
@@ -24,6 +25,7 @@ import orjson
 import structlog
 
 from router.broker.consume import Flow, NameBusyError, Producer, ProducerFencedError
+from router.broker.consume.context import Tally
 from router.broker.nats.protocol.failures import jetstream_error
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.log.subject_index import stored_size
@@ -34,12 +36,12 @@ from router.broker.nats.streams.publish_checks import (
     DuplicateMessage,
     UnresolvedSubject,
     check_message,
-    has_conditions,
 )
 from router.broker.nats.streams.stream import Stream
 from router.broker.storage import NATS_FORMAT, DamagedError, Store, StoreError, TopicRecord
 from router.errors import DiskFullError, NotAllowedError, RouterError
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.policies import Retention
 from router.wire.nats.jetstream.replies import PubAck
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.stored import pack
@@ -64,13 +66,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """What all publishers share; `stored` counts entries and bytes, `tasks` own what waits."""
+    """What all publishers share; `tally` counts what is stored, `tasks` own what waits."""
 
     store: Store
     now_ms: Callable[[], int]
     check_schema: Callable[[TopicRecord], None]
     new_producer_name: Callable[[], str]
-    stored: Callable[[int], None]
+    tally: Tally
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -244,7 +246,7 @@ class Publisher:
         """
         now_ms = self._context.now_ms()
         entry = _Entry(stream.ledger.next_index + 1)
-        checked = has_conditions(stream)
+        checked = stream.restricts or stream.ledger.terminated
         for place, message in enumerate(batch):
             if entry.is_full(len(message.payload) + len(message.headers)):
                 self._append(stream, entry, now_ms)
@@ -322,10 +324,14 @@ class Publisher:
             producer.flow.messages += len(messages)
             producer.flow.bytes += len(payload)
         self._in_flight += entry.memory
-        self._context.stored(len(payload))
+        self._context.tally.entries += 1
+        self._context.tally.bytes += len(payload)
 
     def _stored(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
-        """Enforce what the messages brought about, and acknowledge them: they are on disk."""
+        """Acknowledge messages that are on disk, behind what their rollups delete.
+
+        The stream enforces its limits within the same step, before anything is sent.
+        """
         self._in_flight -= entry.memory
         if self._full:
             self._relieve()
@@ -337,13 +343,13 @@ class Publisher:
         self._acknowledge(stream, entry, entry_id)
 
     def _acknowledge(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
-        if not stream.closed and stream.log.indexer is not None:
-            stream.limits.enforce()
+        interest = stream.interest
+        if not stream.closed and interest.retention is Retention.INTEREST:
             places = (
                 (sequence, message.subject)
                 for sequence, message in enumerate(entry.messages, entry.first)
             )
-            stream.interest.stored(places, entry_id)
+            interest.stored(places, entry_id)
         if stream.config.no_ack:
             return
         answer, head = self._answer, b'{"stream":%b,"seq":' % orjson.dumps(stream.name)
@@ -357,7 +363,7 @@ class Publisher:
         try:
             for sequence, subject, rollup in entry.rollups:
                 if rollup == ROLLUP_ALL:
-                    await stream.log.delete_range(stream.first_sequence, sequence - 1)
+                    await stream.log.delete_range(stream.log.first_sequence, sequence - 1)
                 else:
                     await stream.log.delete_matching((subject,), sequence, sequence)
         except (OSError, StoreError) as failure:
@@ -378,7 +384,7 @@ class Publisher:
 
 def _knows(stream: Stream, subject: str) -> bool:
     """Return whether a subject needs no entry in the index."""
-    index = stream.index
+    index = stream.log.index
     return index is None or subject in index.subjects
 
 

@@ -36,6 +36,7 @@ from router.broker.storage import DamagedError, Store, TopicRecord
 from router.model import TopicName
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, error
+from router.wire.nats.jetstream.policies import Discard
 from router.wire.nats.jetstream.replies import StreamInfo, StreamState
 from router.wire.nats.subjects import matches
 
@@ -79,7 +80,7 @@ class Stream:
 
     def __init__(self, context: StreamContext, record: StreamRecord, partition: Partition) -> None:
         self.context = context
-        self.record = record
+        self._set_record(record)
         self.partition = partition
         self.topic_name = TopicName.parse(partition.topic.name)
         self.ledger = partition.ledger
@@ -107,16 +108,6 @@ class Stream:
         self.last_of_subjects = log.last_sequences
 
     @property
-    def name(self) -> str:
-        """Return the name that clients know."""
-        return self.record.name
-
-    @property
-    def config(self) -> StreamConfig:
-        """Return the configuration."""
-        return self.record.config
-
-    @property
     def topic(self) -> TopicRecord:
         """Return the topic."""
         return self.partition.topic
@@ -125,21 +116,6 @@ class Stream:
     def created_ns(self) -> int:
         """Return when it was made, in nanoseconds since 1970."""
         return self.record.created_ns
-
-    @property
-    def index(self) -> SubjectIndex | None:
-        """Return the index of the subjects, None: there is one subject."""
-        return self.log.index
-
-    @property
-    def first_sequence(self) -> int:
-        """Return the first live sequence; the next one to come if there is none."""
-        return self.log.first_sequence
-
-    @property
-    def last_sequence(self) -> int:
-        """Return the last durable sequence; 0: there was none."""
-        return self.log.last_sequence
 
     def accepts(self, subject: str) -> bool:
         """Return whether the stream takes a subject."""
@@ -164,7 +140,8 @@ class Stream:
 
     def is_ready(self) -> bool:
         """Return whether the next publish can be checked now."""
-        return self.opened and self.log.is_current()
+        indexer = self.log.indexer
+        return self.opened and (indexer is None or indexer.advance())
 
     async def settle(self) -> None:
         """Return when all that was appended is on disk, counted, and within the limits."""
@@ -266,7 +243,8 @@ class Stream:
 
     async def configure(self, record: StreamRecord) -> None:
         """Go on with another configuration, and enforce it. Raises OSError, StoreError."""
-        before, self.record = self.record, record
+        before = self.record
+        self._set_record(record)
         subjects_changed = before.config.subjects != record.config.subjects
         if subjects_changed:
             self.log.reader.forget()
@@ -309,6 +287,12 @@ class Stream:
         """Remove what was written: the topic is deleted."""
         await self._file.erase()
 
+    def _set_record(self, record: StreamRecord) -> None:
+        config = record.config
+        self.record, self.name, self.config = record, record.name, config
+        # Whether a message without headers may be refused but for its subject.
+        self.restricts = config.sealed or config.max_msg_size >= 0 or config.discard is Discard.NEW
+
     async def _open(self) -> None:
         if self.record.configured and self.log.indexer is None:
             await self._open_index()
@@ -329,7 +313,7 @@ class Stream:
         index = SubjectIndex(self.context.budget, self.config.max_msgs_per_subject)
         indexer = Indexer(self.log.reader, index)
         await self._file.restore(indexer, self._words())
-        self.log.indexer = indexer
+        self.log.use(indexer)
 
     def _words(self) -> str:
         """Return what the subjects of messages depend on."""
@@ -347,13 +331,13 @@ class Stream:
             callback()
 
     def _count_subjects(self) -> int:
-        index = self.index
+        index = self.log.index
         if index is None:
             return 1 if self.log.messages else 0
         return len(index.subjects)
 
     def _subjects(self, pattern: str) -> dict[str, int]:
-        index = self.index
+        index = self.log.index
         if index is None:
             count = self.log.messages
             own = self.record.default_subject
@@ -362,13 +346,13 @@ class Stream:
             raise error(ErrorCode.STREAM_INFO_MAX_SUBJECTS)
         return {subject: state.count for subject, state in index.matching((pattern,))}
 
-    def _deleted_sequences(self, first: int, last: int) -> list[int]:
+    def _deleted_sequences(self, first: int, last: int) -> Sequence[int]:
         found: list[int] = []
         for start, end in self.visible.left_out(max(0, first - 1), max(0, last - 1)):
             found += range(start + 1, min(end + 2, start + 1 + MAX_DELETED_SHOWN - len(found)))
             if len(found) >= MAX_DELETED_SHOWN:
                 break
-        return found
+        return tuple(found)
 
     async def _time(self, sequence: int) -> int | None:
         found = await self.log.read_from(sequence, 1, 1)

@@ -51,7 +51,7 @@ from router.wire.nats.jetstream.stream_rules import checked_stream_update
 from router.wire.nats.subjects import is_literal, matches, overlaps
 
 MAX_ROUTES: Final = 50_000
-"""Subjects of which it is remembered where they lead."""
+"""Subjects of which it is cached where they lead."""
 INBOX: Final = "_INBOX."
 SERVICES: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.", "$JS.SNAPSHOT.", "$SYS.REQ.")
 """What no stream may take."""
@@ -84,6 +84,7 @@ class Streams:
         self.places = StreamPlaces(topics)
         self._streams: dict[str, Stream] = {}
         self._routes: dict[str, Stream | None] = {}
+        self._named: dict[str, Stream] = {}
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         topics.observers.add(self._topic_changed)
@@ -91,7 +92,7 @@ class Streams:
     async def load(self) -> None:
         """Read what clients configured, and begin to open those streams."""
         await self.records.load()
-        self._routes.clear()
+        self._forget_routes()
         if topics := self.records.topics():
             self._spawn(self._open_configured(topics))
         self._spawn(self._maintain())
@@ -128,10 +129,13 @@ class Streams:
 
     def find(self, name: str) -> Stream:
         """Return a stream, which may not be open; raise JetStreamError 10059."""
-        found = self.places.locate(name)
-        if found is None:
-            raise error(ErrorCode.STREAM_NOT_FOUND)
-        return self.of_partition(*found)
+        stream = self._named.get(name)
+        if stream is None or stream.closed:
+            found = self.places.locate(name)
+            if found is None:
+                raise error(ErrorCode.STREAM_NOT_FOUND)
+            stream = self._named[name] = self.of_partition(*found)
+        return stream
 
     async def open(self, name: str) -> Stream:
         """Return an open stream; raise JetStreamError 10059, OSError, StoreError."""
@@ -139,25 +143,17 @@ class Streams:
         await self._open(stream)
         return stream
 
-    def topic_name(self, name: str) -> TopicName | None:
-        """Return the topic of a stream, None: there is no such stream."""
-        found = self.places.locate(name)
-        return None if found is None else TopicName.parse(found[0].name)
-
     def for_subject(self, subject: str) -> Stream | None:
         """Return the stream that stores what is published to a literal subject."""
         if subject.startswith(SERVICES):
             return None
-        try:
+        if subject in self._routes:
             return self._routes[subject]
-        except KeyError:
-            pass
-        stream = self._route(subject)
-        if subject.startswith(INBOX):
-            return stream  # hardly one comes again
         if len(self._routes) >= MAX_ROUTES:
             self._routes.clear()
-        self._routes[subject] = stream
+        stream = self._route(subject)
+        if not subject.startswith(INBOX):  # hardly one comes again
+            self._routes[subject] = stream
         return stream
 
     def topic_of(self, subject: str) -> TopicName | None:
@@ -402,7 +398,7 @@ class Streams:
         """Store a configuration, and have the stream go on with it."""
         record = self._record(topic, config, created_ns)
         await self.records.put(topic, record)
-        self._routes.clear()
+        self._forget_routes()
         stream = self._stream(topic.name, record)
         if stream.record is not record:
             await stream.configure(record)
@@ -420,7 +416,7 @@ class Streams:
         return StreamRecord(config.name, config, made_ns, True, subject)
 
     def _topic_changed(self, name: str, _created: Sequence[str], deleted: Sequence[str]) -> None:
-        self._routes.clear()
+        self._forget_routes()
         topic = self.topics.find(name)
         if topic is not None and topic.partitions > 1 and not deleted:
             # It has grown: its first partition has another name as a stream.
@@ -442,6 +438,11 @@ class Streams:
             if ended is not None:
                 await ended
         await stream.close(save=save)
+
+    def _forget_routes(self) -> None:
+        """Find streams again: others may have the names and subjects."""
+        self._routes.clear()
+        self._named.clear()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -155,7 +155,7 @@ async def streaming(
     )
     names = count()
     publishing = PublishContext(
-        store, topics.now_ms, lambda _: None, lambda: f"nats-{next(names)}", lambda _: None
+        store, topics.now_ms, lambda _: None, lambda: f"nats-{next(names)}", topics.tally
     )
     streams = Streams(topics, registry, context, publishing)
     answers: dict[str, dict[str, Any]] = {}
@@ -186,7 +186,7 @@ async def streaming(
 
 async def everything(stream: Stream) -> list[StoredMessage]:
     """Return all live messages, each read by itself."""
-    found = [await stream.read(sequence) for sequence in range(1, stream.last_sequence + 1)]
+    found = [await stream.read(sequence) for sequence in range(1, stream.log.last_sequence + 1)]
     return [message for message in found if message is not None]
 
 
@@ -202,7 +202,7 @@ async def recount(stream: Stream) -> dict[str, tuple[int, int, int]]:
 async def check_index(stream: Stream) -> None:
     """Compare the index with a plain recount; bounds that are not exact must be bounds."""
     await stream.settle()
-    index = stream.index
+    index = stream.log.index
     assert index is not None
     counts = await recount(stream)
     messages = await everything(stream)

@@ -212,7 +212,7 @@ def test_stored_messages_are_acknowledged_in_their_order(tmp_path: Path) -> None
         shown = await client.receive('{"stream":"S","seq":3}')
         assert shown[1:-1:2] == ['{"stream":"S","seq":1}', '{"stream":"S","seq":2}']
         found = await server.server.streams.open("S")
-        assert found.last_sequence == 3
+        assert found.log.last_sequence == 3
         # One read became one entry.
         one, other = await found.read(1), await found.read(3)
         assert one is not None

@@ -66,11 +66,13 @@ class Interest:
             self._start()
 
     def stored(self, messages: Iterable[tuple[int, str]], entry: int) -> None:
-        """Delete those of the messages of a new entry, by sequence and subject, that none needs."""
-        if self.retention is Retention.INTEREST:
-            for sequence, subject in messages:
-                if not self.is_needed(sequence, subject, entry):
-                    self.acknowledged(sequence)
+        """Delete those of the messages of a new entry, by sequence and subject, that none needs.
+
+        Retention is by interest.
+        """
+        for sequence, subject in messages:
+            if not self.is_needed(sequence, subject, entry):
+                self.acknowledged(sequence)
 
     async def maintain(self) -> None:
         """Delete what none needs where nothing was said of it. Raises OSError.

@@ -97,14 +97,15 @@ class Limits:
 
     def _is_done(self) -> bool:
         """Do what is quick; return whether all is counted and nothing is beyond a limit."""
-        log = self._log
-        return log.ledger.discarded or (log.is_current() and self._step())
+        log, indexer = self._log, self._log.indexer
+        if log.ledger.discarded or indexer is None:
+            return True
+        return indexer.advance() and self._step()
 
     def _step(self) -> bool:
         """Delete what is in memory; return whether nothing is beyond a limit."""
         index = self._log.index
-        if index is None or self._log.ledger.discarded:
-            return True
+        assert index is not None
         done = self._delete_exact() if index.over else True
         for _ in range(MAX_ROUNDS):
             if not self._is_over():

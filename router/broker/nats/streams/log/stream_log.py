@@ -47,7 +47,10 @@ class Place(NamedTuple):
 
 
 class StreamLog:
-    """The messages of one ledger; see above. `indexer` is None for a stream of one subject."""
+    """The messages of one ledger; see above.
+
+    `indexer` and its `index` are None for a stream of one subject.
+    """
 
     def __init__(self, store: Store, reader: MessageReader, own_subject: str) -> None:
         self.store = store
@@ -56,13 +59,13 @@ class StreamLog:
         self.reader = reader
         self.own_subject = own_subject
         self.indexer: Indexer | None = None
+        self.index: SubjectIndex | None = None
         self.unresolved: dict[str, SubjectState] = {}
         self.deletion_observers: dict[DeletionObserver, None] = {}
 
-    @property
-    def index(self) -> SubjectIndex | None:
-        """Return the index, None: there is one subject."""
-        return None if self.indexer is None else self.indexer.index
+    def use(self, indexer: Indexer) -> None:
+        """Have an index of the subjects from now on."""
+        self.indexer, self.index = indexer, indexer.index
 
     @property
     def messages(self) -> int:
@@ -85,10 +88,6 @@ class StreamLog:
     def last_sequence(self) -> int:
         """Return the last durable sequence; 0: there was none."""
         return self.visible.end_number
-
-    def is_current(self) -> bool:
-        """Return whether the index has all that is on disk, having taken what is quick."""
-        return self.indexer is None or self.indexer.advance()
 
     async def catch_up(self) -> None:
         """Return when the index has all that was on disk at the call. Raises OSError."""

@@ -94,7 +94,7 @@ async def everything(served: Serving, name: str) -> list[StoredMessage]:
     """Return all messages of a stream."""
     stream = await served.server.streams.open(name)
     await stream.settle()
-    found = stream.log.scan(stream.first_sequence, stream.last_sequence)
+    found = stream.log.scan(stream.log.first_sequence, stream.log.last_sequence)
     return [message async for messages in found for message in messages]
 
 

@@ -72,13 +72,13 @@ class Walk:
             self.served.say(message)
 
     async def delete(self) -> None:
-        if self.stream.last_sequence:
-            sequence = self.random.randint(1, self.stream.last_sequence)
+        if self.stream.log.last_sequence:
+            sequence = self.random.randint(1, self.stream.log.last_sequence)
             await self.served.call("STREAM.MSG.DELETE.S", seq=sequence)
 
     async def purge(self) -> None:
         body = self.random.choice(
-            ({}, {"filter": "s.a"}, {"keep": 5}, {"seq": self.stream.last_sequence // 2 + 1})
+            ({}, {"filter": "s.a"}, {"keep": 5}, {"seq": self.stream.log.last_sequence // 2 + 1})
         )
         if self.random.random() < 0.4:
             await self.served.call("STREAM.PURGE.S", **body)

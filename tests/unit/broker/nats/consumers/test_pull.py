@@ -37,7 +37,7 @@ class Pulling:
         self.queue = PullQueue(given, self.clients, self.sent.append)
 
     def ask(self, inbox: str = "in", now: int = 0, available: int = 0, **request: object) -> bool:
-        return self.queue.add(inbox, json.dumps(request).encode(), now, available)
+        return self.queue.add(inbox, json.dumps(request).encode(), now, lambda: available)
 
     def give(self, size: int = 10, now: int = 0) -> str | None:
         to = self.queue.choose(size, now)
@@ -55,7 +55,7 @@ class Pulling:
 )
 def test_request_gets_as_many_messages_as_its_body_says(body: bytes, messages: int) -> None:
     pulling = Pulling()
-    assert pulling.queue.add("in", body, 0, 0)
+    assert pulling.queue.add("in", body, 0, lambda: 0)
     assert [pulling.give() for _ in range(messages + 1)] == ["in"] * messages + [None]
     assert not pulling.sent
 

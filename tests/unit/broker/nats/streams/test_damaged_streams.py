@@ -27,10 +27,10 @@ def test_damaged_entries_of_a_stream_are_passed_over(tmp_path: Path) -> None:
             messages = await everything(stream)
             left = [place for place in range(40) if place != 5]
             assert [one.sequence for one in messages] == [place + 1 for place in left]
-            assert stream.index is not None
-            assert {subject: state.count for subject, state in stream.index.subjects.items()} == {
-                subject: count for subject, (count, _, _) in (await recount(stream)).items()
-            }
+            assert stream.log.index is not None
+            assert {
+                subject: state.count for subject, state in stream.log.index.subjects.items()
+            } == {subject: count for subject, (count, _, _) in (await recount(stream)).items()}
             assert (await rig.publish("s.0"))["seq"] == 41
             assert (await rig.publish("s.0", b"", {"Nats-Msg-Id": "39"})).get("duplicate")
             info = await stream.info()

@@ -140,13 +140,17 @@ def test_a_stream_of_other_subjects_counts_foreign_messages_again(tmp_path: Path
         async with streaming(tmp_path) as rig:
             await fill(rig)
             stream = await rig.streams.open("S")
-            counts = {k: v.count for k, v in stream.index.subjects.items()} if stream.index else {}
+            counts = (
+                {k: v.count for k, v in stream.log.index.subjects.items()}
+                if stream.log.index
+                else {}
+            )
             assert counts["s.S"] == 2
             config = replace(stream.config, subjects=("s.>", "elsewhere"))
             await rig.streams.update(config, Anyone(), pedantic=False)
             await check_index(stream)
-            assert stream.index is not None
-            assert stream.index.subjects["elsewhere"].count == 1
+            assert stream.log.index is not None
+            assert stream.log.index.subjects["elsewhere"].count == 1
 
     asyncio.run(run())
 

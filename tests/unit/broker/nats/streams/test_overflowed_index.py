@@ -34,8 +34,8 @@ def check(folder: Path, test: Callable[[Serving], Awaitable[None]]) -> None:
                 stream.ledger.append(payload, PULSAR_FORMAT, 1, 1, lambda _: None)
             await served.stored()
             await stream.log.catch_up()
-            assert stream.index is not None
-            assert stream.index.overflowed
+            assert stream.log.index is not None
+            assert stream.log.index.overflowed
             await test(served)
 
     asyncio.run(run())

@@ -208,7 +208,7 @@ def test_the_last_message_of_a_subject_may_have_been_deleted(tmp_path: Path) -> 
         stream = await rig.create("S", "s.>")
         for _ in range(12):
             await rig.publish("s.a")
-        state = stream.index.subjects["s.a"] if stream.index else None
+        state = stream.log.index.subjects["s.a"] if stream.log.index else None
         assert state is not None
         assert state.places is None
         last = await stream.read(12)

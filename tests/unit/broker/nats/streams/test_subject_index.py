@@ -91,7 +91,7 @@ class History(RuleBasedStateMachine):
         async def work() -> None:
             await self.rig.answered()
             await self.stream.settle()
-            found = await self.stream.read(round(share * self.stream.last_sequence))
+            found = await self.stream.read(round(share * self.stream.log.last_sequence))
             if found is not None:
                 self.stream.log.delete_messages([found])
 
@@ -106,7 +106,7 @@ class History(RuleBasedStateMachine):
         async def work() -> None:
             await self.rig.answered()
             await self.stream.settle()
-            before = round(share * self.stream.last_sequence) + 1
+            before = round(share * self.stream.log.last_sequence) + 1
             expected = [
                 message.sequence
                 for message in await everything(self.stream)
@@ -164,7 +164,7 @@ class History(RuleBasedStateMachine):
         async def work() -> None:
             await self.rig.answered()
             await self.stream.settle()
-            first = round(share * self.stream.last_sequence)
+            first = round(share * self.stream.log.last_sequence)
             expected = [
                 message.sequence
                 for message in await everything(self.stream)
