@@ -201,7 +201,9 @@ class Connection:
                 frame = out.popleft()
                 if out:
                     frame = self._joined(frame)
-                self._peer.sendall(frame)
+                # Most often all of it goes at once; gevent's `sendall` asks the system for more.
+                if (sent := self._peer.send(frame)) < len(frame):
+                    self._peer.sendall(frame[sent:])
             except IndexError:
                 pass  # another caller wrote it between our look and our turn
             except OSError as error:

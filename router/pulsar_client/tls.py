@@ -24,6 +24,10 @@ class Stream(Protocol):
         """Return some bytes, none at the end of the stream."""
         ...
 
+    def send(self, data: bytes, /) -> int:
+        """Write some bytes, and return how many; raise OSError."""
+        ...
+
     def sendall(self, data: bytes, /) -> None:
         """Write all bytes or raise OSError."""
         ...
@@ -76,6 +80,11 @@ class TlsStream:
             data = self._peer.recv(READ_BYTES)
             with self._lock:
                 self._feed(data)
+
+    def send(self, data: bytes) -> int:
+        """Write all bytes as `sendall` does, and return how many."""
+        self.sendall(data)
+        return len(data)
 
     def sendall(self, data: bytes) -> None:
         """Write all bytes or raise OSError; one caller at a time."""

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -196,8 +197,11 @@ class Watch:
 
 
 def _poll() -> select.poll:
-    if not under_gevent():
-        return select.poll()
-    # gevent's own poll would switch greenlets; the question costs one system call and never waits.
+    return _unpatched_poll()() if under_gevent() else select.poll()
+
+
+@cache
+def _unpatched_poll() -> Callable[[], select.poll]:
+    """Return the system's poll: gevent's would switch greenlets, and this never waits."""
     monkey: Any = sys.modules["gevent.monkey"]
-    return cast("select.poll", monkey.get_original("select", "poll")())
+    return cast("Callable[[], select.poll]", monkey.get_original("select", "poll"))

@@ -62,6 +62,28 @@ def test_answers_find_their_callers_in_any_order(broker: FakeBroker) -> None:
     assert found == {number: f"topic-{number}" for number in range(20)}
 
 
+class _Narrow:
+    """A stream that takes a few bytes at a time."""
+
+    def __init__(self, peer: Any) -> None:
+        self._peer = peer
+
+    def send(self, data: bytes) -> int:
+        sent: int = self._peer.send(data[:3])
+        return sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._peer, name)
+
+
+def test_frame_that_is_sent_in_part_is_sent_to_its_end(broker: FakeBroker) -> None:
+    broker.on[T.LOOKUP] = lambda side, command, _payload: answer(side, command)
+    connection = broker.connect()
+    connection._peer = _Narrow(connection._peer)
+    assert [ask(connection, topic).message for topic in ("a", "b")] == ["a", "b"]
+    connection.close()
+
+
 def test_an_error_is_raised_as_what_it_means(broker: FakeBroker) -> None:
     def refuse(side: Side, command: Any, _payload: bytes) -> None:
         request_id = command.lookupTopic.request_id
