@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 from wsgiref.types import WSGIEnvironment
@@ -124,6 +125,8 @@ class Hosts:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = frozenset(("localhost", *(_name(name) for name in names)))
+        # Clients send the same ones again and again; what is longer is looked at each time.
+        self._is_allowed = lru_cache(maxsize=1_024)(self._allows)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Hosts | None:
@@ -136,10 +139,8 @@ class Hosts:
     def check(self, environ: WSGIEnvironment) -> None:
         """Raise ForeignPageError for a request to another host; health checks may be to any."""
         host = environ.get("HTTP_HOST", "")
-        if not host or (name := _name(host)) in self._names:
-            return
-        address = parse_address(name)
-        if address is not None and address.is_loopback:
+        allows = self._is_allowed if len(host) <= MAX_NAMED_CHARACTERS else self._allows
+        if not host or allows(host):
             return
         if environ["PATH_INFO"].rstrip("/") in PROBES:
             return
@@ -147,6 +148,12 @@ class Hosts:
             f"Anonymous requests to the host {quoted(host, MAX_NAMED_CHARACTERS)} are refused,"
             " since any page could send them: name the host in the setting server.hosts."
         )
+
+    def _allows(self, host: str) -> bool:
+        if (name := _name(host)) in self._names:
+            return True
+        address = parse_address(name)
+        return address is not None and address.is_loopback
 
 
 def warning(settings: Settings) -> str | None:
