@@ -105,21 +105,22 @@ def produced(address: str, seconds: float, topic: str, **settings: Any) -> int:
     return sent
 
 
-def _produce(address: str, seconds: float, **settings: Any) -> tuple[float, int]:
+def produce(address: str, seconds: float, **settings: Any) -> tuple[float, int]:
+    """Produce batches; return MiB a second, and the number of records."""
     began = time.monotonic()
     sent = produced(address, seconds, f"bench-{next(_topics)}", **settings)
     return sent * SIZE / MEBIBYTE / (time.monotonic() - began), sent
 
 
 def _produce_compressed(address: str, seconds: float) -> tuple[float, int]:
-    return _produce(address, seconds, **{"compression.codec": "lz4"})
+    return produce(address, seconds, **{"compression.codec": "lz4"})
 
 
 def _produce_idempotent(address: str, seconds: float) -> tuple[float, int]:
-    return _produce(address, seconds, **{"enable.idempotence": True})
+    return produce(address, seconds, **{"enable.idempotence": True})
 
 
-def _consume(address: str, seconds: float) -> tuple[float, int]:
+def consume(address: str, seconds: float) -> tuple[float, int]:
     """Read a backlog that was just produced."""
     topic = f"bench-{next(_topics)}"
     wanted = produced(address, seconds, topic)
@@ -162,10 +163,10 @@ def _late(address: str, seconds: float) -> tuple[float, int]:
 
 
 MEASURES: list[tuple[str, str, Measure]] = [
-    ("produce, batched, 1 KiB", "MiB/s", _produce),
+    ("produce, batched, 1 KiB", "MiB/s", produce),
     ("produce, batched, lz4, 1 KiB", "MiB/s", _produce_compressed),
     ("produce, batched, idempotent, 1 KiB", "MiB/s", _produce_idempotent),
-    ("consume a backlog, 1 KiB", "MiB/s", _consume),
+    ("consume a backlog, 1 KiB", "MiB/s", consume),
     ("produce one record of 1 KiB at a time, p50", "ms", _median),
     ("produce one record of 1 KiB at a time, p99", "ms", _late),
 ]

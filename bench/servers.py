@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.servers import golang
@@ -31,13 +31,15 @@ def free_port() -> int:
 class Server:
     """A server under load: its port, its first process, and what stores for it.
 
-    `pulsar`: the port of its listener; `kafka`: the address of the Kafka in which it stores.
+    `pulsar`: the port of its listener; `kafka`: the address of the Kafka in which it stores;
+    `listeners`: the addresses of its listeners for Kafka's and NATS's clients, by protocol.
     """
 
     port: int
     process: subprocess.Popen[bytes]
     pulsar: int = 0
     kafka: str = ""
+    listeners: dict[str, str] = field(default_factory=dict)
 
     def tree(self) -> list[int]:
         """Return the process ids of the server and of all that it started."""

@@ -17,6 +17,7 @@ import os
 import re
 import socket
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +28,11 @@ from pathlib import Path
 
 import uvloop
 
-from bench import polls, wire
+from bench import kafka, nats, polls, wire
 from bench.load import Shuffled, request, run, run_go
 from bench.pulsar import LARGER, SINGLES
-from bench.servers import ROOT, Server, router
+from bench.servers import ROOT, Server, free_port, router
+from tests.servers.golang import NATS, built
 from tests.servers.kafka import Kafka
 
 TURNS = 6
@@ -246,6 +248,23 @@ class NamedAnswers:
         return done
 
 
+def _kafka_client(measure: kafka.Measure) -> Measure:
+    """Return what puts a router's Kafka listener under load; operations are records."""
+    return lambda server: measure(server.listeners["kafka"], SECONDS)[1]
+
+
+def _nats_client(kind: str) -> Measure:
+    """Return what puts a router's NATS listener under load; operations are messages."""
+
+    def measure(server: Server) -> int:
+        where = f"nats://{server.listeners['nats']}", str(SECONDS), str(nats.SIZE)
+        command = [str(built(NATS)), "load", kind, *where]
+        done = subprocess.run(command, capture_output=True, timeout=nats.LOAD_SECONDS, check=True)
+        return int(json.loads(done.stdout)["messages"])
+
+    return measure
+
+
 def _sends(load: wire.Load) -> Measure:
     def measure(server: Server) -> int:
         url = f"pulsar://127.0.0.1:{server.pulsar}"
@@ -284,6 +303,11 @@ MEASURES: dict[str, Measure] = {
     "SENDs of 100 x 1 KiB, a message": _sends(LARGER),
     "singles published and drained": _backlog(SINGLES),
     "batches published and drained, a message": _backlog(LARGER),
+    "Kafka: produce, batched, a record": _kafka_client(kafka.produce),
+    "Kafka: consume a backlog, a record": _kafka_client(kafka.consume),
+    "NATS: publish, one at a time": _nats_client("sync"),
+    "NATS: publish, 4,000 not acknowledged": _nats_client("async"),
+    "NATS: consume, each acknowledged": _nats_client("consume"),
 }
 
 
@@ -335,9 +359,9 @@ def main() -> None:
             {"backend_url": f"kafka://{stack.enter_context(_kafka())}"} if given.kafka else {}
         )
         trees = given.old.resolve(), ROOT
-        servers = [stack.enter_context(router(tree, **settings)) for tree in trees]
+        servers = [_serve(stack, tree, settings) for tree in trees]
         for title, measure in MEASURES.items():
-            if given.only in title:
+            if given.only in title and not (given.kafka and title.startswith(("Kafka", "NATS"))):
                 try:
                     line = _line(*_in_turns(servers, measure))
                 except NotServedError as error:
@@ -345,17 +369,26 @@ def main() -> None:
                 print(f"{title:<42} {line}", flush=True)
 
 
+def _serve(stack: ExitStack, tree: Path, settings: dict[str, str]) -> Server:
+    """Run the router of a tree, with listeners for all clients where the store is its own."""
+    listeners = {} if settings else {name: f"127.0.0.1:{free_port()}" for name in ("kafka", "nats")}
+    addresses = {f"broker_{name}": address for name, address in listeners.items()}
+    server = stack.enter_context(router(tree, **settings, **addresses))
+    server.listeners = listeners
+    return server
+
+
 @contextmanager
 def _kafka() -> Iterator[str]:
     """Run an Apache Kafka; yield its address."""
     parent = os.environ.get("BENCH_DIR")
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
-        kafka = Kafka(Path(folder) / "kafka")
+        store = Kafka(Path(folder) / "kafka")
         try:
-            kafka.start()
-            yield kafka.address
+            store.start()
+            yield store.address
         finally:
-            kafka.close()
+            store.close()
 
 
 def _line(old: Figures, new: Figures) -> str:
