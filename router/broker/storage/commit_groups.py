@@ -127,11 +127,12 @@ JournalRecord = (
 
 @dataclass(frozen=True, slots=True)
 class BadCommitGroup:
-    """Bytes that are no whole commit group; `later`: where a sound one of this file follows."""
+    """Bytes that are no whole commit group; `followed`: a sound one of the file is at `end`."""
 
     start: int
     number: int
-    later: int | None
+    end: int
+    followed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,10 @@ def scan_commit_groups(data: bytes, header: FileHeader) -> Iterator[CommitGroup 
             ended = header.reused and data.startswith(pack_end(number, header.salt), at)
             if found is None and ended:
                 return
-            yield BadCommitGroup(at, number, None if found is None else found.start)
             if found is None:
+                yield BadCommitGroup(at, number, len(data), followed=False)
                 return
+            yield BadCommitGroup(at, number, found.start, followed=True)
             yield found
         at, number = found.end, found.number + 1
 

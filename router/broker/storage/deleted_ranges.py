@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Final, NamedTuple
 
 MAX_CHUNK_RANGES: Final = 512
@@ -124,19 +125,14 @@ class DeletedRanges:
         if last < first:
             return 0
         at = bisect_left(self._chunk_lasts, first - 1)
-        if at == len(self._chunks):
-            added = self._append(first, last)
-        else:
+        if at < len(self._chunks):
             chunk = self._chunks[at]
-            low = bisect_left(chunk.lasts, first - 1)
-            high = bisect_right(chunk.firsts, last + 1, low)
-            if high == len(chunk.firsts) and at + 1 < len(self._chunks):
-                last, joined = self._join_following(at, last)
-            else:
-                joined = 0
-            added = self._merge(at, low, high, first, last) - joined
-        self.count += added
-        return added
+            place = bisect_left(chunk.lasts, first - 1)
+            if chunk.firsts[place] <= first and last < self._first_behind(at, place) - 1:
+                return self._extend(at, place, last)
+        before = self.count
+        self._insert(*self._take_touching(at, first, last))
+        return self.count - before
 
     def remove_below(self, number: int) -> None:
         """Forget all numbers below one."""
@@ -190,64 +186,63 @@ class DeletedRanges:
         place = bisect_left(chunk.lasts, number)
         return chunk.firsts[place], chunk.lasts[place]
 
-    def _append(self, first: int, last: int) -> int:
-        """Add a range behind all others."""
-        if not self._chunks or len(self._chunks[-1].firsts) >= MAX_CHUNK_RANGES:
-            self._chunks.append(_Chunk((), ()))
-            self._chunk_lasts.append(last)
-        chunk = self._chunks[-1]
-        chunk.firsts.append(first)
-        chunk.lasts.append(last)
-        chunk.count += last + 1 - first
-        self._chunk_lasts[-1] = last
-        self._changed.add(first)
-        return last + 1 - first
+    def _first_behind(self, at: int, place: int) -> float:
+        """Return where the range behind one of a chunk begins; infinity: there is none."""
+        if place + 1 < len(self._chunks[at].firsts):
+            return self._chunks[at].firsts[place + 1]
+        return self._chunks[at + 1].firsts[0] if at + 1 < len(self._chunks) else inf
 
-    def _join_following(self, at: int, last: int) -> tuple[int, int]:
-        """Take the ranges behind a chunk that touch those up to `last` out of their chunks.
-
-        Returns where a range that holds them ends, and how many numbers they held.
-        """
-        joined = 0
-        while at + 1 < len(self._chunks):
-            chunk = self._chunks[at + 1]
-            high = bisect_right(chunk.firsts, last + 1)
-            if not high:
-                break
-            last = max(last, chunk.lasts[high - 1])
-            joined += self._forget(chunk, 0, high)
-            if chunk.firsts:
-                break
-            del self._chunks[at + 1], self._chunk_lasts[at + 1]
-        self.count += joined  # they are counted again with the range that holds them
-        return last, joined
-
-    def _merge(self, at: int, low: int, high: int, first: int, last: int) -> int:
-        """Put a range in the place of those of a chunk from `low` to before `high`.
-
-        It holds them, wherever they end. Returns how many more numbers it has than they.
-        """
+    def _extend(self, at: int, place: int, last: int) -> int:
+        """Have a range of a chunk end at a number; return how many more it has then."""
         chunk = self._chunks[at]
-        firsts, lasts = chunk.firsts, chunk.lasts
-        held = 0
-        if low < high:
-            first, last = min(first, firsts[low]), max(last, lasts[high - 1])
-            held = sum(lasts[low:high]) - sum(firsts[low:high]) + high - low
-        if high == low + 1 and firsts[low] == first:
-            if lasts[low] == last:
-                return 0
-            lasts[low] = last
-        else:
-            self._changed.update(firsts[low:high])
-            firsts[low:high] = array("Q", (first,))
-            lasts[low:high] = array("Q", (last,))
-        self._changed.add(first)
-        added = last + 1 - first - held
+        added = last - chunk.lasts[place]
+        if added <= 0:
+            return 0
+        chunk.lasts[place] = last
         chunk.count += added
-        self._chunk_lasts[at] = lasts[-1]
-        if len(firsts) > MAX_CHUNK_RANGES:
-            self._divide(at)
+        self.count += added
+        self._chunk_lasts[at] = chunk.lasts[-1]
+        self._changed.add(chunk.firsts[place])
         return added
+
+    def _take_touching(self, at: int, first: int, last: int) -> tuple[int, int]:
+        """Take out the ranges, from a chunk on, that touch one; return the range that joins all."""
+        while at < len(self._chunks):
+            chunk = self._chunks[at]
+            low = bisect_left(chunk.lasts, first - 1)
+            high = bisect_right(chunk.firsts, last + 1, low)
+            if low == high:
+                break
+            behind = len(chunk.firsts) - high
+            first, last = min(first, chunk.firsts[low]), max(last, chunk.lasts[high - 1])
+            self._forget(chunk, low, high)
+            if not chunk.firsts:
+                del self._chunks[at], self._chunk_lasts[at]
+                continue
+            self._chunk_lasts[at] = chunk.lasts[-1]
+            if behind:
+                break
+            at += 1
+        return first, last
+
+    def _insert(self, first: int, last: int) -> None:
+        """Add a range that touches no other."""
+        at = bisect_left(self._chunk_lasts, first)
+        if at == len(self._chunks):
+            if not at or len(self._chunks[-1].firsts) >= MAX_CHUNK_RANGES:
+                self._chunks.append(_Chunk((), ()))
+                self._chunk_lasts.append(last)
+            at = len(self._chunks) - 1
+        chunk = self._chunks[at]
+        place = bisect_left(chunk.firsts, first)
+        chunk.firsts.insert(place, first)
+        chunk.lasts.insert(place, last)
+        chunk.count += last + 1 - first
+        self.count += last + 1 - first
+        self._chunk_lasts[at] = chunk.lasts[-1]
+        self._changed.add(first)
+        if len(chunk.firsts) > MAX_CHUNK_RANGES:
+            self._divide(at)
 
     def _divide(self, at: int) -> None:
         chunk, half = self._chunks[at], MAX_CHUNK_RANGES // 2
@@ -255,15 +250,14 @@ class DeletedRanges:
         self._chunks[at : at + 1] = parts
         self._chunk_lasts[at : at + 1] = [part.lasts[-1] for part in parts]
 
-    def _forget(self, chunk: _Chunk, low: int, high: int) -> int:
-        """Take ranges out of a chunk; return how many numbers they held."""
+    def _forget(self, chunk: _Chunk, low: int, high: int) -> None:
+        """Take ranges out of a chunk."""
         firsts, lasts = chunk.firsts[low:high], chunk.lasts[low:high]
         held = sum(lasts) - sum(firsts) + len(firsts)
         self._changed.update(firsts)
         del chunk.firsts[low:high], chunk.lasts[low:high]
         chunk.count -= held
         self.count -= held
-        return held
 
     def _count_to(self, number: int) -> int:
         """Return how many numbers up to this one are deleted."""

@@ -207,7 +207,7 @@ def inspect_copy(
 ) -> Iterator[Finding]:
     """Yield what is wrong with the segments below `ledgers` and the journal in `folder`.
 
-    Segments are sound without their indexes, so nothing is said of those. Raises OSError, and
+    Segments are sound without their indexes, so those are not reported. Raises OSError, and
     ValueError if the metadata cannot be understood.
     """
     rows = load(metadata)

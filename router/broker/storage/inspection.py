@@ -176,9 +176,8 @@ def _inspect_group(
 def _bad_group(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> Finding:
     if (error := damage_of(file, bad, last=last)) is not None:
         return Finding.from_error(error)
-    end = len(file.data) if bad.later is None else bad.later
-    sentence = f"{file.path}: bytes {bad.start} to {end} are a commit group that was cut short"
-    return Finding(sentence, serious=False, file=file.path, span=(bad.start, end))
+    sentence = f"{file.path}: bytes {bad.start} to {bad.end} are a commit group that was cut short"
+    return Finding(sentence, serious=False, file=file.path, span=(bad.start, bad.end))
 
 
 def _covered(row: LedgerRow, first: int, end: int) -> bool:

@@ -138,7 +138,7 @@ def load(connection: sqlite3.Connection) -> Rows:
     """Read all rows; raise ValueError if they cannot be understood."""
     ledgers: dict[int, LedgerRow] = {}
     subscriptions: dict[int, SubscriptionRecord] = {}
-    with understanding():
+    with reading_rows():
         journal, closed = load_meta(connection)
         for stored in stored_ledgers(connection):
             ledgers[stored.id] = stored.row()
@@ -148,8 +148,8 @@ def load(connection: sqlite3.Connection) -> Rows:
 
 
 @contextmanager
-def understanding() -> Iterator[None]:
-    """Raise ValueError where rows hold what was never written: SQLite has no checksums."""
+def reading_rows() -> Iterator[None]:
+    """Raise ValueError if rows hold what was never written: SQLite has no checksums."""
     try:
         yield
     except (TypeError, LookupError, struct.error) as error:

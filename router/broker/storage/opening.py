@@ -120,7 +120,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
 def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catalog:
     """Return what the metadata has, all of it idle; raise ValueError, sqlite3.Error."""
     catalog = Catalog(context)
-    with loading.understanding():
+    with loading.reading_rows():
         for stored in loading.stored_ledgers(connection):
             catalog.add_idle(stored)
         catalog.topics = loading.load_topics(connection, catalog.idle())

@@ -215,7 +215,6 @@ def damage_of(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> JournalD
 
     None: it was cut short, and nothing of it was acknowledged.
     """
-    if file.header.relaxed or (last and bad.later is None):
+    if file.header.relaxed or (last and not bad.followed):
         return None
-    end = len(file.data) if bad.later is None else bad.later
-    return JournalDamagedError(file.path, bad.start, end, "a synced commit group is not sound")
+    return JournalDamagedError(file.path, bad.start, bad.end, "a synced commit group is not sound")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -251,9 +252,7 @@ def _certain_records(
     file: JournalFile, item: CommitGroup | BadCommitGroup
 ) -> Sequence[JournalRecord]:
     """Return all records of a sound commit group, and of another the entries that are certain."""
-    if isinstance(item, BadCommitGroup):
-        return salvage(file.data, item.start, len(file.data) if item.later is None else item.later)
-    try:
-        return list(read_records(item.body))
-    except ValueError:
-        return salvage(file.data, item.start, item.end)
+    if isinstance(item, CommitGroup):
+        with suppress(ValueError):
+            return list(read_records(item.body))
+    return salvage(file.data, item.start, item.end)

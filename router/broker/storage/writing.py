@@ -1,7 +1,7 @@
 """Owns the writing of segments behind the journal: appending, starting new ones, syncing them.
 
 All of it runs in one thread. Writes are buffered by the system; they count only after `sync`, when
-the metadata is told how far each segment goes. The system begins at once to write them to disk:
+the metadata stores how far each segment goes. The system begins at once to write them to disk:
 left to the sync of a checkpoint, tens of megabytes would go before the journal's next sync. The
 files being written are kept open, at most so many; the one used longest ago is closed.
 

@@ -163,7 +163,8 @@ def test_a_bad_round_is_bounded_by_the_next_good_one(
     found = list(scan_commit_groups(changed, HEADER))
     (bad,) = [item for item in found if isinstance(item, BadCommitGroup)]
     assert (bad.start, bad.number) == (hit.start, hit.number)
-    assert bad.later == (None if hit is rounds[-1] else hit.end)
+    end, followed = (len(changed), False) if hit is rounds[-1] else (hit.end, True)
+    assert (bad.end, bad.followed) == (end, followed)
     assert [item for item in found if isinstance(item, CommitGroup)] == [
         item for item in rounds if item is not hit
     ]
@@ -224,7 +225,7 @@ def test_a_write_that_was_cut_at_any_byte_is_no_damage_and_no_data(
             assert groups in (bodies[:-1], bodies)
             assert groups == bodies or torn[start:end] != after[start:end]
             bad = [item for item in found if isinstance(item, BadCommitGroup)]
-            assert all(item.later is None and item.start in {start, end} for item in bad)
+            assert all(not item.followed and item.start in {start, end} for item in bad)
 
 
 @given(
@@ -237,10 +238,11 @@ def test_a_bad_round_of_a_reused_file_is_told_of(
 ) -> None:
     rounds, hit, changed = one_byte_changed(bodies, REUSED, data)
     mark = pack_end(REUSED.first_group + len(bodies), REUSED.salt)
-    found = list(scan_commit_groups(changed + mark + bytes(stale), REUSED))
+    whole = changed + mark + bytes(stale)
+    found = list(scan_commit_groups(whole, REUSED))
     bad = [item for item in found if isinstance(item, BadCommitGroup)]
-    later = None if hit is rounds[-1] else hit.end
-    assert bad == [BadCommitGroup(hit.start, hit.number, later)]
+    end, followed = (len(whole), False) if hit is rounds[-1] else (hit.end, True)
+    assert bad == [BadCommitGroup(hit.start, hit.number, end, followed)]
     assert [item for item in found if isinstance(item, CommitGroup)] == [
         r for r in rounds if r != hit
     ]
@@ -256,7 +258,8 @@ def test_a_damaged_or_missing_end_mark_is_told_of(bodies: list[bytes], data: st.
     cut = bytes(whole[: data.draw(st.integers(end, end + GROUP_HEADER_SIZE - 1))])
     for damaged in (bytes(whole), cut):
         *groups, bad = scan_commit_groups(damaged, REUSED)
-        assert bad == BadCommitGroup(end, REUSED.first_group + len(bodies), None)
+        number = REUSED.first_group + len(bodies)
+        assert bad == BadCommitGroup(end, number, len(damaged), followed=False)
         assert len(groups) == len(bodies)
 
 
