@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from router.broker.consume import BacklogCounter, Kind
+from router.broker.disk.files import Disk
 from router.broker.pulsar.positions import last_visible_entry
 from router.broker.storage import Ack, bits, words
-from router.broker.storage.reading import SegmentReader
 from router.broker.topics.descriptions import topic_stats
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 from tests.unit.broker.storage.rig import until
@@ -23,13 +23,14 @@ def test_a_long_run_of_deleted_messages_is_not_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     reads = []
-    whole = SegmentReader.read
+    whole = Disk.open
 
-    def read(reader: SegmentReader, *given: Any) -> Any:
-        reads.append(given)
-        return whole(reader, *given)
+    def open_counted(disk: Disk, path: Path, flags: int) -> int:
+        if path.suffix == ".seg" and flags == os.O_RDONLY:
+            reads.append(path)
+        return whole(disk, path, flags)
 
-    monkeypatch.setattr(SegmentReader, "read", read)
+    monkeypatch.setattr(Disk, "open", open_counted)
 
     async def fill(bench: Bench) -> None:
         await bench.publish(STORED)
@@ -41,7 +42,7 @@ def test_a_long_run_of_deleted_messages_is_not_read(
         bench.consumer(subscription, "a", kind, permits=10_000)
         await until(lambda: len(bench.notes.got) == 2)
         assert bench.notes.entries() == [0, STORED - 1]
-        assert len(reads) <= 3
+        assert 1 <= len(reads) <= 3
         assert bench.partition.context.tally.damaged == 0
         assert await BacklogCounter().backlog(bench.partition.visible, subscription.cursor) == 2
 

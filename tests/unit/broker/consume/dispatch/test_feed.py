@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from router.broker.consume import Kind
 from router.broker.consume.dispatch import dispatcher
-from router.broker.storage.reading import SegmentReader
+from router.broker.disk.files import Disk
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 from tests.unit.broker.storage.rig import until
 
@@ -23,15 +23,15 @@ class Failing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self.left = times
-        whole = SegmentReader.read
+        whole = Disk.open
 
-        def read(reader: SegmentReader, *given: Any) -> Any:
-            if self.left:
+        def open_or_fail(disk: Disk, path: Path, flags: int) -> int:
+            if self.left and path.suffix == ".seg" and flags == os.O_RDONLY:
                 self.left -= 1
                 raise OSError(errno.EMFILE, "too many open files")
-            return whole(reader, *given)
+            return whole(disk, path, flags)
 
-        monkeypatch.setattr(SegmentReader, "read", read)
+        monkeypatch.setattr(Disk, "open", open_or_fail)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
