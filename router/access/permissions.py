@@ -92,11 +92,11 @@ class Permissions:
         if of is not rules or len(remembered) >= MAX_REMEMBERED_ANSWERS:
             remembered = {}
             self._remembered = rules, remembered
-        asked = user, topic, right
-        if (known := remembered.get(asked)) is not None:
+        question = user, topic, right
+        if (known := remembered.get(question)) is not None:
             return known
         granted = right in _joined(r for r in rules if r.user in {"*", user} and r.covers(topic))
-        remembered[asked] = granted
+        remembered[question] = granted
         return granted
 
     def users(self, topic: str, right: Right) -> list[str]:

@@ -182,7 +182,7 @@ def _remote(context: Context) -> Iterator[Outcome]:
 
     with closing(HttpClient(context, deadline=CHECK_SECONDS)) as client:
         began = time.monotonic()
-        found, answered = _asked(client, "/health", lambda _: "HTTP is answered")
+        found, answered = _request_outcome(client, "/health", lambda _: "HTTP is answered")
         took = round((time.monotonic() - began) * 1000)
         yield Outcome(f"{found.sentence} ({context.server}, {took} ms)", found.status)
         if not answered:
@@ -191,10 +191,12 @@ def _remote(context: Context) -> Iterator[Outcome]:
             ("/ready", lambda _: "publishes and polls are served"),
             ("/topics", lambda answer: _known(context, answer)),
         ):
-            yield _asked(client, path, tell)[0]
+            yield _request_outcome(client, path, tell)[0]
 
 
-def _asked(client: HttpClient, path: str, tell: Callable[[Answer], str]) -> tuple[Outcome, bool]:
+def _request_outcome(
+    client: HttpClient, path: str, tell: Callable[[Answer], str]
+) -> tuple[Outcome, bool]:
     try:
         return Outcome(tell(client.get(path))), True
     except RouterError as error:

@@ -115,7 +115,7 @@ class Connection(Protocol):
         """Return letters that wait behind a place, as `Page.as_json` has them."""
         ...
 
-    def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+    def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters, as parameters of the API choose: `Outcome.as_json`."""
         ...
 

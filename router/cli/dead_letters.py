@@ -110,17 +110,17 @@ def _run(action: str, topic: str, given: dict[str, Any]) -> None:
     in_json, config = given.pop("as_json"), given.pop("config")
     if every == (position is not None):
         raise BadReadOptionError("give either --position or --all")
-    wanted = {"all": "true"} if position is None else {"position": position}
+    fields = {"all": "true"} if position is None else {"position": position}
     done, refused = 0, dict[str, str]()
     with connecting.connected(config, **given) as there:
         while True:
-            outcome = there.handle_letters(topic, action, wanted)
+            outcome = there.handle_letters(topic, action, fields)
             done += outcome["done"]
             refused |= outcome["refused"]
             if not outcome["more"]:
                 break
             click.echo(f"{done} letters, and more to come…", err=True)
-            wanted |= {"behind": outcome["behind"], "before": str(outcome["before"])}
+            fields |= {"behind": outcome["behind"], "before": str(outcome["before"])}
     failure = outcome["failure"]
     if in_json:
         output.emit({"topic": topic, "done": done, "refused": refused, "failure": failure})

@@ -134,14 +134,14 @@ class LocalConnection:
         chosen = Chosen(None, read_marks("behind", behind))
         return self._letters().page(self._settings.topic(topic), chosen).as_json()
 
-    def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+    def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters."""
         letters, name = self._letters(), self._settings.topic(topic)
-        if (named := wanted.get("position")) is not None:
+        if (named := fields.get("position")) is not None:
             chosen = Chosen(read_letters("--position", named))
         else:
-            before = int(wanted.get("before", letters.now_ms()))
-            chosen = Chosen(None, read_marks("behind", wanted.get("behind", "")), before)
+            before = int(fields.get("before", letters.now_ms()))
+            chosen = Chosen(None, read_marks("behind", fields.get("behind", "")), before)
         if action == "requeue":
             return letters.requeue(name, chosen, lambda _: True).as_json(chosen)
         return letters.discard(name, chosen).as_json(chosen)

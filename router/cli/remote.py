@@ -150,11 +150,11 @@ class RemoteConnection:
         request = Request("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
         return self._ask_of(name, request)
 
-    def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+    def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters; again is harmless."""
         name = self._topic(topic)
         path = f"/dead-letters/{_segment(name.local)}/{action}"
-        return self._ask_of(name, Request("POST", path, dict(wanted)))
+        return self._ask_of(name, Request("POST", path, dict(fields)))
 
     def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of the server's streams."""

@@ -144,14 +144,14 @@ def show(as_json: bool) -> None:
     text = sys.stdin.readline().strip()
     try:
         first, second, _ = text.split(".")
-        header, claims = _said(first), _said(second)
+        header, claims = _part_of_token(first), _part_of_token(second)
     except ValueError as error:
         raise BadRequestError("this is no token") from error
     lines = (orjson.dumps(part).decode() for part in (header, claims))
     output.respond(as_json, {"header": header, "claims": claims}, *lines)
 
 
-def _said(part: str) -> Any:
+def _part_of_token(part: str) -> Any:
     padded = part + "=" * (-len(part) % 4)
     return orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
 

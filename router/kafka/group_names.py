@@ -24,6 +24,6 @@ class GroupNames:
 
     def name(self, group_id: str, topic: str) -> str | None:
         """Return the name of a group on a topic, by its id; None: it is none of that topic."""
-        wanted = self._pattern.replace("(?P<topic>.+)", re.escape(topic))
-        found = re.fullmatch(wanted, group_id, re.DOTALL)
+        topic_pattern = self._pattern.replace("(?P<topic>.+)", re.escape(topic))
+        found = re.fullmatch(topic_pattern, group_id, re.DOTALL)
         return found["group"] if found else None

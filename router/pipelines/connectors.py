@@ -88,10 +88,10 @@ def cache(environ: Mapping[str, str] = os.environ) -> Path:
     return root / f"connectors-{hashlib.sha256(pins.encode()).hexdigest()[:16]}"
 
 
-def jars(wanted: Iterable[str]) -> list[Path]:
+def jars(connector_names: Iterable[str]) -> list[Path]:
     """Return the jars of these CONNECTORS; raise SettingError if they were not installed."""
     folder = cache()
-    found = [folder / name for connector in wanted for name in CONNECTORS[connector]]
+    found = [folder / name for connector in connector_names for name in CONNECTORS[connector]]
     if missing := [path.name for path in found if not path.is_file()]:
         raise SettingError(
             f"Spark's connectors are not installed ({missing[0]}): `router pipeline install`"
@@ -155,8 +155,8 @@ def _run(command: list[str], folder: str, say: Say) -> None:
             f"Maven did not fetch Spark's connectors within {FETCH_SECONDS:.0f} s"
         ) from None
     if done.returncode != 0:
-        said = done.stdout.decode(errors="replace").strip()
-        reason = said.splitlines()[0] if said else f"exit status {done.returncode}"
+        text = done.stdout.decode(errors="replace").strip()
+        reason = text.splitlines()[0] if text else f"exit status {done.returncode}"
         raise SettingError(f"Maven cannot fetch Spark's connectors: {reason}")
 
 

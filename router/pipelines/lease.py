@@ -61,8 +61,8 @@ class Lock:
         while not _locked(file):
             if time.monotonic() >= until:
                 file.close()
-                told = holder(self._folder) or "another process of this machine"
-                raise RunningError(f"pipeline {self._pipeline} is running already: {told}")
+                owner = holder(self._folder) or "another process of this machine"
+                raise RunningError(f"pipeline {self._pipeline} is running already: {owner}")
             time.sleep(0.02)
         file.truncate(0)
         file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
@@ -114,13 +114,13 @@ class Lease:
         while not self._held() and (left := until - self._clock()) > 0:
             self._mailbox.wait(left)
         if not self._held():
-            told = (
+            owner = (
                 self._claim.holder()
                 or self._claim.unavailable_reason()
                 or "the lease is not to be had"
             )
             self.release()
-            raise RunningError(f"pipeline {self._pipeline} is running already: {told}")
+            raise RunningError(f"pipeline {self._pipeline} is running already: {owner}")
         self._lost_at = None
 
     def check(self) -> None:

@@ -29,8 +29,8 @@ class _Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Take a batch, or an idle moment."""
-        told = json.loads(event.progress.json)
-        sink, found = self._progress.add(told)
+        document = json.loads(event.progress.json)
+        sink, found = self._progress.add(document)
         if found.batch_rows:
             _log.info(
                 "pipeline.batch",

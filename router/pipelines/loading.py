@@ -65,8 +65,10 @@ def parse(text: str, file: Path, name: str) -> Pipeline:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        said = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-        line, sentence = (said[2], f"{said[1]}, column {said[3]}") if said else ("1", str(error))
+        located = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
+        line, sentence = (
+            (located[2], f"{located[1]}, column {located[3]}") if located else ("1", str(error))
+        )
         raise DeclarationError(f"{file}:{line}: no TOML: {sentence}") from error
     origin = Origin(file, places(text))
     if not NAME.fullmatch(name):

@@ -120,13 +120,13 @@ def lags(source: Mapping[str, Any]) -> dict[str, int]:
     The router's own source tells them as metrics, Kafka's by its offsets.
     """
     metrics = source.get("metrics") or {}
-    told = {
+    by_partition = {
         name.removeprefix("lag:"): int(float(value))
         for name, value in metrics.items()
         if name.startswith("lag:")
     }
-    if told:
-        return _bounded(told)
+    if by_partition:
+        return _bounded(by_partition)
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     found = {
         f"{topic}/{partition}": max(0, int(last) - int(end.get(topic, {}).get(partition, 0)))
@@ -162,11 +162,11 @@ def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
 
 def _offsets(value: Any) -> dict[str, dict[str, int]]:
     """Return offsets by topic and partition, of either source; nothing for what is neither."""
-    told = _json(value)
-    told = told["index"] if isinstance(told.get("index"), dict) else told
+    offsets = _json(value)
+    offsets = offsets["index"] if isinstance(offsets.get("index"), dict) else offsets
     return {
         topic: {p: n for p, n in parts.items() if isinstance(n, int)}
-        for topic, parts in told.items()
+        for topic, parts in offsets.items()
         if isinstance(parts, dict)
     }
 

@@ -127,11 +127,11 @@ class Table:
         self.origin = origin
         self.path = path
         self.values = dict(values)
-        self._asked: list[str] = []
+        self._read_keys: list[str] = []
 
     def has(self, key: str) -> bool:
         """Return whether the key is there; it counts as known from now on."""
-        self._asked.append(key)
+        self._read_keys.append(key)
         return key in self.values
 
     def refuse(self, key: str, sentence: str) -> NoReturn:
@@ -175,8 +175,8 @@ class Table:
         word = self.text(key, default)
         if word not in known:
             near = nearest(word, known)
-            said = f"is none of {', '.join(known)}{near}"
-            self.refuse(key, f"{self._name(key)} = {word!r} {said}")
+            reason = f"is none of {', '.join(known)}{near}"
+            self.refuse(key, f"{self._name(key)} = {word!r} {reason}")
         return word
 
     def words(self, key: str) -> tuple[str, ...]:
@@ -218,15 +218,15 @@ class Table:
 
     def rest(self) -> dict[str, object]:
         """Return the keys that were not asked for, which count as known from now on."""
-        left = {key: value for key, value in self.values.items() if key not in self._asked}
-        self._asked += left
+        left = {key: value for key, value in self.values.items() if key not in self._read_keys}
+        self._read_keys += left
         return left
 
     def done(self) -> None:
         """Raise DeclarationError for a key that is not known."""
         for key in self.values:
-            if key not in self._asked:
-                near = nearest(key, self._asked)
+            if key not in self._read_keys:
+                near = nearest(key, self._read_keys)
                 self.refuse(key, f"there is no key {self._name(key)!r}{near}")
 
     def _typed(self, key: str, kind: type[T], default: T) -> T:

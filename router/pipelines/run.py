@@ -140,9 +140,9 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
     from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
 
     pipeline = placed(pipeline, settings)
-    wanted = session.needed(pipeline, pipeline.source.url)
+    connector_names = session.needed(pipeline, pipeline.source.url)
     if not session.submitted():
-        connectors.jars(wanted)
+        connectors.jars(connector_names)
     with ExitStack() as parts, _signals() as stop:
         node, backend = parts.enter_context(opened(settings))
         check_topics(pipeline, backend, settings)
@@ -159,7 +159,7 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
         _log.info("pipeline.starting", pipeline=pipeline.name, checkpoint=pipeline.checkpoint)
         # Every call to the JVM is a line otherwise.
         logging.getLogger("py4j").setLevel(logging.WARNING)
-        spark = session.start(pipeline.name, pipeline.resources, wanted)
+        spark = session.start(pipeline.name, pipeline.resources, connector_names)
         parts.callback(_end_session, spark)
         # Spark takes SIGINT for itself when it starts.
         stop.install()
@@ -260,7 +260,7 @@ class Run:
             clock=self.options.clock,
             wall_ms=self._now_ms,
         )
-        with watched(self.lease, self.stop.event), _said():
+        with watched(self.lease, self.stop.event), _spark_failures():
             return self._retries().call(partial(jobs.run, context))
 
     def stream(self, spark: SparkSession) -> None:
@@ -271,7 +271,7 @@ class Run:
         from router.pipelines.sinks import start_sink, tidy_sink  # noqa: PLC0415 - see above
 
         folder = state_folder(self.pipeline, self.settings)
-        with ExitStack() as parts, _said():
+        with ExitStack() as parts, _spark_failures():
             retries = self._retries()
             source = retries.call(
                 partial(resolved, spark, self.pipeline, folder, self.backend, self.settings)
@@ -368,7 +368,7 @@ class Run:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _spark_failures() -> Iterator[None]:
     """Turn what Spark raises into one sentence."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 - an extra
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra

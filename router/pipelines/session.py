@@ -127,8 +127,8 @@ def require_java(environ: Mapping[str, str]) -> str:
         raise SettingError(f"{found} does not run: {error}") from error
     version = re.search(rb'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if version is None or int(version[1]) < JAVA_FROM:
-        said = version[1].decode() if version else "an unknown one"
-        raise SettingError(f"{found} is Java {said}, too old for Spark: {advice}")
+        number = version[1].decode() if version else "an unknown one"
+        raise SettingError(f"{found} is Java {number}, too old for Spark: {advice}")
     return (done.stderr + done.stdout).decode(errors="replace")
 
 
@@ -143,8 +143,8 @@ def needed(pipeline: Pipeline, url: str) -> list[str]:
     named = pipeline.job is not None and "delta" in pipeline.job.options.values()
     once = pipeline.job is not None and not jobs.streams(pipeline.job)
     defaults = once and pipeline.job is not None and "format" not in pipeline.job.options
-    wanted = ["kafka"] if url.startswith("kafka:") else []
-    return [*wanted, "delta"] if tables or named or defaults else wanted
+    connector_names = ["kafka"] if url.startswith("kafka:") else []
+    return [*connector_names, "delta"] if tables or named or defaults else connector_names
 
 
 def start(

@@ -83,8 +83,8 @@ def place(schemas: Sequence[Schema], schema: Schema, strategy: Strategy) -> int:
 def index_of(schemas: Sequence[Schema], schema: Schema) -> int | None:
     """Return which of some schemas says the same as this one; raise InvalidSchemaError."""
     check(schema)
-    wanted = identity(schema)
-    return next((i for i, known in enumerate(schemas) if identity(known) == wanted), None)
+    sought = identity(schema)
+    return next((i for i, known in enumerate(schemas) if identity(known) == sought), None)
 
 
 def check_follows(schemas: Sequence[Schema], schema: Schema, strategy: Strategy) -> None:

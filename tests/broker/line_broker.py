@@ -60,7 +60,7 @@ class LineDecoder:
     """Cuts netstrings; `wanted` is the size of the one that has begun to arrive."""
 
     def __init__(self) -> None:
-        self.wanted = 1
+        self.expected_bytes = 1
         self._held = b""
 
     def receive(self, data: bytes) -> Sequence[str]:
@@ -73,14 +73,14 @@ class LineDecoder:
     def _next(self) -> str | None:
         size, colon, rest = self._held.partition(b":")
         if not colon:
-            self.wanted = len(self._held) + 1
+            self.expected_bytes = len(self._held) + 1
             return None
         if not size.isdigit() or int(size) > MAX_FRAME:
             raise ProtocolError("a frame begins with its size")
-        self.wanted = len(size) + 1 + int(size) + 1
-        if len(self._held) < self.wanted:
+        self.expected_bytes = len(size) + 1 + int(size) + 1
+        if len(self._held) < self.expected_bytes:
             return None
-        self._held = self._held[self.wanted :]
+        self._held = self._held[self.expected_bytes :]
         return rest[: int(size)].decode()
 
 

@@ -72,11 +72,11 @@ class Admin:
 
         Clients of the original ask for more than there may be, as the original never looked.
         """
-        asked = info.policies.replicas
-        if not asked or asked < 0:
+        replicas_of_topic = info.policies.replicas
+        if not replicas_of_topic or replicas_of_topic < 0:
             return 0
         brokers = self._cluster.persist(lambda: self._cluster.brokers(deadline), deadline)
-        return min(asked, len(brokers))
+        return min(replicas_of_topic, len(brokers))
 
     def _keep(self, name: str, info: TopicInfo, topic_id: str, deadline: float) -> None:
         """Keep what Kafka cannot keep of a new topic."""
@@ -144,13 +144,13 @@ class Admin:
         """Return what topics have of retention settings of their own."""
         if not names:
             return {}
-        wanted = [
+        config_resources = [
             {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": _RETENTION}
             for name in names
         ]
 
         def attempt() -> dict[str, dict[str, int]]:
-            answer = self._cluster.ask(apis.DESCRIBE_CONFIGS(resources=wanted), deadline)
+            answer = self._cluster.ask(apis.DESCRIBE_CONFIGS(resources=config_resources), deadline)
             return {
                 found.resource_name: {
                     config.name: int(config.value)

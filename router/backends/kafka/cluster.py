@@ -185,8 +185,8 @@ class Cluster:
 
         Never makes a topic. Raises LostError, LateError.
         """
-        wanted = None if all_topics else [{"name": name} for name in topics or ()]
-        request = METADATA(topics=wanted, allow_auto_topic_creation=False)
+        named = None if all_topics else [{"name": name} for name in topics or ()]
+        request = METADATA(topics=named, allow_auto_topic_creation=False)
         answer = self.ask(request, deadline, node)
         with self._lock:
             if answer.brokers:

@@ -255,9 +255,9 @@ class Offsets:
 
         Where nothing was stored since, it is the end.
         """
-        wanted = list(partitions)
+        partition_numbers = list(partitions)
         found = self._cluster.persist(
-            lambda: self._at(topic, wanted, time_ms, deadline, isolation), deadline
+            lambda: self._at(topic, partition_numbers, time_ms, deadline, isolation), deadline
         )
         late = [partition for partition, offset in found.items() if offset < 0]
         if late and time_ms >= 0:
@@ -272,13 +272,13 @@ class Offsets:
             leader = self._cluster.leader(topic, partition, deadline)
             by_leader[leader].append({"partition_index": partition, "timestamp": time_ms})
         found: dict[int, int] = {}
-        for asked in by_leader.values():
+        for entries in by_leader.values():
             request = apis.LIST_OFFSETS(
                 replica_id=-1,
                 isolation_level=isolation,
-                topics=[{"name": topic, "partitions": asked}],
+                topics=[{"name": topic, "partitions": entries}],
             )
-            first = asked[0]["partition_index"]
+            first = entries[0]["partition_index"]
             answer = self._cluster.ask_leader(topic, first, request, deadline)
             for answered in answer.topics:
                 for p in answered.partitions:

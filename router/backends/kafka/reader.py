@@ -298,7 +298,7 @@ class Reader:
             return None
 
     def _fetch(self, moves: int, offset: int, wait: float) -> Any:
-        wanted = {
+        partition = {
             "partition": self.partition,
             "fetch_offset": offset,
             "partition_max_bytes": CHUNK_BYTES,
@@ -308,7 +308,7 @@ class Reader:
             min_bytes=1,
             max_bytes=CHUNK_BYTES,
             isolation_level=COMMITTED_ONLY,
-            topics=[{"topic": self.topic, "partitions": [wanted]}],
+            topics=[{"topic": self.topic, "partitions": [partition]}],
         )
         deadline = time.monotonic() + wait + ANSWER_SECONDS
         leader = self._cluster.leader(self.topic, self.partition, deadline)

@@ -185,7 +185,7 @@ class CursorAdmin:
         """
         partition = only_partition(self._topics, topic)
         ledger, visible = partition.ledger, partition.visible
-        entry = await _entry(ledger, self._wanted(topic, partition, choice))
+        entry = await _entry(ledger, self._entry_number(topic, partition, choice))
         if entry is None or visible.messages(entry) != 0:
             return partition, entry
         if choice.entry is not None:
@@ -197,7 +197,7 @@ class CursorAdmin:
             return partition, None
         return partition, await _entry(ledger, await ledger.entry_of_number(number))
 
-    def _wanted(self, topic: str, partition: Partition, choice: EntryChoice) -> int:
+    def _entry_number(self, topic: str, partition: Partition, choice: EntryChoice) -> int:
         ledger = partition.ledger
         if choice.entry is not None:
             return choice.entry

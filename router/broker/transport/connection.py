@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
         self._frames.extend(frames)
         if _TURN not in self._read_holds:
             self._handle_turn()
-        if self._unfinished or decoder.wanted > MIN_BUDGETED_FRAME_BYTES:
+        if self._unfinished or decoder.expected_bytes > MIN_BUDGETED_FRAME_BYTES:
             self._update_budget(finished=bool(frames))
         if not self.identity.known and not self.closed:
             self.identity.count_received(len(data))
@@ -361,10 +361,10 @@ class Connection(asyncio.Protocol):
         if self._unfinished and finished:
             budget.release(self)
             self._unfinished = False
-        wanted = self.session.frames.wanted
-        if not self._unfinished and wanted > MIN_BUDGETED_FRAME_BYTES and not self.closed:
+        expected_bytes = self.session.frames.expected_bytes
+        if not self._unfinished and expected_bytes > MIN_BUDGETED_FRAME_BYTES and not self.closed:
             self._unfinished = True
-            if not budget.reserve(self, wanted, partial(self.release_reading, _BUDGET)):
+            if not budget.reserve(self, expected_bytes, partial(self.release_reading, _BUDGET)):
                 self.hold_reading(_BUDGET)
 
     def _end_probe(self, soon: bool, before: float) -> None:

@@ -13,9 +13,9 @@ NO_FAREWELLS: Final[Mapping[str, bytes]] = {}
 
 
 class FrameDecoder(Protocol):
-    """Cuts bytes into frames. `wanted` is the size of the frame that has begun to arrive."""
+    """Cuts bytes into frames. `expected_bytes` is the size of the one that has begun to arrive."""
 
-    wanted: int
+    expected_bytes: int
 
     def receive(self, data: bytes, /) -> Sequence[Any]:
         """Return the frames that these bytes complete; raise ProtocolError."""

@@ -117,8 +117,8 @@ class ZookeeperRegistry:
         records: Page = []
         size = 0
         for start in range(0, len(names), MAX_CONCURRENT):
-            asked = (self._get(kind, name) for name in names[start : start + MAX_CONCURRENT])
-            for record in await asyncio.gather(*asked):
+            reads = (self._get(kind, name) for name in names[start : start + MAX_CONCURRENT])
+            for record in await asyncio.gather(*reads):
                 if record is None:
                     continue
                 size += len(record.name.encode()) + len(record.value)

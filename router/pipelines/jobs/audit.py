@@ -73,11 +73,11 @@ def archive(spark: SparkSession, options: Options) -> Iterator[DataFrame]:
 
 def _dead(context: JobContext, options: Options) -> DataFrame:
     """Return which messages the dead letters are of; the topics that are not there have none."""
-    wanted = options.texts("dead_letters")
-    named = wanted or tuple(f"{topic}{DEAD_SUFFIX}" for topic in options.texts("topics"))
+    listed = options.texts("dead_letters")
+    named = listed or tuple(f"{topic}{DEAD_SUFFIX}" for topic in options.texts("topics"))
     topics = tuple(name for name in named if _there(context, name))
-    if wanted and topics != wanted:
-        raise SettingError(f"there is no topic {', '.join(sorted(set(wanted) - set(topics)))}")
+    if listed and topics != listed:
+        raise SettingError(f"there is no topic {', '.join(sorted(set(listed) - set(topics)))}")
     if not topics:
         empty = "topic string, partition int, position string"
         return context.spark.createDataFrame([], empty)
@@ -160,9 +160,9 @@ class Account:
         if named < self.missing:
             found.append(f"{place}: missing {self.missing - named} more in further gaps")
         found += [f"{place}: {one.position} is there {one.copies} times" for one in self.twice]
-        told = sum(one.copies - 1 for one in self.twice)
-        if told < self.repeats:
-            found.append(f"{place}: {self.repeats - told} more repeats")
+        counted = sum(one.copies - 1 for one in self.twice)
+        if counted < self.repeats:
+            found.append(f"{place}: {self.repeats - counted} more repeats")
         return found
 
 

@@ -64,7 +64,7 @@ def replay(context: JobContext, options: Options) -> bool:
     most_rows = max(1, min(_APPEND_ROWS, int(rate)))
     first = files.next(plan)
     done = sum(rows for _, rows in plan.files[:first])
-    said = context.clock()
+    reported_at = context.clock()
     for number, (path, rows) in list(enumerate(plan.files))[first:]:
         now = context.wall_ms()
         begun = files.begin(plan, number, now)
@@ -77,8 +77,8 @@ def replay(context: JobContext, options: Options) -> bool:
             return True
         files.finish(plan, number)
         done += rows
-        if context.clock() - said >= _SAY_SECONDS:
-            said = context.clock()
+        if context.clock() - reported_at >= _SAY_SECONDS:
+            reported_at = context.clock()
             context.say(f"replayed {done} of {plan.rows} messages")
     context.say(f"replayed all {plan.rows} messages")
     return True
@@ -138,12 +138,12 @@ def _partitions(context: JobContext, highest: dict[str, int]) -> dict[str, int]:
     }
 
 
-def _count(context: JobContext, topic: TopicName, wanted: int) -> int:
+def _count(context: JobContext, topic: TopicName, partition_count: int) -> int:
     backend, timeout = context.backend, context.settings.seconds("backend.timeout")
     try:
         backend.partitions(topic, timeout)
     except TopicNotFoundError:
-        many = wanted if wanted > 1 else 0
+        many = partition_count if partition_count > 1 else 0
         with suppress(TopicExistsError):  # another publisher was first
             backend.create_topic(TopicInfo(topic, many), timeout)
     if isinstance(backend, Deduplicating) and not backend.deduplicates(topic, timeout):

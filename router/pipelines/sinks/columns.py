@@ -52,20 +52,20 @@ def message_rows(frame: DataFrame, sink: SinkSpec) -> DataFrame:
 def _check_types(found: dict[str, DataType], sink: str, *, routed: bool) -> None:
     for name, kind in found.items():
         if name in {"value", "key"}:
-            wanted, fits = "text or bytes", isinstance(kind, _TEXT)
+            expected, fits = "text or bytes", isinstance(kind, _TEXT)
         elif name == "properties":
-            wanted, fits = "map<string,string>", _is_text_map(kind)
+            expected, fits = "map<string,string>", _is_text_map(kind)
         elif name == "event_time" and "value" in found:
-            wanted = "a timestamp or a bigint of milliseconds"
+            expected = "a timestamp or a bigint of milliseconds"
             fits = isinstance(kind, TimestampType | LongType)
         elif name == "topic" and routed:
-            wanted, fits = "text", isinstance(kind, StringType)
+            expected, fits = "text", isinstance(kind, StringType)
         else:
             continue
         if not fits:
             raise SettingError(
                 f'sink {sink}: its column "{name}" is {kind.simpleString()}, and a message\'s has '
-                f"to be {wanted}."
+                f"to be {expected}."
             )
 
 

@@ -114,5 +114,5 @@ def _read(sink: SinkSpec, name: str, parse: Callable[[str], Any], default: Any) 
     try:
         return parse(text)
     except (ValueError, KeyError) as error:
-        wanted = "fail or publish" if name == "on_forgotten" else "a duration such as 90s or 12h"
-        raise SettingError(f"sink {sink.name}: {name} = {text!r} has to be {wanted}.") from error
+        expected = "fail or publish" if name == "on_forgotten" else "a duration such as 90s or 12h"
+        raise SettingError(f"sink {sink.name}: {name} = {text!r} has to be {expected}.") from error

@@ -113,9 +113,9 @@ class TopicSink:
         try:
             self._run(batch, write)
         except (RouterError, OSError) as error:
-            told = PublishRefusedError(self._sentence(batch, error))
-            self._context.failed(self._sink.name, told)
-            raise told from error
+            refusal = PublishRefusedError(self._sentence(batch, error))
+            self._context.failed(self._sink.name, refusal)
+            raise refusal from error
 
     def _run(self, batch: int, write: Callable[[Path], None]) -> None:
         staging, publisher = self._opened = self._opened or self._open()

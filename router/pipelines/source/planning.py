@@ -182,24 +182,24 @@ class Planner:
                 raise TopicNotFoundError(f"there is no topic {unknown[0]}")
         return found
 
-    def _located(self, wanted: Wanted) -> dict[Part, Extent]:
+    def _located(self, by_topic: Wanted) -> dict[Part, Extent]:
         """Return the extents of topics, which are all asked about at once."""
-        if not wanted:
+        if not by_topic:
             return {}
         return {
             Part(str(topic), one.partition): one
-            for topic, extents in self._backend.extents(wanted, TIMEOUT_SECONDS).items()
+            for topic, extents in self._backend.extents(by_topic, TIMEOUT_SECONDS).items()
             for one in extents
         }
 
-    def _stretches(self, asked: Iterable[tuple[Part, Stretch]]) -> dict[Part, Extent]:
+    def _stretches(self, requests: Iterable[tuple[Part, Stretch]]) -> dict[Part, Extent]:
         """Return the extents of these stretches, of which a partition has one."""
-        wanted: dict[TopicName, list[Stretch]] = {}
+        by_topic: dict[TopicName, list[Stretch]] = {}
         parts = set()
-        for part, stretch in asked:
-            wanted.setdefault(TopicName.parse(part.topic), []).append(stretch)
+        for part, stretch in requests:
+            by_topic.setdefault(TopicName.parse(part.topic), []).append(stretch)
             parts.add(part)
-        return {part: one for part, one in self._located(wanted).items() if part in parts}
+        return {part: one for part, one in self._located(by_topic).items() if part in parts}
 
     def _bounded_by(self, bound: Bound) -> dict[Part, tuple[At, Extent]]:
         """Return the bound of each partition, and its extent with the bound as its start."""
@@ -208,7 +208,7 @@ class Planner:
         if unknown := [part for part in bound.offsets if part not in shown]:
             raise SettingError(f"{unknown[0].topic} has no partition {unknown[0].partition} here")
         found: dict[Part, tuple[At, Extent]] = {}
-        asked: list[tuple[Part, Stretch]] = []
+        requests: list[tuple[Part, Stretch]] = []
         for part, extent in extents.items():
             at = bound.at(part)
             if at == EARLIEST:
@@ -217,8 +217,8 @@ class Planner:
                 behind, index = extent.behind, extent.behind_index
                 found[part] = at, replace(extent, start=behind, start_index=index)
             else:
-                asked.append((part, bound_stretch(part, at, extent)))
-        located = self._stretches(asked)
+                requests.append((part, bound_stretch(part, at, extent)))
+        located = self._stretches(requests)
         return found | {part: (bound.at(part), one) for part, one in located.items()}
 
     def _begins(
@@ -297,15 +297,15 @@ class Planner:
     ) -> dict[Part, int]:
         """Return how many messages there were before each place, where the store counts them."""
         found: dict[Part, int] = {}
-        asked: list[tuple[Part, Stretch]] = []
+        requests: list[tuple[Part, Stretch]] = []
         for part, place in places.items():
             extent = extents[part]
             index = known_index(part, place, extent, known)
             if index is not None:
                 found[part] = index
             elif extent.alone:
-                asked.append((part, Stretch(part.partition, place, 1)))
-        for part, one in self._stretches(asked).items():
+                requests.append((part, Stretch(part.partition, place, 1)))
+        for part, one in self._stretches(requests).items():
             if one.start == places[part] and one.start_index is not None:
                 found[part] = one.start_index
         return found

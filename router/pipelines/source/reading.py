@@ -58,20 +58,20 @@ def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBat
     with options.opened() as backend:
         if not isinstance(backend, PulsarBackend):
             raise NotSupportedError("the store has no entries to read")
-        for wanted in ranges:
-            yield from _batches(options, backend, wanted)
+        for span in ranges:
+            yield from _batches(options, backend, span)
 
 
 def _batches(
-    options: Options, backend: PulsarBackend, wanted: Range
+    options: Options, backend: PulsarBackend, span: Range
 ) -> Generator[pa.RecordBatch, None, None]:
-    topic = TopicName.parse(wanted.part.topic)
+    topic = TopicName.parse(span.part.topic)
     columns = Gathered(
-        options.settings.shortest_name(topic), max(0, wanted.part.partition), options.layout
+        options.settings.shortest_name(topic), max(0, span.part.partition), options.layout
     )
     # Where a stream starts is said for its first batch; its checkpoint says it afterwards.
-    bounds = (wanted.low, options.ending.row_key(wanted.part))
-    reading = _Reading(backend, topic, wanted, skip=options.skip)
+    bounds = (span.low, options.ending.row_key(span.part))
+    reading = _Reading(backend, topic, span, skip=options.skip)
     try:
         for place, entry, index in reading.entries():
             columns.add(within(entry, place, index, bounds), str(place), index)
@@ -111,20 +111,20 @@ def within(
 class _Reading:
     """One pass over a range."""
 
-    def __init__(self, backend: PulsarBackend, topic: TopicName, wanted: Range, *, skip: bool):
+    def __init__(self, backend: PulsarBackend, topic: TopicName, span: Range, *, skip: bool):
         self._backend = backend
         self._topic = topic
-        self._wanted = wanted
+        self._span = span
         self._skip = skip
         self._stream: EntryStream | None = None
-        self._at = self._opened_at = wanted.start
-        self._index = wanted.index
+        self._at = self._opened_at = span.start
+        self._index = span.index
         self._gaps: list[Gap] = []
 
     def entries(self) -> Iterator[tuple[Place, Columns, int | None]]:
         """Yield each entry's place, messages and the number of its first message."""
-        wanted, timeout = self._wanted, time.monotonic() + TIMEOUT_SECONDS
-        while self._at <= wanted.last:
+        span, timeout = self._span, time.monotonic() + TIMEOUT_SECONDS
+        while self._at <= span.last:
             try:
                 found = self._next(timeout)
             except (BackendUnavailableError, BackendTimeoutError):
@@ -133,7 +133,7 @@ class _Reading:
                     raise
                 time.sleep(PAUSE_SECONDS)
                 continue
-            if found is None or found.place > wanted.last:
+            if found is None or found.place > span.last:
                 break
             place = found.place
             stream = self._stream
@@ -150,7 +150,7 @@ class _Reading:
             self._at = Place(place.ledger, place.entry + 1)
             if self._index is not None:
                 self._index += entry.size
-        self._passed(wanted.behind, None)
+        self._passed(span.behind, None)
         self._judge()
 
     def close(self) -> None:
@@ -172,33 +172,35 @@ class _Reading:
             try:
                 end = stream.end(timeout)
             except (PublishRefusedError, ReadFailedError) as error:
-                raise ReadFailedError(self._said(f"{self._at} cannot be read: {error}")) from error
+                raise ReadFailedError(
+                    self._failure(f"{self._at} cannot be read: {error}")
+                ) from error
             if end is None or end < self._at:
                 # It may have come while the question was on its way.
                 return stream.next(0)
             if time.monotonic() >= timeout:
-                raise BackendTimeoutError(self._said(f"{self._at} does not come"))
+                raise BackendTimeoutError(self._failure(f"{self._at} does not come"))
         return found
 
     def _open(self, timeout: float) -> EntryStream:
         left = max(PAUSE_SECONDS, timeout - time.monotonic())
         self._opened_at = self._at
-        self._stream = self._backend.stream(
-            self._topic, self._wanted.part.partition, self._at, left
-        )
+        self._stream = self._backend.stream(self._topic, self._span.part.partition, self._at, left)
         return self._stream
 
     def _columns(self, found: StreamEntry) -> Columns:
         try:
             return read_columns(found.payload, found.ack_set, found.place)
         except ReadFailedError as error:
-            raise ReadFailedError(self._said(f"{found.place} cannot be read: {error}")) from error
+            raise ReadFailedError(
+                self._failure(f"{found.place} cannot be read: {error}")
+            ) from error
 
-    def _said(self, what: str) -> str:
-        wanted = self._wanted
+    def _failure(self, what: str) -> str:
+        span = self._span
         return (
-            f"{wanted.part.topic} partition {wanted.part.partition},"
-            f" of {wanted.start} to before {wanted.behind}: entry {what}"
+            f"{span.part.topic} partition {span.part.partition},"
+            f" of {span.start} to before {span.behind}: entry {what}"
         )
 
     def _passed(self, place: Place, index: int | None) -> None:
@@ -207,7 +209,7 @@ class _Reading:
         Raises MessagesLostError if messages between are lost, or notes the gap for `_judge`.
         """
         before = self._index
-        if self._wanted.alone:
+        if self._span.alone:
             self._index = index if place > self._at or index is not None else before
             if place > self._at:
                 self._gaps.append(Gap(self._at, place, before, index))
@@ -220,7 +222,7 @@ class _Reading:
         if due is not None and place.ledger > due.ledger:
             first = self._extent(due).first
             if first > due:
-                loss = Loss(self._wanted.part, self._at, min(place, first), RETENTION)
+                loss = Loss(self._span.part, self._at, min(place, first), RETENTION)
                 suffer([loss], skip=self._skip)
 
     def _judge(self) -> None:
@@ -228,22 +230,22 @@ class _Reading:
         gaps, self._gaps = self._gaps, []
         if gaps:
             extent = self._extent(gaps[-1].start)
-            found = (loss for gap in gaps for loss in gap_losses(self._wanted.part, gap, extent))
+            found = (loss for gap in gaps for loss in gap_losses(self._span.part, gap, extent))
             suffer(list(found), skip=self._skip)
 
     def _due(self) -> Place | None:
         """Return the next entry that there was when the range was planned."""
-        for ledger, entries in self._wanted.ledgers:
+        for ledger, entries in self._span.ledgers:
             at = self._at.entry if ledger == self._at.ledger else 0
             if ledger >= self._at.ledger and at < entries:
                 return Place(ledger, at)
         return None
 
     def _extent(self, place: Place) -> Extent:
-        partition = self._wanted.part.partition
-        wanted = {self._topic: [Stretch(partition, place, 1)]}
-        found = self._backend.extents(wanted, TIMEOUT_SECONDS).get(self._topic, [])
+        partition = self._span.part.partition
+        stretches = {self._topic: [Stretch(partition, place, 1)]}
+        found = self._backend.extents(stretches, TIMEOUT_SECONDS).get(self._topic, [])
         for one in found:
             if one.partition == partition:
                 return one
-        raise TopicNotFoundError(self._said(f"{place} cannot be read: the topic was deleted"))
+        raise TopicNotFoundError(self._failure(f"{place} cannot be read: the topic was deleted"))

@@ -44,7 +44,7 @@ class RouterSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._told = Options.of_texts(dict(options))
+        self._checked_options = Options.of_texts(dict(options))
 
     @classmethod
     def name(cls) -> str:
@@ -53,22 +53,22 @@ class RouterSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
-        return self._told.layout.value
+        return self._checked_options.layout.value
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads everything there is when it is planned."""
         del schema
-        return BatchReader(_readable(self._told))
+        return BatchReader(_readable(self._checked_options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch."""
         del schema
-        if self._told.ending != TO_LATEST:
+        if self._checked_options.ending != TO_LATEST:
             raise SettingError(
                 "a stream has no end (`ending`, `endingOffsets`): read a frame instead, or end the"
                 " stream where everything stored now ends, with trigger(availableNow=True)"
             )
-        return StreamReader(_readable(self._told))
+        return StreamReader(_readable(self._checked_options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a frame; raise SettingError if it is to replace what is there."""
@@ -77,8 +77,8 @@ class RouterSource(DataSource):
                 'messages are appended to a topic: write with mode("append"). To replace what a'
                 " topic has, delete the topic first"
             )
-        writer = BatchWriter(self._told, schema)
-        start_broker(self._told)
+        writer = BatchWriter(self._checked_options, schema)
+        start_broker(self._checked_options)
         return writer
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -86,8 +86,8 @@ class RouterSource(DataSource):
     ) -> DataSourceStreamWriter:
         """Return what writes a stream, of any output mode: each batch is appended."""
         del overwrite
-        writer = StreamWriter(self._told, schema)
-        start_broker(self._told)
+        writer = StreamWriter(self._checked_options, schema)
+        start_broker(self._checked_options)
         return writer
 
 

@@ -108,7 +108,7 @@ def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
     links = {"older": "", "newer": ""}
     forward = chosen.starts is not None
     back = _begin(found) if forward else found.begin
-    if known and (forward or not found.whole) and _told(back) and (m := chosen.marks(back)):
+    if known and (forward or not found.whole) and _has_earlier(back) and (m := chosen.marks(back)):
         links["older"] = "?" + chosen.query(before=m)
     if not chosen.live and (mark := chosen.marks(found.end)):
         links["newer"] = "?" + chosen.query(**{"from": mark})
@@ -124,7 +124,7 @@ def _begin(found: Found) -> Places:
     return {p: found.end[p] if isinstance(place, int) else place for p, place in begin.items()}
 
 
-def _told(places: Places) -> bool:
+def _has_earlier(places: Places) -> bool:
     """Return whether there may be messages before places."""
     return any(not isinstance(place, Start) for place in places.values()) and not any(
         isinstance(place, int) for place in places.values()

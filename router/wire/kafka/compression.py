@@ -163,13 +163,13 @@ def _read_snappy(data: bytes, limit: int) -> bytes:
     return _read_block(data, limit)
 
 
-def _read_xerial(data: bytes, limit: int, wanted: int) -> bytes:
-    """Return the content of the blocks until there are `wanted` bytes."""
+def _read_xerial(data: bytes, limit: int, size_at_least: int) -> bytes:
+    """Return the content of the blocks until there are `size_at_least` bytes."""
     at, found = len(_XERIAL), 0
     parts: list[bytes] = []
     if len(data) < at:
         raise CorruptRecordsError("snappy: the header is cut short")
-    while at < len(data) and found < wanted:
+    while at < len(data) and found < size_at_least:
         if len(parts) == MAX_XERIAL_BLOCKS:
             raise CorruptRecordsError(f"snappy: more than {MAX_XERIAL_BLOCKS} blocks")
         start = at + 4

@@ -15,12 +15,12 @@ MIN_FRAME_BYTES: Final = 8
 class FrameReader:
     """Turns bytes, cut anywhere, into frames without their sizes.
 
-    `wanted` is the size of the frame that has begun to arrive, its head included. After a
+    `expected_bytes` is the size of the frame that has begun to arrive, its head included. After a
     ProtocolError the reader is of no more use.
     """
 
     def __init__(self, limit: int) -> None:
-        self.wanted = SIZE.size
+        self.expected_bytes = SIZE.size
         self._limit: Final = limit
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -30,7 +30,7 @@ class FrameReader:
         if self._held:
             self._held.append(data)
             self._held_bytes += len(data)
-            if self._held_bytes < self.wanted:
+            if self._held_bytes < self.expected_bytes:
                 return []
             # Joined once: a large frame arrives in many reads.
             data = b"".join(self._held)
@@ -38,11 +38,11 @@ class FrameReader:
             self._held_bytes = 0
         frames = []
         start, end = 0, len(data)
-        self.wanted = SIZE.size
+        self.expected_bytes = SIZE.size
         while end - start >= SIZE.size:
             stop = start + SIZE.size + self._size(data, start)
             if stop > end:
-                self.wanted = stop - start
+                self.expected_bytes = stop - start
                 break
             frames.append(data[start + SIZE.size : stop])
             start = stop

@@ -196,8 +196,8 @@ def _parsed(kind: str, value: Any) -> Any:
         return value
     if kind == "float64" and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
-    wanted = _JSON_TYPES.get(kind, str)
-    fits: bool = isinstance(value, wanted)
+    expected = _JSON_TYPES.get(kind, str)
+    fits: bool = isinstance(value, expected)
     if not fits or (kind == "float64" and isinstance(value, bool)):
         raise ValueError(f"a value of the type {kind} is wanted")
     if kind == "uuid":

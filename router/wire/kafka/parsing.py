@@ -342,7 +342,7 @@ def _entity(node: Node, type_: FieldType) -> str:
     found = node.values.get("entityType", "unknown")
     if found not in ENTITY_TYPES:
         raise node.error(f"entityType is one of {', '.join(sorted(ENTITY_TYPES))}")
-    wanted = ENTITY_TYPES[found]
-    if wanted and type_.element != wanted:
-        raise node.error(f"a {found} has the type {wanted}, not {type_.element}")
+    required = ENTITY_TYPES[found]
+    if required and type_.element != required:
+        raise node.error(f"a {found} has the type {required}, not {type_.element}")
     return str(found)

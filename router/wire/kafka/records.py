@@ -166,8 +166,8 @@ def read_records(data: bytes, count: int) -> Iterator[Record]:
             at = end
             yield _new(Record, (offset, timestamp, key, value, headers))
     except (IndexError, ValueError) as error:
-        said = "it is cut short" if isinstance(error, IndexError) else str(error)
-        raise InvalidRecordsError(f"the record that ends behind byte {at}: {said}") from error
+        detail = "it is cut short" if isinstance(error, IndexError) else str(error)
+        raise InvalidRecordsError(f"the record that ends behind byte {at}: {detail}") from error
     if at != len(data):
         raise InvalidRecordsError(f"bytes follow the {count} records that the batch declares")
 
@@ -242,8 +242,8 @@ def _refuse_length() -> None:
 
 
 def _refuse_number(data: bytes, at: int, place: int) -> None:
-    said, _ = read_varint(data, at)
-    raise InvalidRecordsError(f"record {place} says that it has the number {said}")
+    number, _ = read_varint(data, at)
+    raise InvalidRecordsError(f"record {place} says that it has the number {number}")
 
 
 def _behind(data: bytes, at: int) -> int:

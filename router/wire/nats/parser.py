@@ -147,8 +147,8 @@ _PONG: Final = Pong()
 class ClientParser:
     """Turns bytes from a client into operations; see router.broker.transport.session.FrameDecoder.
 
-    `wanted` is the size of what has begun to arrive, as far as it is known. A violation of the
-    protocol is a NatsProtocolError in its place among the operations; after a fatal one nothing
+    `expected_bytes` is the size of what has begun to arrive, as far as it is known. A violation of
+    the protocol is a NatsProtocolError in its place among the operations; after a fatal one nothing
     more is read.
     """
 
@@ -157,7 +157,7 @@ class ClientParser:
         max_control_line: int = MAX_CONTROL_LINE_BYTES,
         max_payload: int = MAX_PAYLOAD_BYTES,
     ) -> None:
-        self.wanted = 1
+        self.expected_bytes = 1
         self.max_payload = max_payload
         self._max_line: Final = max_control_line + _MAX_VERB_BYTES
         self._held: list[bytes] = []
@@ -172,7 +172,7 @@ class ClientParser:
         if self._held:
             self._held.append(data)
             self._held_bytes += len(data)
-            if self._held_bytes < self.wanted:
+            if self._held_bytes < self.expected_bytes:
                 if len(self._held) >= MAX_PIECES:
                     self._held = [b"".join(self._held)]
                 return found
@@ -183,7 +183,7 @@ class ClientParser:
             start = self._read(data, found)
         except NatsProtocolError as error:
             self._failed = True
-            self.wanted = 1
+            self.expected_bytes = 1
             found.append(error)
             return found
         if start < len(data):
@@ -209,7 +209,7 @@ class ClientParser:
             stop = find(b"\n", start)
             if stop < 0:
                 self._check_line(end - start)
-                self.wanted = end - start + 1
+                self.expected_bytes = end - start + 1
                 return start
             words = split(data[start:stop])
             headed = _HEADED.get(words[0].upper()) if words else None
@@ -222,7 +222,7 @@ class ClientParser:
             body = stop + 1
             last = body + size
             if last + 2 > end:
-                self.wanted = last + 2 - start
+                self.expected_bytes = last + 2 - start
                 return start
             if data[last : last + 2] != b"\r\n":
                 raise NatsProtocolError(UNKNOWN_OPERATION)
@@ -230,7 +230,7 @@ class ClientParser:
                 _publish(words, headed, data[body : body + head], data[body + head : last])
             )
             start = last + 2
-        self.wanted = 1
+        self.expected_bytes = 1
         return start
 
     def _takes_acknowledgements(self) -> bool:

@@ -80,13 +80,13 @@ class Frame(NamedTuple):
 class FrameReader:
     """Turns bytes, cut anywhere, into frames; after a ProtocolError it is of no more use.
 
-    `wanted` is the size of the frame that has begun to arrive, head included.
+    `expected_bytes` is the size of the frame that has begun to arrive, head included.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._limit: Final = limit
         self._held = bytearray()
-        self.wanted = _SIZE.size
+        self.expected_bytes = _SIZE.size
         self._failure: ProtocolError | None = None
         # Whether the peer is a broker that we chose to connect to; None before its first command.
         self._chosen: bool | None = None
@@ -118,7 +118,7 @@ class FrameReader:
         frames: list[Frame] = []
         # Of the chunk only what the frame lacks that was begun is copied: first, perhaps, its size.
         while held:
-            lacking = self.wanted - len(held)
+            lacking = self.expected_bytes - len(held)
             held += view[start : start + lacking]
             if lacking > len(view) - start:
                 return frames
@@ -141,13 +141,13 @@ class FrameReader:
                 raise ProtocolError(f"frame of {total} bytes, allowed are {self._limit}")
             stop = start + _SIZE.size + total
             if stop > end:
-                self.wanted = stop - start
+                self.expected_bytes = stop - start
                 return frames, start
             frames.append(_read_frame(view, start, stop, chosen=self._chosen))
             if self._chosen is None:
                 self._chosen = frames[0].command.type == BaseCommand.CONNECTED
             start = stop
-        self.wanted = _SIZE.size
+        self.expected_bytes = _SIZE.size
         return frames, start
 
 

@@ -275,11 +275,11 @@ def test_wanted_is_the_size_of_what_has_begun() -> None:
     parser = ClientParser()
     data = b"PUB a 100000\r\n" + bytes(100_000) + b"\r\n"
     assert parser.receive(data[:50]) == []
-    assert parser.wanted == len(data)
+    assert parser.expected_bytes == len(data)
     assert len(parser.receive(data[50:] + b"PI")) == 1
-    assert parser.wanted == 3
+    assert parser.expected_bytes == 3
     assert parser.receive(b"NG\r\n") == [Ping()]
-    assert parser.wanted == 1
+    assert parser.expected_bytes == 1
 
 
 @given(options=st.dictionaries(st.text(max_size=5), st.booleans() | st.text(max_size=5)))

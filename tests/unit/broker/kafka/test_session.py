@@ -138,7 +138,7 @@ def test_frames_survive_any_chunking(step: int) -> None:
     for start in range(0, len(stream), step):
         found += reader.receive(stream[start : start + step])
     assert found == frames
-    assert reader.wanted == 4
+    assert reader.expected_bytes == 4
     with pytest.raises(ProtocolError):
         reader.receive(struct.pack(">i", 101))
 
@@ -146,7 +146,7 @@ def test_frames_survive_any_chunking(step: int) -> None:
 def test_a_reader_says_how_large_the_frame_is_that_has_begun() -> None:
     reader = FrameReader(1000)
     assert reader.receive(struct.pack(">i", 500) + bytes(20)) == []
-    assert reader.wanted == 504
+    assert reader.expected_bytes == 504
 
 
 def test_every_failure_has_a_code() -> None:

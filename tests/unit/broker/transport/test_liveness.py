@@ -24,7 +24,7 @@ class SilentSession:
 
     def __init__(self, connection: Connection, opened: asyncio.Future[Connection]) -> None:
         self.frames = self
-        self.wanted = 1
+        self.expected_bytes = 1
         self._connection, self._opened = connection, opened
 
     def receive(self, data: bytes) -> list[Any]:
