@@ -12,7 +12,7 @@ member is gone is deleted.
 
 A consumer's metadata names the topics that it reads. Each of them with the group's name there, as
 `kafka.group` says, is a subscription that consumers and polls of other protocols may use as well:
-while it has members here they are refused (`delivery/live_members.py`), and while it has
+while it has members here they are refused (`consume/membership/live_members.py`), and while it has
 consumers or live ids there no member is admitted here (INCONSISTENT_GROUP_PROTOCOL). An id that
 the form of `kafka.group` does not lead to is stored as `kafka:<id>`, so that it meets no group.
 """
@@ -30,7 +30,7 @@ from router.broker.consume import LiveMember
 from router.broker.context import BrokerContext
 from router.broker.kafka import consumer_metadata
 from router.broker.kafka.consumer_metadata import assigned_partitions, subscribed_topics
-from router.broker.kafka.group_records import GroupRecord, GroupRecords
+from router.broker.kafka.group_records import GroupRecords
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
@@ -58,7 +58,7 @@ UNMAPPED: Final = "kafka:"
 """Before the id of a group for which `kafka.group` has no name on a topic."""
 
 Waiter = Callable[[JoinResult | SyncResult], None]
-Place = tuple[str, str]
+SubscriptionKey = tuple[str, str]
 """A topic's full name and the group's name there."""
 
 
@@ -89,7 +89,7 @@ class HeldGroup:
     fires_at: float = math.inf
     size_bytes: int = 0
     noted: tuple[int, GroupState, tuple[str, ...]] = (-1, GroupState.EMPTY, ())
-    places: set[Place] = field(default_factory=set)
+    subscriptions: set[SubscriptionKey] = field(default_factory=set)
 
 
 class Coordinator:
@@ -184,10 +184,10 @@ class Coordinator:
         """Return the groups that have members."""
         return list(self._groups)
 
-    def places(self, group_id: str) -> set[Place]:
-        """Return the topics that members of a group read, and its names there."""
+    def topics_read(self, group_id: str) -> set[str]:
+        """Return the full names of the topics that members of a group read."""
         held = self._groups.get(group_id)
-        return set() if held is None else set(held.places)
+        return set() if held is None else {topic for topic, _ in held.subscriptions}
 
     def name_on(self, group_id: str, topic: str) -> str:
         """Return the name of a group on a topic, which has its Kafka name here."""
@@ -242,7 +242,7 @@ class Coordinator:
         if any(len(data) > consumer_metadata.MAX_METADATA_BYTES for _, data in request.protocols):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         for record, name in self._read_by(group_id, request):
-            noted = held is not None and (record.name, name) in held.places
+            noted = held is not None and (record.name, name) in held.subscriptions
             if not noted and self.is_read(record, name):
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
@@ -258,11 +258,11 @@ class Coordinator:
     def _reserve(self, held: HeldGroup, request: JoinRequest) -> None:
         """Keep consumers of other protocols out of the topics that a new member reads."""
         for record, name in self._read_by(held.id, request):
-            place = record.name, name
-            if place not in held.places:
-                held.places.add(place)
+            key = record.name, name
+            if key not in held.subscriptions:
+                held.subscriptions.add(key)
                 member = LiveMember(request.client_id, request.client_host, frozenset())
-                self.topics.live_members.replace(*place, [member])
+                self.topics.live_members.replace(*key, [member])
 
     def _hold(self, group_id: str) -> HeldGroup:
         group = Group[Waiter](_new_id, self._delay, GroupLimits())
@@ -303,11 +303,12 @@ class Coordinator:
         """Begin to store a group as it is now; records are stored in the order of their tasks."""
         record = held.group.record()
         held.stored, held.failed = record is not None, False
-        held.saving = self._loop.create_task(self._finish_save(held, record))
+        value = None if record is None else record.dump()
+        held.saving = self._loop.create_task(self._finish_save(held, value))
         self._saving.add(held.saving)
         held.saving.add_done_callback(self._saving.discard)
 
-    async def _finish_save(self, held: HeldGroup, record: GroupRecord | None) -> None:
+    async def _finish_save(self, held: HeldGroup, record: bytes | None) -> None:
         error = await self._records.save(held.id, record)
         if held.saving is not asyncio.current_task():
             return  # the answers wait for a newer record
@@ -343,12 +344,12 @@ class Coordinator:
         if held.timer is not None:
             held.timer.cancel()
         self._size_bytes -= held.size_bytes
-        self._release(held.places)
+        self._release(held.subscriptions)
         del self._groups[held.id]
 
     def _note_members(self, held: HeldGroup) -> None:
         """Note which members read which partitions of which topics."""
-        found: dict[Place, list[LiveMember]] = {}
+        found: dict[SubscriptionKey, list[LiveMember]] = {}
         for member in held.group.members.values():
             assigned = assigned_partitions(member.assignment)
             for record, name in self._read_by(held.id, member, held.group.protocol_type):
@@ -359,14 +360,14 @@ class Coordinator:
                     frozenset(numbers if record.partitions else (NOT_PARTITIONED,) * len(numbers)),
                 )
                 found.setdefault((record.name, name), []).append(live)
-        self._release(held.places - found.keys())
-        held.places = set(found)
-        for place, members in found.items():
-            self.topics.live_members.replace(*place, members)
+        self._release(held.subscriptions - found.keys())
+        held.subscriptions = set(found)
+        for key, members in found.items():
+            self.topics.live_members.replace(*key, members)
 
-    def _release(self, places: set[Place]) -> None:
-        for place in places:
-            self.topics.live_members.replace(*place, ())
+    def _release(self, subscriptions: set[SubscriptionKey]) -> None:
+        for key in subscriptions:
+            self.topics.live_members.replace(*key, ())
 
     def _count_members(self) -> float:
         return float(sum(len(held.group.members) for held in self._groups.values()))

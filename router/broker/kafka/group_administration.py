@@ -39,7 +39,7 @@ async def describe_groups(request: Request) -> Any:
             state = GroupState.EMPTY.value if names else NO_GROUP
             fields |= {"group_state": state, "protocol_type": CONSUMER if names else ""}
         else:
-            names = {topic for topic, _ in coordinator.places(group_id)}
+            names = coordinator.topics_read(group_id)
             protocol = group.protocol or ""
             fields |= {
                 "group_state": group.state.value,
@@ -64,7 +64,7 @@ async def list_groups(request: Request) -> Any:
             found[group_id] = GroupState.EMPTY.value, CONSUMER
     for group_id in coordinator.ids():
         group = coordinator.find(group_id)
-        topics = {topic for topic, _ in coordinator.places(group_id)}
+        topics = coordinator.topics_read(group_id)
         seen = not topics or any(_sees(request, topic) for topic in topics)
         if group is not None and seen:
             found[group_id] = group.state.value, group.protocol_type

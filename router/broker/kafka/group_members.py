@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic
 
-from router.broker.kafka.group_records import GroupRecord, MemberRecord
+from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
@@ -67,40 +67,12 @@ class GroupMembers(Generic[W]):
     def restore(self, record: GroupRecord, now: float) -> None:
         """Add the members of a record; their sessions begin now."""
         self.protocol_type = record.protocol_type
-        for one in record.members:
-            self._enter(
-                Member(
-                    one.id,
-                    one.instance_id,
-                    one.client_id,
-                    one.client_host,
-                    one.session_seconds,
-                    one.rebalance_seconds,
-                    one.protocols,
-                    now + one.session_seconds,
-                    one.assignment,
-                    answered=True,
-                )
-            )
-
-    def records(self) -> tuple[MemberRecord, ...]:
-        """Return the records of the members."""
-        return tuple(
-            MemberRecord(
-                one.id,
-                one.instance_id,
-                one.client_id,
-                one.client_host,
-                one.session_seconds,
-                one.rebalance_seconds,
-                one.protocols,
-                one.assignment,
-            )
-            for one in self.members.values()
-        )
+        for member in record.members:
+            member.extend(now)
+            self._enter(member)
 
     def update(self, member: Member[W], request: JoinRequest) -> None:
-        """Take over what a member says when it joins again."""
+        """Take over what a member brings when it joins again."""
         member.client_id, member.client_host = request.client_id, request.client_host
         member.session_seconds = request.session_seconds
         member.rebalance_seconds = self._bounded(request.rebalance_seconds)

@@ -66,14 +66,14 @@ def sync_group(request: Request) -> Any:
     refusal = _refusal(request, body.group_instance_id)
     if refusal is not ErrorCode.NONE:
         return _sync_response(request, SyncResult(refusal))
-    asked = SyncRequest(
+    syncing = SyncRequest(
         Caller(body.member_id, body.group_instance_id, body.generation_id),
         body.protocol_type,
         body.protocol_name,
         {one.member_id: bytes(one.assignment) for one in body.assignments},
     )
     coordinator = request.context.coordinator
-    _wait(request, lambda waiter: coordinator.sync(body.group_id, asked, waiter))
+    _wait(request, lambda waiter: coordinator.sync(body.group_id, syncing, waiter))
     return None
 
 
@@ -117,15 +117,15 @@ def check_group_id(group_id: str) -> ErrorCode:
 
 
 def _refusal(request: Request, instance: str | None = None) -> ErrorCode:
-    """Return why a client may not ask anything of a group: its members read what it may not."""
+    """Return why a request of a group is refused: its members read what the client may not."""
     group_id = request.body.group_id
     if instance is not None and not 1 <= len(instance) <= MAX_INSTANCE_ID_CHARACTERS:
         return ErrorCode.INVALID_REQUEST
     if (error := check_group_id(group_id)) is not ErrorCode.NONE:
         return error
-    places = request.context.coordinator.places(group_id)
+    topics = request.context.coordinator.topics_read(group_id)
     may = request.client.may
-    if all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic, _ in places):
+    if all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic in topics):
         return ErrorCode.NONE
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 

@@ -26,7 +26,7 @@ _NO_OFFSET: Final = -1
 Check = Callable[[str], "TopicRecord | ErrorCode"]
 """Returns a topic by its Kafka name, or why nothing is done with it."""
 Work = Callable[[Request, TopicRecord, str, Any], Awaitable[ErrorCode]]
-"""Does what is asked for a partition of a topic."""
+"""Serves the request for one partition of a topic."""
 _FAILURES: Final = (RouterError, StoreError, DamagedError, OSError)
 
 
@@ -76,11 +76,11 @@ async def offset_delete(request: Request) -> Any:
     body, coordinator = request.body, request.context.coordinator
     if body.group_id not in await coordinator.stored_groups():
         return request.response(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
-    places = {topic for topic, _ in coordinator.places(body.group_id)}
+    topics_read = coordinator.topics_read(body.group_id)
 
     def check(topic: str) -> TopicRecord | ErrorCode:
         found = _readable(request, topic)
-        subscribed = isinstance(found, TopicRecord) and found.name in places
+        subscribed = isinstance(found, TopicRecord) and found.name in topics_read
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else found
 
     return request.response(topics=await _each_partition(request, check, _delete))
@@ -134,20 +134,20 @@ def _partition(request: Request, record: TopicRecord, index: int) -> Partition |
         return None
 
 
-async def _commit(request: Request, record: TopicRecord, topic: str, asked: Any) -> ErrorCode:
+async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> ErrorCode:
     coordinator = request.context.coordinator
-    metadata = asked.committed_metadata or ""
+    metadata = requested.committed_metadata or ""
     if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    if asked.committed_offset < 0:
+    if requested.committed_offset < 0:
         return ErrorCode.OFFSET_OUT_OF_RANGE
-    partition = _partition(request, record, asked.partition_index)
+    partition = _partition(request, record, requested.partition_index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = coordinator.name_on(request.body.group_id, topic)
     now_ms = request.context.topics.now_ms()
-    epoch = asked.committed_leader_epoch
-    commit = Commit(asked.committed_offset, epoch, metadata, now_ms)
+    epoch = requested.committed_leader_epoch
+    commit = Commit(requested.committed_offset, epoch, metadata, now_ms)
     try:
         await coordinator.offsets.commit(partition, name, commit)
     except _FAILURES as failure:
@@ -155,17 +155,17 @@ async def _commit(request: Request, record: TopicRecord, topic: str, asked: Any)
     return ErrorCode.NONE
 
 
-async def _fetch(request: Request, group_id: str, asked: Any, plural: str) -> list[Any]:
-    """Return the structs of topics: those that are asked for, None: all with an offset."""
-    if asked is None:
-        wanted: dict[str, Iterable[int]] = {}
+async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -> list[Any]:
+    """Return the structs of topics: those requested, None: all with an offset."""
+    if requested is None:
+        stored: dict[str, Iterable[int]] = {}
         found = await request.context.coordinator.stored_groups()
         for one in found.get(group_id, ()):
             if isinstance(_readable(request, one.topic), TopicRecord):
-                wanted[one.topic] = [*wanted.get(one.topic, ()), one.number]
-        pairs = list(wanted.items())
+                stored[one.topic] = [*stored.get(one.topic, ()), one.number]
+        pairs = list(stored.items())
     else:
-        pairs = [(topic.name, topic.partition_indexes) for topic in asked]
+        pairs = [(topic.name, topic.partition_indexes) for topic in requested]
     topics = []
     for topic, numbers in pairs:
         partitions = [
@@ -175,9 +175,9 @@ async def _fetch(request: Request, group_id: str, asked: Any, plural: str) -> li
             )
             for number in numbers
         ]
-        if asked is None:
+        if requested is None:
             partitions = [one for one in partitions if one.committed_offset != _NO_OFFSET]
-        if partitions or asked is not None:
+        if partitions or requested is not None:
             topics.append(
                 request.struct(
                     f"OffsetFetchResponseTopic{plural}", name=topic, partitions=partitions
@@ -214,9 +214,9 @@ async def _offset(request: Request, group_id: str, topic: str, number: int) -> d
     return answer
 
 
-async def _delete(request: Request, record: TopicRecord, topic: str, asked: Any) -> ErrorCode:
+async def _delete(request: Request, record: TopicRecord, topic: str, requested: Any) -> ErrorCode:
     coordinator = request.context.coordinator
-    partition = _partition(request, record, asked.partition_index)
+    partition = _partition(request, record, requested.partition_index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = coordinator.name_on(request.body.group_id, topic)

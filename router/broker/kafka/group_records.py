@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from router.broker.kafka.group_values import Protocols
+from router.broker.kafka.group_values import Member
 from router.errors import BadRequestError, RouterError
 from router.sharing.registry import ANY, GROUP_RECORDS, AsyncRegistry
 from router.wire.kafka.error_codes import ErrorCode
@@ -30,28 +30,17 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRecord:
-    """A member; `protocols` are those that it offered, `assignment` is what the leader gave it."""
-
-    id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_seconds: float
-    rebalance_seconds: float
-    protocols: Protocols
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A group with members after a completed rebalance, its members in the order of their join."""
+    """A group after a completed rebalance, its members in the order in which they came.
+
+    Of a member that is loaded neither a session has begun nor a request waits.
+    """
 
     generation: int
     protocol_type: str
     protocol: str
     leader: str
-    members: tuple[MemberRecord, ...]
+    members: tuple[Member[Any], ...]
 
     def dump(self) -> bytes:
         """Return the record as bytes that `load` understands."""
@@ -99,17 +88,20 @@ class GroupRecord:
         return cls(generation, kind, protocol, leader, found)
 
 
-def _member(fields: list[Any], data: list[bytes]) -> MemberRecord:
+def _member(fields: list[Any], data: list[bytes]) -> Member[Any]:
     member_id, instance_id, client_id, client_host, session, rebalance, offered, assignment = fields
-    return MemberRecord(
+    protocols = tuple((name, data[number]) for name, number in offered)
+    return Member(
         member_id,
         instance_id,
         client_id,
         client_host,
         session,
         rebalance,
-        tuple((name, data[number]) for name, number in offered),
-        data[assignment],
+        protocols,
+        deadline=0.0,
+        assignment=data[assignment],
+        answered=True,
     )
 
 
@@ -134,7 +126,7 @@ class GroupRecords:
                     await self._registry.delete(GROUP_RECORDS, one.name)
             after = page[-1].name
 
-    async def save(self, group_id: str, record: GroupRecord | None) -> ErrorCode:
+    async def save(self, group_id: str, record: bytes | None) -> ErrorCode:
         """Store the record of a group, None: it has no members; return whether that is on disk.
 
         The answer is that of Apache Kafka to members whose group cannot be stored.
@@ -143,7 +135,7 @@ class GroupRecords:
             if record is None:
                 await self._registry.delete(GROUP_RECORDS, group_id)
             else:
-                await self._registry.put(GROUP_RECORDS, group_id, record.dump(), ANY)
+                await self._registry.put(GROUP_RECORDS, group_id, record, ANY)
         except RouterError as error:
             _log.warning("kafka-group-not-stored", group=group_id, reason=str(error))
             too_large = isinstance(error, BadRequestError)

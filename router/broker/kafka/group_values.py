@@ -59,7 +59,7 @@ class JoinRequest:
     """A request to join; an empty member id is a member's first.
 
     `id_required`: the client understands that it has to join again with the id that it is given.
-    `may_skip_assignment`: as the leader of a stable group it can be told not to assign.
+    `may_skip_assignment`: as the leader of a stable group it takes an answer not to assign.
     """
 
     member_id: str
@@ -76,7 +76,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader is told of it, with its metadata for the chosen protocol."""
+    """A member as its leader receives it, with its metadata for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -121,8 +121,8 @@ class SyncResult:
 class Member(Generic[W]):
     """A member of a group; `deadline` is the end of its session by the group's clock.
 
-    While `joining` or `syncing` waits for its answer the session does not end. `synced`: it asked
-    for its assignment in this generation. `answered`: its client was told its id.
+    While `joining` or `syncing` waits for its answer the session does not end. `synced`: it
+    requested its assignment in this generation. `answered`: its client received its id.
     """
 
     id: str

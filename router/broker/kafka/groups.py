@@ -97,10 +97,10 @@ class Group(Generic[W]):
         return found
 
     def record(self) -> GroupRecord | None:
-        """Return what a later broker goes on with; None: the group is not stable."""
+        """Return what a later broker goes on with, as long as nothing changes; None: not stable."""
         if self.state is not GroupState.STABLE or self.protocol is None or self.leader is None:
             return None
-        members = self._membership.records()
+        members = tuple(self.members.values())
         return GroupRecord(self.generation, self.protocol_type, self.protocol, self.leader, members)
 
     def restore(self, record: GroupRecord, now: float) -> None:
@@ -123,7 +123,7 @@ class Group(Generic[W]):
             self._rejoin(self.members[request.member_id], request, waiter, now)
 
     def sync(self, request: SyncRequest, waiter: W, now: float) -> None:
-        """Ask for one's assignment, the leader with all of them; the waiter gets a SyncResult."""
+        """Request an assignment, the leader with those of all; the waiter gets a SyncResult."""
         error = self._check_sync(request)
         if error is not ErrorCode.NONE:
             self._answers.append((waiter, SyncResult(error)))
@@ -299,7 +299,7 @@ class Group(Generic[W]):
         if led and request.may_skip_assignment:
             result = replace(result, skip_assignment=True)
         elif led:
-            # A client that cannot be told to skip the assignment is told that another one leads.
+            # A client that knows no such answer does not assign if another member leads.
             result = replace(result, leader=before.id, members=())
         self._answers.append((waiter, result))
 

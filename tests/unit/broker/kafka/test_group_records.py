@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from router.broker.kafka.coordinator import Coordinator
-from router.broker.kafka.group_records import GroupRecord, MemberRecord
+from router.broker.kafka.group_records import GroupRecord
+from router.broker.kafka.group_values import Member
 from router.broker.node.registry import FILE
 from router.errors import BackendUnavailableError
 from router.settings import load
@@ -37,7 +39,7 @@ from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_serve
 SETTINGS = load(None, NO_DELAY)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 members = st.builds(
-    MemberRecord,
+    Member[Any],
     text,
     st.none() | text,
     text,
@@ -45,7 +47,9 @@ members = st.builds(
     st.floats(0, 1e6),
     st.floats(0, 1e6),
     st.lists(st.tuples(text, st.binary(max_size=5)), max_size=3).map(tuple),
+    st.just(0.0),
     st.binary(max_size=5),
+    answered=st.just(True),
 )
 records = st.builds(
     GroupRecord,
@@ -59,7 +63,9 @@ records = st.builds(
 
 @given(records)
 def test_a_record_is_read_as_it_was_written(record: GroupRecord) -> None:
-    assert GroupRecord.load(record.dump()) == record
+    loaded = GroupRecord.load(record.dump())
+    assert replace(loaded, members=()) == replace(record, members=())
+    assert list(map(repr, loaded.members)) == list(map(repr, record.members))
 
 
 @given(records, st.data())
@@ -80,7 +86,7 @@ def test_a_record_that_is_cut_short_is_refused(record: GroupRecord, data: st.Dat
 def test_what_members_have_in_common_is_stored_once() -> None:
     def size(count: int) -> int:
         found = tuple(
-            MemberRecord(f"{n:036}", None, "c", "h", 45.0, 60.0, (("range", bytes(8_000)),), b"")
+            Member[Any](f"{n:036}", None, "c", "h", 45.0, 60.0, (("range", bytes(8_000)),), 0.0)
             for n in range(count)
         )
         return len(GroupRecord(1, "consumer", "range", "", found).dump())
