@@ -96,8 +96,12 @@ class Group:
             self.received += self.client.poll(member, POLL_SECONDS)
 
     def settled(self) -> bool:
+        """Return whether both members have their partitions, of one generation."""
         self.poll()
-        return [len(self.client.assignment(member)) for member in self.members] == [2, 2]
+        client = self.client
+        if len({client.membership(member).split()[0] for member in self.members}) > 1:
+            return False
+        return [len(client.assignment(member)) for member in self.members] == [2, 2]
 
     def receive(self, each: int, seconds: float) -> None:
         """Poll until the group has so many messages of each partition."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -173,8 +174,10 @@ class Confluent(KafkaClient):
         return list(self._events[member])
 
     def membership(self, member: str) -> str:
-        # The only way to see the generation: it is written with the group's metadata.
-        return repr(pickle.dumps(self._members[member].consumer_group_metadata()))
+        # The only way to see the generation: it leads what is written of the group's metadata.
+        written = pickle.dumps(self._members[member].consumer_group_metadata())
+        _, _, found = written.partition(b"CGMDv2:")
+        return f"{int.from_bytes(found[:4], sys.byteorder)} {found[4:]!r}"
 
     def poll(self, member: str, seconds: float) -> list[tuple[int, int]]:
         found = self._members[member].consume(1000, seconds)

@@ -21,7 +21,7 @@ from router.broker.kafka.group_values import Member
 from router.broker.node.registry import FILE
 from router.errors import BackendUnavailableError
 from router.settings import load
-from router.sharing.registry import GROUP_RECORDS, Record
+from router.sharing.registry import GROUP_RECORDS, MAX_VALUE_BYTES, Record
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import (
     NO_DELAY,
@@ -245,6 +245,17 @@ def test_a_static_member_has_its_new_id_after_a_restart(tmp_path: Path) -> None:
 
     run(tmp_path, before)
     again(tmp_path, after)
+
+
+def test_a_group_is_stored_that_is_larger_than_other_records(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        joined = await join(client)
+        given = {joined.member_id: bytes(2 * MAX_VALUE_BYTES)}
+        assert (await sync(client, joined, given)).error_code == ErrorCode.NONE
+
+    run(tmp_path, test)
+    assert len(stored(tmp_path)["g"]) > 2 * MAX_VALUE_BYTES
 
 
 class SlowRegistry:
