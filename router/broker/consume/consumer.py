@@ -191,8 +191,8 @@ class Consumer:
         self.held[entry] = messages
         self.held_messages += messages
 
-    def release(self, entry: int) -> bool:
-        """Forget a held entry; tell whether it was held."""
+    def release(self, entry: int) -> int:
+        """Forget a held entry; return how many messages it has, 0: it was not held."""
         messages = self.held.pop(entry, 0)
         self.held_messages -= messages
-        return messages > 0
+        return messages

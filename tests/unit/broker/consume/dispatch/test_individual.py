@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.consume import Consumer, Kind
+from router.broker.consume.dispatch import individual
 from router.broker.storage import Ack
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 
@@ -18,7 +19,7 @@ def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowled
     asked: list[tuple[str, int]] = []
     release = Consumer.release
 
-    def noted(consumer: Consumer, entry: int) -> bool:
+    def noted(consumer: Consumer, entry: int) -> int:
         asked.append((consumer.name, entry))
         return release(consumer, entry)
 
@@ -35,5 +36,23 @@ def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowled
         subscription.acknowledge(idle[0], [Ack(entry) for entry in range(100)], None)
         assert sorted(asked) == sorted((name, entry) for entry, name in held.items())
         assert not any(consumer.held_messages for consumer in idle)
+
+    on_a_partition(folder, test)
+
+
+@pytest.mark.parametrize("kind", [Kind.SHARED, Kind.KEY_SHARED])
+def test_batches_that_are_acknowledged_are_not_held_any_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    monkeypatch.setattr(individual, "MAX_HELD_BY_ALL", 10)
+
+    async def test(bench: Bench) -> None:
+        await bench.publish(20, batch=5)
+        subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", kind, permits=1_000)
+        for entry in range(20):
+            assert bench.notes.entries() == list(range(min(entry + 2, 20)))
+            subscription.acknowledge(consumer, [Ack(entry)], None)
+        assert consumer.held_messages == 0
 
     on_a_partition(folder, test)
