@@ -126,7 +126,9 @@ def list_streams(there: Connection, subject: str, *, as_json: bool) -> None:
 def info(there: Connection, stream: str, *, as_json: bool) -> None:
     """Print the configuration of STREAM and what it holds."""
     found = there.jetstream(f"STREAM.INFO.{stream}", {})
-    output.respond(as_json, found, *_described(found))
+    output.respond(
+        as_json, found, *_table({name: found[name] for name in ("config", "state", "created")})
+    )
 
 
 @command.command(
@@ -280,10 +282,6 @@ def _consumer_row(one: Mapping[str, Any]) -> tuple[object, ...]:
     places = one["delivered"]["stream_seq"], one["ack_floor"]["stream_seq"]
     counts = one["num_pending"], one["num_waiting"], one["num_ack_pending"]
     return one["name"], kind, *places, *counts
-
-
-def _described(found: Mapping[str, Any]) -> Iterator[str]:
-    yield from _table({name: found[name] for name in ("config", "state", "created")})
 
 
 def _table(found: Mapping[str, Any]) -> Iterator[str]:

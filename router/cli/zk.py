@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,6 @@ from router.settings import Settings
 
 if TYPE_CHECKING:
     from router.coordination.zookeeper.inspection import GroupView
-
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return config(zookeeper(command))
 
 
 @click.group(
@@ -44,7 +40,8 @@ def command() -> None:
 )
 @click.option("--topic", help="This topic alone.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array, for programs.")
-@_options
+@config
+@zookeeper
 def show(topic: str | None, as_json: bool, config: Path | None, **flags: str | None) -> None:
     """Print which node holds each partition, who waits for it, and the live consumer ids."""
     from router.coordination.zookeeper import inspection  # noqa: PLC0415 - help needs no kazoo
@@ -70,7 +67,8 @@ def show(topic: str | None, as_json: bool, config: Path | None, **flags: str | N
 @click.argument("group")
 @click.argument("partition", type=click.IntRange(0), required=False)
 @as_json
-@_options
+@config
+@zookeeper
 def release(topic: str, group: str, partition: int | None, as_json: bool, **given: Any) -> None:
     """Take the partitions of a group from the nodes that hold them.
 

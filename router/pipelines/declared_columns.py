@@ -64,7 +64,7 @@ def declared(schema: str) -> dict[str, str]:
         table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
     except SqlglotError as error:
         raise ValueError(
-            f"source.schema is written like id BIGINT, name STRING: {_first(error)}"
+            f"source.schema is written like id BIGINT, name STRING: {str(error).partition('.')[0]}"
         ) from error
     found: dict[str, str] = {}
     for column in table.find_all(exp.ColumnDef):
@@ -77,7 +77,3 @@ def declared(schema: str) -> dict[str, str]:
     if not found:
         raise ValueError("source.schema names no column")
     return found
-
-
-def _first(error: SqlglotError) -> str:
-    return str(error).partition(".")[0]

@@ -14,7 +14,7 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import orjson
 
-from router.broker.consume import REPLICATED, BacklogCounter, Partition
+from router.broker.consume import REPLICATED, BacklogCounter
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.topics import changes
 from router.broker.topics.cursor_administration import acknowledge_before, size_from
@@ -43,7 +43,7 @@ class AdminCalls:
 
     async def truncate(self, topic: str) -> None:
         """Delete all messages of a topic or partition, and leave its subscriptions at the end."""
-        for partition in self._pieces(topic):
+        for partition in self._topics.pieces(self._topics.parse(topic)):
             for subscription in list(partition.subscriptions.values()):
                 acknowledge_before(self._topics.store, subscription, partition.ledger.durable_entry)
             ledger = partition.ledger
@@ -138,9 +138,6 @@ class AdminCalls:
             kind: {name: value for name, value in asdict(found).items() if name in INHERITED}
             for kind, found in kinds.items()
         }
-
-    def _pieces(self, topic: str) -> Sequence[Partition]:
-        return self._topics.pieces(self._topics.parse(topic))
 
 
 async def make_call(calls: AdminCalls, name: str, arguments: bytes) -> bytes:

@@ -47,7 +47,6 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-from router.model.administration import NamespacePolicies
 from router.settings.options import SettingsOptions, from_setting, milliseconds
 
 _T = TypeVar("_T")
@@ -241,7 +240,7 @@ class Topics:
         Raises NamespaceNotFoundError, and NotAllowedError where there are too many topics for it.
         """
         self.namespaces.check(name)
-        inherited = self._inherited(name)
+        inherited = self.namespaces.policies(namespace_of(name))
         auto = self.options.auto_create if inherited.auto_create is None else inherited.auto_create
         if not auto:
             return None
@@ -396,9 +395,6 @@ class Topics:
         if self.policies(partition.topic).deduplication:
             for producer in partition.producers:
                 producer.deduplicated = True
-
-    def _inherited(self, name: TopicName) -> NamespacePolicies:
-        return self.namespaces.policies(namespace_of(name))
 
     def _notify(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
         for listener in tuple(self.observers):

@@ -286,7 +286,7 @@ class Planner:
             self._backend.read(topic, part.partition, place, NullMailbox(), TIMEOUT_SECONDS)
         ) as reader:
             found = reader.receive(SAMPLE_MESSAGES, SAMPLE_BYTES, TIMEOUT_SECONDS)
-        entries = {_entry(one.position) for one in found}
+        entries = {(one.position.ledger, one.position.entry) for one in found}
         return max(1.0, len(found) / max(1, len(entries)))
 
     def _indexes(
@@ -309,10 +309,6 @@ class Planner:
             if one.start == places[part] and one.start_index is not None:
                 found[part] = one.start_index
         return found
-
-
-def _entry(position: Position) -> Place:
-    return Place(position.ledger, position.entry)
 
 
 def matcher(options: Options) -> Callable[[str], bool]:

@@ -61,13 +61,9 @@ def _point(at: int, value: float, most: float, now_ms: int) -> str:
 def _text(kind: str, values: Sequence[float]) -> str:
     if not values:
         return f"{KINDS[kind]}: not known yet"
-    latest, least, most = map(_short, _bounds(values))
+    latest, least, most = map(_short, (values[-1], min(values), max(values)))
     return f"{KINDS[kind]}: {latest}, from {least} to {most} in 15 minutes"
 
 
 def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
-
-
-def _bounds(values: Sequence[float]) -> tuple[float, float, float]:
-    return values[-1], min(values), max(values)

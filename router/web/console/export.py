@@ -134,7 +134,7 @@ def _nothing() -> None:
 
 
 def _pieces(write: Callable[[Stored], bytes], messages: Iterable[Stored]) -> Generator[bytes]:
-    parts, size = [_head() if write is _csv else b""], 0
+    parts, size = [_row(COLUMNS) if write is _csv else b""], 0
     for stored in messages:
         parts.append(write(stored))
         size += len(parts[-1])
@@ -146,10 +146,6 @@ def _pieces(write: Callable[[Stored], bytes], messages: Iterable[Stored]) -> Gen
 
 def _ndjson(stored: Stored) -> bytes:
     return orjson.dumps(bodies.line(stored), option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _head() -> bytes:
-    return _row(COLUMNS)
 
 
 def _csv(stored: Stored) -> bytes:
