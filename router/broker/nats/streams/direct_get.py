@@ -13,6 +13,7 @@ from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.api import find_message
 from router.broker.nats.streams.log.messages import StoredMessage
+from router.broker.nats.streams.log.subject_index import SubjectMatcher
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.errors import RouterError
@@ -152,7 +153,7 @@ class DirectGet:
             return found
         latest: dict[str, int] = {}
         bounds = stream.log.bounds(request.multi_last)
-        matcher = stream.log.matcher(request.multi_last)
+        matcher = SubjectMatcher(request.multi_last)
         async for messages in stream.log.scan(bounds[0] if bounds else 1, up_to):
             for message in messages:
                 if matcher(message.subject):

@@ -13,7 +13,7 @@ dialects delete records. Then the index is built again from what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -22,9 +22,8 @@ from router.broker.nats.streams.log.messages import (
     READ_BYTES,
     READ_ENTRIES,
     MessageReader,
-    StoredMessage,
 )
-from router.broker.nats.streams.log.subject_index import SubjectIndex, stored_size
+from router.broker.nats.streams.log.subject_index import SubjectIndex
 from router.broker.storage import DamagedError, Entry
 
 MAX_INLINE_ENTRIES: Final = 64
@@ -54,30 +53,23 @@ class Indexer:
         self._reader = reader
         self._ahead: set[int] = set()
         self._seen = self._gone()
-        self._unreadable = 0
+        self.unreadable = 0
         self._work: asyncio.Task[None] | None = None
 
     def resume(self, position: int, unreadable: int, *, foreign: bool) -> None:
         """Go on at an entry: the index has what a checkpoint held."""
         self.position = position
         self.foreign = foreign
-        self._unreadable = unreadable
+        self.unreadable = unreadable
         self._seen = self._gone()
-
-    @property
-    def unreadable(self) -> int:
-        """Return how many numbers hold no message that can be read."""
-        return self._unreadable
 
     def restart(self) -> None:
         """Build the index again from nothing; observers hear of that, then of each message."""
-        self.index.clear()
         self._ahead.clear()
-        self._unreadable = 0
         self.foreign = False
         self.position = self._ledger.first_entry
         self._seen = self._gone()
-        self._recount()
+        self.forget_all()
 
     @property
     def has_all(self) -> bool:
@@ -107,10 +99,11 @@ class Indexer:
     def forget_all(self) -> None:
         """Take everything out: all that was appended is deleted now."""
         self.index.clear()
-        self._unreadable = 0
-        self._recount()
+        self.unreadable = 0
+        for observer in tuple(self.reset):
+            observer()
 
-    def remove_place(self, subject: str, sequence: int, size: int) -> None:
+    def remove(self, subject: str, sequence: int, size: int) -> None:
         """Take a message out that is deleted now, and is in the index."""
         self.index.remove(subject, sequence, size)
         if self.removed:
@@ -121,25 +114,14 @@ class Indexer:
         """Return whether the messages of an entry are in the index."""
         return entry_id < self.position or entry_id in self._ahead
 
-    def remove(self, messages: Iterable[StoredMessage]) -> None:
-        """Take messages out that are deleted now."""
-        for message in messages:
-            if self.has(message.entry):
-                size = stored_size(message.subject, message.headers, message.payload)
-                self.remove_place(message.subject, message.sequence, size)
-
     def advance(self) -> bool:
         """Take what is quick; return whether the index has all that is on disk."""
         if self._gone() != self._seen:
             self._check_gone()
-        ledger, ahead = self._ledger, self._ahead
+        ledger = self._ledger
         end = ledger.durable_entry
         inline = MAX_INLINE_ENTRIES
-        while self.position < end:
-            if self.position in ahead:
-                ahead.remove(self.position)
-                self.position += 1
-                continue
+        while self._pass_ahead() < end:
             if self._work is not None:
                 return False
             entry = ledger.cached(self.position)
@@ -172,12 +154,7 @@ class Indexer:
 
     async def _read(self, end: int) -> None:
         ledger = self._ledger
-        while self.position < end and not ledger.discarded:
-            if self.position in self._ahead:
-                self._ahead.remove(self.position)
-                self.position += 1
-                continue
-            start = self.position
+        while (start := self._pass_ahead()) < end and not ledger.discarded:
             try:
                 entries = await ledger.read(start, READ_ENTRIES, READ_BYTES)
             except DamagedError as damage:
@@ -195,6 +172,13 @@ class Indexer:
                 self.position = max(self.position, ledger.durable_entry)
             await asyncio.sleep(0)
 
+    def _pass_ahead(self) -> int:
+        """Go on behind durable entries that are in the index; return the position."""
+        while self.position in self._ahead and self.position < self._ledger.durable_entry:
+            self._ahead.remove(self.position)
+            self.position += 1
+        return self.position
+
     def _pass_over(self, start: int, end: int) -> None:
         """Go on behind entries that are not there, but for those that are in the index."""
         if self.position == start and start < end:
@@ -206,18 +190,13 @@ class Indexer:
         messages, left = self._reader.messages(entry), self._visible.messages(entry)
         self.foreign = self.foreign or not self._reader.is_native(entry)
         if not messages:
-            self._unreadable += entry.messages if left is None else left.bit_count()
+            self.unreadable += entry.messages if left is None else left.bit_count()
         for message in messages:
             if left is not None and not left >> message.index & 1:
                 continue
-            size = stored_size(message.subject, message.headers, message.payload)
-            self.add(message.subject, message.sequence, size)
+            self.add(message.subject, message.sequence, message.size)
         self.taken += 1
         self.position = entry.entry_id + 1
-
-    def _recount(self) -> None:
-        for observer in tuple(self.reset):
-            observer()
 
     def _gone(self) -> tuple[int, int]:
         """Return what changes when messages go."""
@@ -229,6 +208,6 @@ class Indexer:
         if not self.has_all:
             return  # entries that are not in the index yet: looked at again when they are
         self._seen = self._gone()
-        if self.index.messages + self._unreadable != ledger.messages:
+        if self.index.messages + self.unreadable != ledger.messages:
             _log.info("nats-index-rebuilt", ledger=ledger.id)
             self.restart()

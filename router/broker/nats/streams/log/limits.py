@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from router.broker.nats.streams.log.messages import NS_PER_MS, StoredMessage
-from router.broker.nats.streams.log.stream_log import Place, StreamLog, place_of
+from router.broker.nats.streams.log.stream_log import IndexedMessage, StreamLog
 from router.broker.storage import StoreError
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.policies import Discard
@@ -84,9 +84,7 @@ class Limits:
                 # What is needed is on disk, or there is more to do than one step may.
                 await self._log.catch_up()
                 await self._delete_of_subjects()
-                oldest = await self._log.read_from(
-                    self._log.first_sequence, MAX_DELETED_AT_ONCE, READ_BYTES
-                )
+                oldest = await self._log.read_from(1, MAX_DELETED_AT_ONCE, READ_BYTES)
                 self._delete_oldest(oldest)
                 await asyncio.sleep(0)
         except (OSError, StoreError) as error:
@@ -110,11 +108,9 @@ class Limits:
         for _ in range(MAX_ROUNDS):
             if not self._is_over():
                 break
-            found = self._log.read_now(self._log.first_sequence, MAX_DELETED_AT_ONCE, READ_BYTES)
+            found = self._log.read_now(1, MAX_DELETED_AT_ONCE, READ_BYTES)
             if found is None:
                 return False
-            if not found:
-                break
             if not self._delete_oldest(found):
                 break
         else:
@@ -131,17 +127,19 @@ class Limits:
         """Delete what subjects have too much of where it is known; return whether that is all."""
         index, limit = self._log.index, self._config.max_msgs_per_subject
         assert index is not None
-        places: list[Place] = []
+        excess: list[IndexedMessage] = []
         for subject in list(index.over):
             state = index.subjects.get(subject)
             if state is None or state.count <= limit or limit <= 0:
                 del index.over[subject]
             elif state.places is not None:
-                excess = state.places[: state.count - limit]
-                places += (Place(sequence, subject, size) for sequence, size in excess)
+                excess += (
+                    IndexedMessage(sequence, subject, size)
+                    for sequence, size in state.places[: state.count - limit]
+                )
                 del index.over[subject]
-        if places:
-            self._log.delete_now(places)
+        if excess:
+            self._log.delete_indexed(excess)
         return not index.over
 
     async def _delete_of_subjects(self) -> None:
@@ -170,7 +168,7 @@ class Limits:
             if not over and message.time_ns > end_ns:
                 break
             count -= 1
-            size -= place_of(message).size
+            size -= message.size
             excess += 1
         if excess:
             self._log.delete_oldest(messages[:excess])
@@ -182,7 +180,7 @@ class Limits:
         if max_age <= 0 or (self._timer is not None and self._timer.when() > now):
             return True
         for _ in range(MAX_ROUNDS):
-            oldest = self._log.read_now(self._log.first_sequence, MAX_DELETED_AT_ONCE, READ_BYTES)
+            oldest = self._log.read_now(1, MAX_DELETED_AT_ONCE, READ_BYTES)
             if oldest is None:
                 return False
             left_ns = max_age

@@ -18,6 +18,7 @@ import structlog
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.visible import Visible
 from router.broker.entries import Transcoder
+from router.broker.nats.streams.log.subject_index import stored_size
 from router.broker.storage import NATS_FORMAT, DamagedError, Entry
 from router.wire import ProtocolError
 from router.wire.nats.stored import unpack
@@ -46,6 +47,11 @@ class StoredMessage(NamedTuple):
     entry: int = -1
     index: int = 0  # type: ignore[assignment]  # hides tuple.index, which no message needs
     entry_messages: int = 1
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that the index counts."""
+        return stored_size(self.subject, self.headers, self.payload)
 
 
 class EntryCache:
@@ -129,11 +135,11 @@ class MessageReader:
             await asyncio.wait((job,))
 
     def read_now(
-        self, number: int, max_messages: int, max_bytes: int
+        self, sequence: int, max_messages: int, max_bytes: int
     ) -> list[StoredMessage] | None:
-        """Return what `read` does if that is in memory; None: `read` finds out."""
+        """Return what `read_from` does if that is in memory; None: `read_from` finds out."""
         ledger, visible = self._ledger, self.visible
-        number = visible.first_from(max(number, ledger.first_number))
+        number = visible.first_from(max(sequence - 1, ledger.first_number))
         if number >= visible.end_number:
             return []
         entry_id = ledger.cached_entry_of_number(number)
@@ -144,12 +150,17 @@ class MessageReader:
             return None
         return self._select(entries, number, max_messages, max_bytes)
 
-    async def read(self, number: int, max_messages: int, max_bytes: int) -> list[StoredMessage]:
-        """Return live messages from a number on, in order; the first one whatever its size.
+    async def read_from(
+        self, sequence: int, max_messages: int, max_bytes: int
+    ) -> list[StoredMessage]:
+        """Return live messages from a sequence on, in order; the first one whatever its size.
 
         Fewer may come than there are; []: there are none. Raises OSError.
         """
-        ledger, visible = self._ledger, self.visible
+        found = self.read_now(sequence, max_messages, max_bytes)
+        if found is not None:
+            return found
+        ledger, visible, number = self._ledger, self.visible, sequence - 1
         while (number := visible.first_from(max(number, ledger.first_number))) < visible.end_number:
             entries = await self._entries(number, max_bytes)
             if not entries:
@@ -160,14 +171,12 @@ class MessageReader:
             number = max(number, entries[-1].index) + 1
         return []
 
-    async def one(self, number: int) -> StoredMessage | None:
-        """Return the message of a number; None: it is not visible, or there is none."""
-        if not self.visible.contains(number):
+    async def read(self, sequence: int) -> StoredMessage | None:
+        """Return a message; None: it is not visible, or there is none. Raises OSError."""
+        if not self.visible.contains(sequence - 1):
             return None
-        found = self.read_now(number, 1, 1)
-        if found is None:
-            found = await self.read(number, 1, 1)
-        return found[0] if found and found[0].sequence == number + 1 else None
+        found = await self.read_from(sequence, 1, 1)
+        return found[0] if found and found[0].sequence == sequence else None
 
     async def _entries(self, number: int, max_bytes: int) -> list[Entry]:
         """Return readable entries from the one on that holds a number, ready to be taken apart."""

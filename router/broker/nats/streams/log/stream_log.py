@@ -22,7 +22,6 @@ from router.broker.nats.streams.log.subject_index import (
     SubjectIndex,
     SubjectMatcher,
     SubjectState,
-    stored_size,
 )
 from router.broker.storage import Store
 from router.wire.nats.jetstream.errors import ErrorCode, error
@@ -38,7 +37,7 @@ DeletionObserver = Callable[[Sequence[tuple[int, int]]], None]
 """Called with ranges of sequences, ends included, right after they were deleted."""
 
 
-class Place(NamedTuple):
+class IndexedMessage(NamedTuple):
     """A message that the index counts: its sequence, subject and size there."""
 
     sequence: int
@@ -62,6 +61,7 @@ class StreamLog:
         self.index: SubjectIndex | None = None
         self.unresolved: dict[str, SubjectState] = {}
         self.deletion_observers: dict[DeletionObserver, None] = {}
+        self.read, self.read_from, self.read_now = reader.read, reader.read_from, reader.read_now
 
     def use(self, indexer: Indexer) -> None:
         """Have an index of the subjects from now on."""
@@ -93,28 +93,6 @@ class StreamLog:
         """Return when the index has all that was on disk at the call. Raises OSError."""
         if self.indexer is not None:
             await self.indexer.catch_up()
-
-    async def read(self, sequence: int) -> StoredMessage | None:
-        """Return a message; None: it is deleted, or not there. Raises OSError."""
-        return await self.reader.one(sequence - 1)
-
-    async def read_from(
-        self, sequence: int, max_messages: int, max_bytes: int
-    ) -> list[StoredMessage]:
-        """Return live messages from a sequence on, in order, the first one whatever its size.
-
-        []: there are no more. Raises OSError.
-        """
-        found = self.reader.read_now(sequence - 1, max_messages, max_bytes)
-        if found is None:
-            found = await self.reader.read(sequence - 1, max_messages, max_bytes)
-        return found
-
-    def read_now(
-        self, sequence: int, max_messages: int, max_bytes: int
-    ) -> list[StoredMessage] | None:
-        """Return what `read_from` does if it is in memory; None: `read_from` finds out."""
-        return self.reader.read_now(sequence - 1, max_messages, max_bytes)
 
     async def scan(self, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:
         """Yield the live messages between two sequences, ends included, in order and chunks."""
@@ -259,38 +237,27 @@ class StreamLog:
                 # None can be read, and looking again would not end.
                 state.last, state.last_exact = state.first, True
 
-    def matcher(self, filters: Sequence[str]) -> SubjectMatcher:
-        """Return what says whether subjects match any filter; none: all do."""
-        return SubjectMatcher(filters)
-
     async def resolve_all(self) -> None:
         """Find the last messages of the subjects in `unresolved`. Raises OSError."""
         while self.unresolved:
             await self.resolve_last(*self.unresolved.popitem())
 
-    def delete_now(self, places: Sequence[Place], done: Callable[[], None] | None = None) -> None:
-        """Delete messages that the index counts; `done` is called when that is on disk."""
-        indexer = self.indexer
-        if indexer is not None:
-            for sequence, subject, size in places:
-                indexer.remove_place(subject, sequence, size)
-        self._delete(ranges_of(sorted(place.sequence for place in places)), done)
+    def delete_indexed(self, messages: Sequence[IndexedMessage]) -> None:
+        """Delete messages that the index counts."""
+        if self.indexer is not None:
+            for sequence, subject, size in messages:
+                self.indexer.remove(subject, sequence, size)
+        self._delete(ranges_of(sorted(one.sequence for one in messages)))
 
-    def delete_messages(
-        self,
-        messages: Iterable[StoredMessage],
-        done: Callable[[], None] | None = None,
-        removed_entry: int = 0,
-    ) -> None:
-        """Delete messages that were just read; `done` is called when that is on disk.
-
-        `removed_entry`: as `Store.delete_messages` has it.
-        """
+    def delete_messages(self, messages: Iterable[StoredMessage], removed_entry: int = 0) -> None:
+        """Delete messages that were just read; `removed_entry`: see `Store.delete_messages`."""
         visible, indexer = self.visible, self.indexer
         live = [one for one in messages if not visible.is_left_out(one.sequence - 1)]
         if indexer is not None:
-            indexer.remove(live)
-        self._delete(ranges_of([one.sequence for one in live]), done, removed_entry)
+            for one in live:
+                if indexer.has(one.entry):
+                    indexer.remove(one.subject, one.sequence, one.size)
+        self._delete(ranges_of([one.sequence for one in live]), removed_entry)
 
     def delete_oldest(self, messages: Sequence[StoredMessage]) -> None:
         """Delete messages that a limit takes: the oldest there are, which were just read."""
@@ -305,7 +272,7 @@ class StreamLog:
         """
         count = 0
         if self.indexer is None:
-            return self._delete([(first, last)], None) if first <= last else 0
+            return self._delete([(first, last)]) if first <= last else 0
         async for messages in self.scan(first, last):
             self.delete_messages(messages)
             count += len(messages)
@@ -316,7 +283,7 @@ class StreamLog:
         count = self.messages
         if self.indexer is not None:
             self.indexer.forget_all()
-        self._delete([(self.ledger.first_number + 1, self.ledger.next_index)], None)
+        self._delete([(self.ledger.first_number + 1, self.ledger.next_index)])
         return count
 
     async def delete_matching(self, filters: Sequence[str], before: int, count: int) -> int:
@@ -325,14 +292,14 @@ class StreamLog:
         if index is not None and not index.overflowed:
             states = list(index.matching(filters))
             if all(state.places is not None for _, state in states):
-                places = sorted(
-                    Place(sequence, subject, size)
+                indexed = sorted(
+                    IndexedMessage(sequence, subject, size)
                     for subject, state in states
                     for sequence, size in state.places or ()
                     if sequence < before
                 )[:count]
-                self.delete_now(places)
-                return len(places)
+                self.delete_indexed(indexed)
+                return len(indexed)
         bounds, deleted = self.bounds(filters), 0
         if bounds is None:
             return 0
@@ -358,29 +325,18 @@ class StreamLog:
                 high = middle
         return low + 1
 
-    def _delete(
-        self,
-        ranges: Sequence[tuple[int, int]],
-        done: Callable[[], None] | None,
-        removed_entry: int = 0,
-    ) -> int:
+    def _delete(self, ranges: Sequence[tuple[int, int]], removed_entry: int = 0) -> int:
         """Delete ranges of sequences; return how many of them were not deleted before."""
         numbers = [(first - 1, last - 1) for first, last in ranges]
         indexer = self.indexer
         known = indexer is None or indexer.knows_all_gone
-        count = self.store.delete_messages(self.ledger, numbers, done, removed_entry)
+        count = self.store.delete_messages(self.ledger, numbers, None, removed_entry)
         if indexer is not None and known:
             indexer.note_gone()
         if ranges:
             for observer in tuple(self.deletion_observers):
                 observer(ranges)
         return count
-
-
-def place_of(message: StoredMessage) -> Place:
-    """Return what the index knows of a message."""
-    size = stored_size(message.subject, message.headers, message.payload)
-    return Place(message.sequence, message.subject, size)
 
 
 def ranges_of(sequences: Sequence[int]) -> list[tuple[int, int]]:
