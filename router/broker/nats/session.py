@@ -196,7 +196,7 @@ class NatsSession:
         return self._error("User Authentication Expired" if expired else AUTHORIZATION_VIOLATION)
 
     def request_credentials(self) -> None:
-        """Do nothing: the protocol has no way to ask for a new token."""
+        """Do nothing: the protocol has no request for a new token."""
 
     def connection_lost(self) -> None:
         """Release all that the client had."""
@@ -411,7 +411,7 @@ class NatsSession:
     # Answers.
 
     def _confirm(self) -> None:
-        """Confirm an operation to a client that asked for it."""
+        """Confirm an operation to a verbose client."""
         if self._options.verbose:
             self.connection.write(_OK)
 

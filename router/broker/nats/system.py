@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from router.broker.nats.protocol.authorization import Caller
-from router.broker.nats.protocol.hub import Request
+from router.broker.nats.protocol.hub import ServiceRequest
 from router.broker.nats.server import PROTOCOL_VERSION, NatsServer
 from router.process.resources import Resources
 from router.wire.nats.jetstream.times import format_time
@@ -56,7 +56,7 @@ class SystemService:
         self._answers = for_all | for_administrators
         self._direct = f"{_SERVER}{server.id}"
 
-    def handle(self, request: Request) -> None:
+    def handle(self, request: ServiceRequest) -> None:
         """Answer a request at its reply subject."""
         message, caller = request.message, request.caller
         subject = message.subject.removeprefix(PREFIX)

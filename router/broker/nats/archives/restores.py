@@ -21,7 +21,7 @@ from router.broker.nats.archives.builder import StreamBuilder
 from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
-from router.broker.nats.protocol.hub import Hub, Request
+from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.streams.streams import NO_BOUND, Streams
 from router.broker.storage import Store, StoreError
 from router.errors import DiskFullError, RouterError, TopicExistsError
@@ -99,7 +99,7 @@ class Restores:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    def _take_chunk(self, request: Request) -> None:
+    def _take_chunk(self, request: ServiceRequest) -> None:
         """Serve `$JS.SNAPSHOT.RESTORE.>`: stream and token."""
         message = request.message
         tokens = message.subject.removeprefix(_CHUNKS).split(".")

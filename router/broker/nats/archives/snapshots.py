@@ -23,7 +23,7 @@ from router.access.permissions import Right
 from router.broker.nats.archives.positions import position_of
 from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.failures import FAILURES
-from router.broker.nats.protocol.hub import Hub, Request
+from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.wire.nats.archive.entries import write_consumer, write_end, write_messages, write_start
@@ -133,7 +133,7 @@ class Snapshots:
         self._tasks.discard(task)
         del self._senders[token]
 
-    def _acknowledged(self, request: Request) -> None:
+    def _acknowledged(self, request: ServiceRequest) -> None:
         """Serve `$JS.SNAPSHOT.ACK.>`: stream, token, size and number of a chunk."""
         tokens = request.message.subject.removeprefix(_ACKS).split(".")
         sender = self._senders.get(tokens[1]) if len(tokens) > 1 else None

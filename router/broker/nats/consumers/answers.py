@@ -19,7 +19,7 @@ from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.protocol.acks import AckSubject, read_ack, read_subject
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES
-from router.broker.nats.protocol.hub import Hub, Request
+from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.broker.storage import StoreError
@@ -68,7 +68,7 @@ class ClientAnswers:
     async def acknowledge(
         self, caller: Caller, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
-        """Take acknowledgements that all say the same, in order and up to the first that fails.
+        """Take acknowledgements of one kind, in order and up to the first that fails.
 
         Those that were taken are durable on return.
         """
@@ -108,7 +108,7 @@ class ClientAnswers:
     def acknowledge_run(self, caller: Caller, operation: Acknowledgements) -> bool:
         """Take acknowledgements of a client of the listener; return False if none could be.
 
-        Then they are served as the messages that they are, which say why.
+        Then they are served one by one, as messages that may be refused.
         """
         stream = self._find_stream(operation.stream)
         if stream is None or stream.closed or not stream.opened:
@@ -121,7 +121,7 @@ class ClientAnswers:
         consumer.acknowledge_run(operation.deliveries)
         return True
 
-    def _acknowledge(self, request: Request) -> None:
+    def _acknowledge(self, request: ServiceRequest) -> None:
         """Serve `$JS.ACK.>`."""
         message = request.message
         ack = read_subject(message.subject)
@@ -141,7 +141,7 @@ class ClientAnswers:
         elif request.caller.unrestricted or request.caller.may(stream.topic_name, Right.SUBSCRIBE):
             consumer.acknowledge(ack, message.payload, message.reply)
 
-    async def _acknowledge_later(self, request: Request, stream: Stream) -> None:
+    async def _acknowledge_later(self, request: ServiceRequest, stream: Stream) -> None:
         """Open the stream first: the broker was started since the message was delivered."""
         try:
             await stream.open()
@@ -150,7 +150,7 @@ class ClientAnswers:
         if stream.opened:
             self._acknowledge(request)
 
-    def _confirm_flow(self, request: Request) -> None:
+    def _confirm_flow(self, request: ServiceRequest) -> None:
         """Serve `$JS.FC.>`: the answer of a client that has taken what was sent before."""
         subject = request.message.subject
         tokens = subject.split(".")

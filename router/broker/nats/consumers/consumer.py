@@ -219,7 +219,7 @@ class Consumer:
             self.log.after(partial(self._confirm, (reply,)))
 
     def acknowledge_run(self, deliveries: Sequence[AckedDelivery]) -> None:
-        """Take acknowledgements that say `+ACK`, in order, as `acknowledge` does each."""
+        """Take acknowledgements of the kind `+ACK`, in order, as `acknowledge` does each."""
         state = self.state
         full = not state.may_deliver_new
         if state.rules.policy is AckPolicy.EXPLICIT:
@@ -240,7 +240,7 @@ class Consumer:
             self._hub.publish(NatsMessage(reply))
 
     def take(self, ack: AckSubject, kind: AckKind) -> bool:
-        """Take an acknowledgement that asks for no message; `log.after` says when it is durable.
+        """Take an acknowledgement of a kind other than `+NXT`; see `log.after` for its sync.
 
         Returns False if the message was not delivered, as far as is known after a crash: it will
         be, again.
@@ -263,7 +263,7 @@ class Consumer:
             self._deliveries.wake()
 
     def info(self) -> ConsumerInfo:
-        """Return what the API says of the consumer."""
+        """Return the description of the consumer in the API."""
         state = self.state
         return ConsumerInfo(
             self.stream.name,

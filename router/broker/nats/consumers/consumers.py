@@ -29,7 +29,7 @@ from router.broker.nats.consumers.consumer import (
 )
 from router.broker.nats.consumers.deliveries import DeliveryTally, steady_clock
 from router.broker.nats.consumers.log import ConsumerLog, DurableLog, start_place
-from router.broker.nats.consumers.reading import starting_state
+from router.broker.nats.consumers.reading import start_of
 from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.stream import Stream
@@ -227,10 +227,10 @@ class Consumers:
                 raise error(ErrorCode.CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 
     async def _make(self, stream: Stream, config: ConsumerConfig, name: str) -> Consumer:
-        start, listed, resume = await starting_state(stream, config)
-        state = ConsumerState(ack_rules(config, stream.config.retention), start)
+        begin = await start_of(stream, config)
+        state = ConsumerState(ack_rules(config, stream.config.retention), begin.sequence)
         if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT:
-            state.begin_with(listed, resume)
+            state.begin_with(begin.listed, begin.resume)
         log, created_ns = ConsumerLog(), self.now_ns()
         if config.is_durable:
             stored = await self._subscribe(stream, config, state)

@@ -6,7 +6,7 @@ a message and its delivery nothing is waited for, so that the state machine, the
 outlet agree.
 
 Where one client is to get the next messages, those that were read ahead go to it as a run: what is
-asked for each of them otherwise is asked once, and they leave in one write.
+checked for each of them otherwise is checked once, and they leave in one write.
 """
 
 from __future__ import annotations

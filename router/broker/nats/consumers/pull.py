@@ -81,7 +81,7 @@ class Outlet(Protocol):
         ...
 
     def run_sent(self, count: int, now_ns: int) -> None:
-        """Take note that so many messages went where `choose_run` said."""
+        """Take note that so many messages went where `choose_run` returned."""
         ...
 
     def ended(self, now_ns: int) -> None:
@@ -127,7 +127,7 @@ class WaitingRequest:
     delivered: int = 0
 
     def status(self, code: int, text: str) -> Status:
-        """Return a status that says how much of the request is left."""
+        """Return a status with how much of the request is left."""
         left = ((PENDING_MESSAGES, str(self.batch)), (PENDING_BYTES, str(self.max_bytes)))
         return Status(self.reply, code, text, left)
 
@@ -183,7 +183,7 @@ class PullQueue:
                 return self._refuse(reply, 408, "Requests Pending")
         limit = self.config.max_waiting or MAX_WAITING
         if len(self._waiting) >= min(limit, MAX_WAITING):
-            # A client with a heartbeat would ask again at once; without an answer it waits for one.
+            # A client with a heartbeat would retry at once; without an answer it waits for one.
             if not request.idle_heartbeat:
                 self._refuse(reply, 409, "Exceeded MaxWaiting")
             return False

@@ -45,8 +45,8 @@ class PushOutlet:
         self._flow_prefix = flow_prefix
         self._window = FIRST_WINDOW_BYTES
         self._unconfirmed = 0
-        self._asked = ""
-        self._asked_bytes = 0
+        self._flow_request = ""
+        self._requested_bytes = 0
         self._beats_ns: int | None = None
 
     @property
@@ -102,21 +102,21 @@ class PushOutlet:
         if not self.config.flow_control:
             return
         self._unconfirmed += size
-        if self._asked:
-            if self._unconfirmed - self._asked_bytes >= self._window:
-                self._asked_bytes += size
+        if self._flow_request:
+            if self._unconfirmed - self._requested_bytes >= self._window:
+                self._requested_bytes += size
         elif self._unconfirmed > self._window // 2:
-            self._asked = self._flow_prefix + "".join(random.choices(_ID_LETTERS, k=4))  # noqa: S311 - no secret
-            self._asked_bytes = self._unconfirmed
-            self._send(Status(self.subject, 100, "FlowControl Request", (), self._asked))
+            self._flow_request = self._flow_prefix + "".join(random.choices(_ID_LETTERS, k=4))  # noqa: S311 - no secret
+            self._requested_bytes = self._unconfirmed
+            self._send(Status(self.subject, 100, "FlowControl Request", (), self._flow_request))
 
     def confirm(self, subject: str) -> bool:
         """Take the answer to a request; return whether it was the open one."""
-        if not self._asked or subject != self._asked:
+        if not self._flow_request or subject != self._flow_request:
             return False
         self._window = min(2 * self._window, MAX_WINDOW_BYTES)
-        self._unconfirmed = max(0, self._unconfirmed - self._asked_bytes)
-        self._asked, self._asked_bytes = "", 0
+        self._unconfirmed = max(0, self._unconfirmed - self._requested_bytes)
+        self._flow_request, self._requested_bytes = "", 0
         return True
 
     def bind(self, bound: bool, now_ns: int) -> None:
@@ -125,8 +125,8 @@ class PushOutlet:
         What new subscribers were not sent they do not confirm.
         """
         self.bound, self.last_ns = bound, now_ns
-        self._unconfirmed = self._asked_bytes = 0
-        self._asked, self._window = "", FIRST_WINDOW_BYTES
+        self._unconfirmed = self._requested_bytes = 0
+        self._flow_request, self._window = "", FIRST_WINDOW_BYTES
         beats = bound and self.config.idle_heartbeat
         self._beats_ns = now_ns + self.config.idle_heartbeat if beats else None
 
@@ -138,7 +138,7 @@ class PushOutlet:
         if self._beats_ns is None or now_ns < self._beats_ns:
             return
         self._beats_ns = now_ns + self.config.idle_heartbeat
-        stalled = ((STALLED, self._asked),) if self._asked else ()
+        stalled = ((STALLED, self._flow_request),) if self._flow_request else ()
         self._send(Status(self.subject, 100, "Idle Heartbeat", (*headers, *stalled)))
 
     def next_event(self) -> int | None:

@@ -4,7 +4,7 @@ Theory of operation. Messages are read ahead in order, and those of other subjec
 Where few messages match, the index of subjects leads to the next one. What was read ahead may have
 been deleted since, which is checked when its turn comes.
 
-How many messages are left is asked for with each delivery. Without a filter it follows from the
+Each delivery names how many messages are left. Without a filter it follows from the
 sequences; with one it is counted when the consumer is made, and kept up with as messages come and
 go.
 """
@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.consumers.state import ConsumerState
@@ -262,15 +262,20 @@ class MessageSource:
         return sequence >= max(self._counting_from, self._state.next_sequence)
 
 
-async def starting_state(stream: Stream, config: ConsumerConfig) -> tuple[int, Sequence[int], int]:
-    """Return where a new consumer starts: a sequence, messages that come first, and their resume.
+class ConsumerStart(NamedTuple):
+    """Where a new consumer starts: at a sequence, or with messages that come before `resume`."""
 
-    Without messages that come first the last two are empty and 0. Raises DamagedError, OSError.
-    """
+    sequence: int
+    listed: Sequence[int] = ()
+    resume: int = 0
+
+
+async def start_of(stream: Stream, config: ConsumerConfig) -> ConsumerStart:
+    """Return where a new consumer starts. Raises DamagedError, OSError."""
     first, last = stream.log.first_sequence, stream.log.last_sequence
-    policy, listed, start = config.deliver_policy, (), first
+    policy, start = config.deliver_policy, first
     if policy is DeliverPolicy.LAST_PER_SUBJECT:
-        return first, await stream.last_of_subjects(config.filters), last
+        return ConsumerStart(first, await stream.last_of_subjects(config.filters), last)
     if policy is DeliverPolicy.BY_START_SEQUENCE:
         start = config.opt_start_seq
     elif policy is DeliverPolicy.NEW:
@@ -280,4 +285,4 @@ async def starting_state(stream: Stream, config: ConsumerConfig) -> tuple[int, S
     elif policy is DeliverPolicy.LAST:
         found = await stream.last_of_subjects(config.filters)
         start = found[-1] if found else last + 1
-    return max(first, start), listed, 0
+    return ConsumerStart(max(first, start))

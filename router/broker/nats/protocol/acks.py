@@ -1,4 +1,4 @@
-"""Acknowledgements of JetStream: their subjects, which say of which message, and their payloads."""
+"""Acknowledgements of JetStream: their subjects, which name the message, and their payloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AckSubject(NamedTuple):
 
 
 class AckKind(NamedTuple):
-    """What an acknowledgement says, and what follows the word; `delay_ns` is a refusal's."""
+    """The word of an acknowledgement, and what follows it; `delay_ns` is a refusal's."""
 
     name: str
     argument: bytes = b""
@@ -61,7 +61,7 @@ def read_subject(subject: str) -> AckSubject | None:
 
 
 def read_ack(payload: bytes) -> AckKind:
-    """Return what a payload says; one that says nothing known has an empty name."""
+    """Return the kind of a payload; an unknown one has an empty name."""
     if payload in (b"", b"+ACK", b"+OK"):
         return AckKind("+ACK")
     if payload == b"+WPI":

@@ -20,7 +20,7 @@ import structlog
 
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
-from router.broker.nats.protocol.hub import Hub, Request
+from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.protocol.pacing import Pace
 from router.metrics import Sample
 from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
@@ -119,7 +119,7 @@ class JetStreamApi:
                     return row.api, names
         return None
 
-    def handle(self, request: Request) -> None:
+    def handle(self, request: ServiceRequest) -> None:
         """Serve a request that came as a message; the service of `$JS.API.>`."""
         message = request.message
         found = self.find(message.subject.removeprefix(PREFIX))

@@ -1,4 +1,4 @@
-"""Who publishes or asks, on whatever road, and which rights subjects need.
+"""Callers of NATS subjects, over NATS or HTTP, and which rights subjects need.
 
 A subject that a stream has needs the rights on the stream's topic, any other subject those on the
 topic of the same name. A client needs no rights to publish to an inbox, or to subscribe to one that

@@ -1,4 +1,4 @@
-"""A NATS client: what it said of itself in CONNECT, what it may do, and what it subscribes to."""
+"""A NATS client: the options of its CONNECT, its rights, and its subscriptions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _text(options: dict[str, Any], name: str) -> str:
 
 
 class ConnectOptions:
-    """What a client says in CONNECT; before it, the defaults of the protocol hold."""
+    """The options of a CONNECT; before it, the defaults of the protocol hold."""
 
     __slots__ = (
         *("echo", "headers", "lang", "name", "no_responders", "pedantic", "verbose", "version"),
@@ -90,7 +90,7 @@ def credentials(options: dict[str, Any]) -> tuple[str, bytes]:
 
 
 class ClientCaller:
-    """A client of the listener as one who calls; see authorization.Caller.
+    """A client of the listener as a caller; see authorization.Caller.
 
     Rights that it has are kept for CACHE_SECONDS, as those of subjects are.
     """
@@ -138,7 +138,7 @@ class ClientCaller:
 
 
 class PrincipalCaller:
-    """A client of HTTP as one who asks; `authorizer` is None if every request is allowed."""
+    """A client of HTTP as a caller; `authorizer` is None if every request is allowed."""
 
     __slots__ = ("_authorizer", "_principal", "administers", "no_responders")
 

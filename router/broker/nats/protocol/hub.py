@@ -10,8 +10,8 @@ those that subscribe to all inboxes receive what it receives.
 A service is called for the subjects under a prefix, before subscribers, and only for what a caller
 publishes: what the broker itself sends to a reply subject never calls one.
 
-Nothing here waits. A subscriber is asked by `writable` if it can take more, and says when it can
-(`when_writable`).
+Nothing here waits. `writable` is whether a subscriber can take more, and `when_writable` calls back
+when it can.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ INBOX: Final = "_INBOX."
 """What the subjects of replies begin with, of which hardly one is used again."""
 
 
-class Request(NamedTuple):
+class ServiceRequest(NamedTuple):
     """A message to a service, and who sent it."""
 
     message: NatsMessage
     caller: Caller
 
 
-Service = Callable[[Request], None]
+Service = Callable[[ServiceRequest], None]
 InterestObserver = Callable[[bool], None]
 PatternObserver = Callable[[str, bool], None]
 """Called with what a subscription is for, after it was added (True) or removed."""
 
 
 class Subscriber(ABC):
-    """Takes messages; `writable`: it can take more now. One that always can need not say so."""
+    """Takes messages; `writable`: it can take more now. The default is that it always can."""
 
     __slots__ = ()
 
@@ -183,7 +183,7 @@ class Hub:
         subject = message.subject if to is None else to
         count = 0
         if caller is not None and subject.startswith("$"):
-            count = self._call_service(subject, Request(message, caller))
+            count = self._call_service(subject, ServiceRequest(message, caller))
             if count and not self._may_see_services:
                 return count
         plain = self._plain
@@ -243,7 +243,7 @@ class Hub:
         """Return whether what is sent to a subject is taken now; also if none receives it.
 
         One of several receivers is enough: those that take nothing do not hold up the others, and
-        are cut off. One that would receive nearly everything says nothing of this subject.
+        are cut off. One that would receive nearly everything does not count.
         """
         if (inbox := self._inboxes.get(subject)) is not None:
             return inbox.writable
@@ -266,7 +266,7 @@ class Hub:
     ) -> Callable[[], None]:
         """Call `observer` whenever interest in a literal subject comes or goes; return the end.
 
-        Interest is what `interested` says.
+        Interest is what `interested` returns.
         """
         interested = self.interested(subject, queue, exact=exact)
         watch = _Watch(subject, queue, observer, exact, interested)
@@ -291,7 +291,7 @@ class Hub:
             raise ValueError(f"a service has a prefix that begins with $, not {pattern}")
         self._services.append((pattern.removesuffix(">"), service))
 
-    def _call_service(self, subject: str, request: Request) -> int:
+    def _call_service(self, subject: str, request: ServiceRequest) -> int:
         for prefix, service in self._services:
             if subject.startswith(prefix):
                 service(request)

@@ -47,7 +47,7 @@ class UnresolvedSubject(Exception):  # noqa: N818 - a reason to wait, not a faul
 
 
 class Conditions(NamedTuple):
-    """What a message says of itself that storing it has to know."""
+    """What the headers of a message mean for storing it."""
 
     message_id: str = ""
     rollup: str = ""

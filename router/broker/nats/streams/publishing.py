@@ -81,13 +81,21 @@ class _Pending(NamedTuple):
     message: NatsMessage
 
 
+class _Rollup(NamedTuple):
+    """A message that replaces those before it: all, or those of its subject."""
+
+    sequence: int
+    subject: str
+    kind: str
+
+
 @dataclass(slots=True)
 class _Entry:
     """Messages that become one entry, and what follows when it is on disk."""
 
     first: int
     messages: list[NatsMessage] = field(default_factory=list)
-    rollups: list[tuple[int, str, str]] = field(default_factory=list)
+    rollups: list[_Rollup] = field(default_factory=list)
     size: int = 0
 
     @property
@@ -110,8 +118,8 @@ class _Entry:
 class Publisher:
     """Stores what one client publishes.
 
-    `answer` sends a payload to a reply subject; `hold` and `release` say when the client is not to
-    be read from, because a stream has to be opened first.
+    `answer` sends a payload to a reply subject. From `hold` to `release` the client is not read
+    from, because a stream has to be opened first.
     """
 
     def __init__(
@@ -178,7 +186,7 @@ class Publisher:
         for stream, producer in producers.items():
             stream.partition.producers.remove(producer)
 
-    # What a partition asks of its producers' connection.
+    # What a partition calls on its producers' connection.
 
     def producer_closed(self, producer: Producer) -> None:
         """Forget a producer: the next publish makes it again, or is refused."""
@@ -210,7 +218,7 @@ class Publisher:
                 self._release()
 
     def _wait(self, stream: Stream, pending: list[_Pending]) -> None:
-        """Go on with these messages when their stream can be asked."""
+        """Go on with these messages when their stream is open and its index is current."""
         self._pending = pending + self._pending
         if not self._waits:
             self._waits = True
@@ -361,8 +369,8 @@ class Publisher:
 
     async def _roll_up(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
         try:
-            for sequence, subject, rollup in entry.rollups:
-                if rollup == ROLLUP_ALL:
+            for sequence, subject, kind in entry.rollups:
+                if kind == ROLLUP_ALL:
                     await stream.log.delete_range(stream.log.first_sequence, sequence - 1)
                 else:
                     await stream.log.delete_matching((subject,), sequence, sequence)
@@ -404,7 +412,7 @@ def _add(
             since_ms = now_ms - stream.config.duplicate_window // NS_PER_MS
             ids.add(found.message_id, sequence, now_ms, since_ms)
         if found.rollup:
-            entry.rollups.append((sequence, subject, found.rollup))
+            entry.rollups.append(_Rollup(sequence, subject, found.rollup))
 
 
 def _refusal(failure: Any) -> JetStreamError:

@@ -192,7 +192,7 @@ class Stream:
     ) -> Callable[[], None]:
         """Call back with what enters and leaves the index; of a stream without one, nothing.
 
-        `reset` is called where nothing is left: all is deleted, or what comes is said once more.
+        `reset` is called where nothing is left: all is deleted, or all messages follow again.
         Returns what ends the calls.
         """
         indexer = self.log.indexer
@@ -374,7 +374,7 @@ class Stream:
 
 
 class ConsumersPart(Protocol):
-    """What streams ask of the part that serves consumers."""
+    """The part that serves consumers, as streams use it."""
 
     async def load(self, stream: Stream, /) -> None:
         """Take in the stored consumers of a stream; called once, when it is opened."""

@@ -1,9 +1,9 @@
 """Retention by interest, and of work queues: what no consumer needs any more is deleted.
 
-Theory of operation. A consumer says after each acknowledgement which message it was; those of one
+Theory of operation. A consumer hands over each message that it has acknowledged; those of one
 turn of the event loop are looked at together. On an interest stream a message is kept while a
 consumer needs it, or a durable subscription of another dialect has not acknowledged its entry; a
-message that none needs when it is stored goes at once. Subscriptions say nothing when they
+message that none needs when it is stored goes at once. Subscriptions do not report what they
 acknowledge, so a stream that has some is looked through from time to time (`Streams`), and so is
 what other dialects published. On a work queue a message goes when its consumer has acknowledged it.
 Nothing is deleted before all consumers of the stream are restored.
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StreamConsumer(Protocol):
-    """What a stream asks of its consumers."""
+    """A consumer, as its stream uses it."""
 
     def needs(self, sequence: int, subject: str) -> bool:
         """Return whether the consumer is to receive a message, or has not acknowledged it."""
@@ -52,7 +52,7 @@ class Interest:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Delete from now on: all consumers are there, and say what they need."""
+        """Delete from now on: all consumers are there, with what they need."""
         self._held = False
         if self._acknowledged and self._task is None:
             self._start()
@@ -75,9 +75,9 @@ class Interest:
                 self.acknowledged(sequence)
 
     async def maintain(self) -> None:
-        """Delete what none needs where nothing was said of it. Raises OSError.
+        """Delete what none needs where nothing reported it. Raises OSError.
 
-        Groups of other dialects say nothing, nor do those that publish in other dialects.
+        Groups of other dialects report nothing, nor do those that publish in other dialects.
         """
         indexer, last = self._log.indexer, self._log.last_sequence
         if indexer is None or self.retention is not Retention.INTEREST:

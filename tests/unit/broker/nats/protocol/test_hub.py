@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.access.permissions import Right
 from router.broker.nats.protocol.authorization import SubjectRights
 from router.broker.nats.protocol.client import PrincipalCaller
-from router.broker.nats.protocol.hub import Hub, Request, Subscriber
+from router.broker.nats.protocol.hub import Hub, ServiceRequest, Subscriber
 from router.errors import BadNameError, ForbiddenError, RouterError
 from router.model import Principal, TopicName
 from router.wire.nats.message import NatsMessage
@@ -146,12 +146,12 @@ def test_a_message_to_an_inbox_shows_its_own_subject() -> None:
 
 def test_services_are_called_for_clients_and_subscribers_see_their_requests_too() -> None:
     hub, taker = Hub(), Taker()
-    requests: list[Request] = []
+    requests: list[ServiceRequest] = []
     hub.serve("$JS.API.>", requests.append)
     message = NatsMessage("$JS.API.INFO", "r")
     assert hub.publish(message) == 0
     assert hub.publish(message, caller=ANYBODY) == 1
-    assert requests == [Request(message, ANYBODY)]
+    assert requests == [ServiceRequest(message, ANYBODY)]
     subscription = hub.subscribe("*.API.>", taker)
     assert hub.publish(message, caller=ANYBODY) == 2
     assert taker.taken == [message]

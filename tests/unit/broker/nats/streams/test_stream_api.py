@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from router.broker.nats.protocol.api import JetStreamApi
-from router.broker.nats.protocol.hub import Hub, Request, Subscriber
+from router.broker.nats.protocol.hub import Hub, ServiceRequest, Subscriber
 from router.broker.nats.streams.api import StreamApi
 from router.broker.nats.streams.direct_get import DirectGet
 from router.broker.nats.streams.names import kafka_name, stream_name
@@ -57,7 +57,7 @@ class Caller:
         subscription = self.hub.subscribe("_INBOX.1", inbox)
         payload = b"" if body is None else orjson.dumps(body)
         message = NatsMessage(f"$JS.API.{subject}", "_INBOX.1", b"", payload)
-        self.api.handle(Request(message, self.who))
+        self.api.handle(ServiceRequest(message, self.who))
         while self.api._tasks:
             await asyncio.wait(set(self.api._tasks))
         subscription.unsubscribe()
