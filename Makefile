@@ -116,7 +116,8 @@ soak: servers .venv/installed-test
 	$(PYTEST) tests/system tests/unit/broker/storage tests/unit/broker/consume tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories \
 	    -k "crash or faults or fuzz or as_a_list_would or all_dialects_at_once or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
-	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1
+	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1 --jobs 2 --shrink
+	$(BIN)/python -m tests.simulation.mutations
 
 docs: .venv/installed-test
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d .cache/doctrees docs docs/_build/html

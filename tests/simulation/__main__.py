@@ -6,11 +6,15 @@ than the seed and the code. A seed that fails is printed as one line that repeat
 
 from __future__ import annotations
 
-from tests.simulation import seeded
+import sys
+
+from tests.simulation import mutations, seeded
 
 if __name__ == "__main__":
     seeded.exec_with_fixed_hashes()
     seeded.install()
+    if "--mutation" in sys.argv:
+        mutations.plant(sys.argv[sys.argv.index("--mutation") + 1])
 
     from tests.simulation.command import main
 

@@ -20,6 +20,7 @@ import structlog
 from router.broker.disk.faults import StoreError
 from router.broker.folder import MARK
 from router.broker.listeners import LISTENERS
+from router.broker.nats import server as nats_server
 from router.broker.running import RunningBroker
 from router.broker.storage import journal
 from router.broker.storage.files import repair
@@ -80,6 +81,9 @@ def install() -> None:
     replaced = transport_listener
     names = {port: name for name, port in PORTS.items()}
     replaced.bind = lambda address: FakeSocket(names[address.port], address.port)
+    # It follows from the name of the host and of the folder.
+    replaced = nats_server
+    replaced._server_id = lambda _place: "SIMULATED"
     replaced = node_socket
     replaced.listen = lambda _folder: FakeSocket(NODE)
 

@@ -6,13 +6,14 @@ import argparse
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.simulation import broker
 from tests.simulation.plan import Plan
 from tests.simulation.run import Result, run
+from tests.simulation.shrink import as_test, shrink
 
 
 def main() -> None:
@@ -21,22 +22,55 @@ def main() -> None:
     broker.install()
     # What is loaded and compiled at its first use is there for all runs then.
     run(Plan("warm-up", 0.005, faults=()))
-    failed = False
+    plans = list(_plans(given))
+    if given.jobs == 1:
+        sys.exit(_run_all(plans, given))
+    children = []
+    for job in range(given.jobs):
+        if (pid := os.fork()) == 0:
+            os._exit(_run_all(plans[job :: given.jobs], given))
+        children.append(pid)
+    statuses = [os.waitpid(pid, 0)[1] for pid in children]
+    sys.exit(any(statuses))
+
+
+def _plans(given: argparse.Namespace) -> Iterator[Plan]:
+    """Yield what is to be run."""
+    if given.plan:
+        yield eval(given.plan, {"Plan": Plan})
+        return
     for number in range(given.runs):
         seed = str(int(given.seed) + number) if given.seed.isdecimal() else given.seed
-        if given.seconds is not None and _cpu_seconds() > given.seconds:
+        yield Plan.from_seed(seed, given.hours)
+
+
+def _run_all(plans: Sequence[Plan], given: argparse.Namespace) -> bool:
+    """Run plans one after the other; return whether one failed."""
+    failed, began = False, _cpu_seconds()
+    for plan in plans:
+        before = _cpu_seconds()
+        if given.seconds is not None and before - began > given.seconds:
             break
-        plan, before = Plan.from_seed(seed, given.hours), _cpu_seconds()
         result = run_apart(plan, keeps_trace=bool(given.trace))
         _say(summary(plan, result, _cpu_seconds() - before))
         if given.trace:
             Path(given.trace).write_text("".join(result.lines or []))
         if result.violations:
             failed = True
-            for line in result.violations:
-                _say(f"  {line}")
-            _say(f'  again: make simulate ARGS="--seed {seed} --hours {given.hours:g}"')
-    sys.exit(failed)
+            _report(plan, result, given)
+            if given.stop:
+                break
+    return failed
+
+
+def _report(plan: Plan, result: Result, given: argparse.Namespace) -> None:
+    """Print what failed, how to repeat it, and the smallest plan that fails in the same way."""
+    lines = [f"  {line}" for line in result.violations]
+    lines.append(f'  again: make simulate ARGS="--seed {plan.seed} --hours {plan.hours:g}"')
+    _say("\n".join(lines))
+    if given.shrink:
+        small, found = shrink(plan, result, run_apart)
+        _say(f"  smaller: {small}\n  {found.violations[0]}\n\n{as_test(small)}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -45,6 +79,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1, help="how many seeds, one after the other")
     parser.add_argument("--hours", type=float, default=0.5, help="simulated hours of each")
     parser.add_argument("--seconds", type=float, help="begin no run after so much CPU time")
+    parser.add_argument("--jobs", type=int, default=1, help="how many seeds run at a time")
+    parser.add_argument("--plan", help="run this plan, as a failing one is printed")
+    parser.add_argument("--shrink", action="store_true", help="make a failing plan small")
+    parser.add_argument("--stop", action="store_true", help="end with the first seed that fails")
+    parser.add_argument("--mutation", help="the name of a fault to plant; see mutations.py")
     parser.add_argument("--trace", help="write the trace of the last run to this file")
     return parser.parse_args()
 

@@ -80,6 +80,8 @@ class Progress:
     processed: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
     durable_to: tuple[int, int] = (0, 0)
     starts_at_zero: bool = False
+    confirmed: dict[str, float] = field(default_factory=dict)
+    """Messages that were acknowledged one by one, with the time of the broker's answer."""
 
 
 class History:
@@ -161,14 +163,24 @@ class History:
         return self.groups[group]
 
     def delivered(
-        self, group: GroupPartition, messages: Sequence[tuple[Place, str]], asked_at: float
+        self,
+        group: GroupPartition,
+        messages: Sequence[tuple[Place, str]],
+        asked_at: float,
+        after: tuple[int, int] | None = None,
     ) -> None:
-        """Check and note messages of a partition that came in one answer, asked for at a time."""
+        """Check and note messages of a partition that came in one answer, asked for at a time.
+
+        `after`: where the consumer, which has the partition for itself, received the last one.
+        """
         log, progress = self.log(group.partition), self.progress(group)
         self.count("delivered", len(messages))
         first = messages[0][0]
         start = (first.entry, first.number)
-        self._check_start(group, progress, start, asked_at)
+        if after is None:
+            self._check_start(group, progress, start, asked_at)
+        elif start != after:
+            self.violation("a gap between answers", f"{group}: {start} instead of {after}")
         expected = start
         for place, message in messages:
             at = (place.entry, place.number)
@@ -225,6 +237,29 @@ class History:
         if boot == self.boot and end > progress.processed_to:
             progress.processed_to, progress.processed_at = end, CLOCK.now
             progress.processed.append((CLOCK.now, end))
+
+    def confirmed(self, group: GroupPartition, end: tuple[int, int], boot: int) -> None:
+        """Note that the broker has answered an acknowledgement, which is on disk then."""
+        self.processed(group, end, boot)
+        progress = self.progress(group)
+        progress.durable_to = max(progress.durable_to, end)
+
+    # Messages that are acknowledged one by one.
+
+    def delivered_one(
+        self, group: GroupPartition, place: Place, message: str, asked_at: float
+    ) -> None:
+        """Check and note a message that was asked for at a time."""
+        progress = self.progress(group)
+        self.count("delivered")
+        if progress.confirmed.get(message, asked_at) < asked_at:
+            self.violation("an acknowledged message came again", f"{group}: {message}")
+        self._check_place(group, self.log(group.partition), (place.entry, place.number), message)
+        progress.received.add(message)
+
+    def confirmed_one(self, group: GroupPartition, message: str) -> None:
+        """Note that the broker has answered the acknowledgement of a message."""
+        self.progress(group).confirmed.setdefault(message, CLOCK.now)
 
     def mark_durable(self, progress: Progress) -> None:
         """Take what was processed before a publish that was acknowledged as on disk."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 ALL_FAULTS = (
     "kill",
     "power cut",
     "power cut at an operation",
+    "power cut in a start",
     "stop",
     "pause",
     "reset",
@@ -33,6 +35,10 @@ class Plan:
     groups: int = 2
     publishers: int = 4
     pollers: int = 8
+    pulsar: int = 1
+    """Pairs of a publisher and a subscriber of that protocol, as of the others."""
+    kafka: int = 1
+    nats: int = 1
     mean_pause: float = 3.0
     fault_seconds: float = 120.0
     """The mean time between two faults."""
@@ -46,6 +52,9 @@ class Plan:
         topics = [("orders", chance.choice((0, 1, 3, 4, 8)))]
         if chance.random() < 0.6:
             topics.append(("audit", chance.choice((0, 2))))
+        retention = chance.choice(("30s", "10m", "7d"))
+        # Retention does not wait for groups of Kafka, so that theirs miss what is that old.
+        kafka = chance.choice((0, 1, 2)) if retention == "7d" else 0
         faults = tuple(fault for fault in ALL_FAULTS if chance.random() < 0.6)
         return cls(
             seed,
@@ -54,7 +63,10 @@ class Plan:
             groups=chance.choice((1, 2, 3)),
             publishers=chance.choice((1, 2, 4, 6)),
             pollers=chance.choice((2, 4, 8)),
-            mean_pause=chance.choice((1.0, 4.0, 15.0)),
+            pulsar=chance.choice((0, 0, 1, 2)),
+            kafka=kafka,
+            nats=chance.choice((0, 0, 1, 2)),
+            mean_pause=chance.choice((1.5, 6.0, 20.0)),
             fault_seconds=chance.choice((20.0, 60.0, 200.0)),
             faults=faults,
             options={
@@ -62,6 +74,7 @@ class Plan:
                 "storage.segment": chance.choice(("64K", "1M")),
                 "storage.cache": chance.choice(("64K", "1M")),
                 "storage.reserve": "1M",
+                "retention.time": retention,
                 "broker.ping": chance.choice(("5s", "30s")),
             },
         )
@@ -81,9 +94,11 @@ class Plan:
             found.append(replace(self, faults=()))
         if len(self.topics) > 1:
             found += [replace(self, topics=(topic,)) for topic in self.topics]
-        for name in ("publishers", "pollers", "groups"):
-            count = getattr(self, name)
-            if count > 1:
-                found.append(replace(self, **{name: count // 2}))
-                found.append(replace(self, **{name: count - 1}))
+        for name in ("pulsar", "kafka", "nats", "publishers", "pollers", "groups"):
+            count: int = getattr(self, name)
+            least = 0 if name in {"pulsar", "kafka", "nats"} else 1
+            for fewer in sorted({least, count // 2, count - 1}):
+                if least <= fewer < count:
+                    changed: dict[str, Any] = {name: fewer}
+                    found.append(replace(self, **changed))
         return found

@@ -19,6 +19,15 @@ from tests.simulation.history import GroupPartition, History, PartitionName
 from tests.simulation.loop import ProcessLoop, Scheduler
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
+from tests.simulation.protocols import (
+    Client,
+    KafkaPublisher,
+    KafkaReader,
+    NatsPublisher,
+    NatsPuller,
+    PulsarPublisher,
+    PulsarSubscriber,
+)
 from tests.simulation.seeded import CLOCK
 from tests.simulation.workers import GoneError, Poller, Publisher, PulsarPeer, World
 
@@ -60,7 +69,7 @@ class Run:
         )
         self.world = World(plan.seed, self.loop, self.network, history)
         self.chance = Random(f"{plan.seed}:faults")
-        self.pollers: list[Poller] = []
+        self.pollers: list[Poller | Client] = []
         self.publishing: list[asyncio.Task[Any]] = []
         self.others: list[asyncio.Task[Any]] = []
 
@@ -135,8 +144,37 @@ class Run:
             topic, partitions = topics[number % len(topics)]
             publisher = Publisher(world, number, topic, partitions, plan.mean_pause)
             self._spawn(publisher.run(), self.publishing)
+        await self._start_protocols()
         if plan.faults:
             self._spawn(self._break_things(), self.others)
+
+    async def _start_protocols(self) -> None:
+        """Begin the clients of Pulsar, Kafka and NATS, which have topics of their own."""
+        plan, world, mean = self.plan, self.world, self.plan.mean_pause
+        if plan.pulsar:
+            topic = "persistent://public/default/pulsar"
+            await self._create(topic, plan.pulsar)
+            for number in range(plan.pulsar):
+                publisher = PulsarPublisher(world, f"pp{number}", topic, number, mean)
+                self._spawn_pair(
+                    publisher, PulsarSubscriber(world, f"pc{number}", topic, number, mean)
+                )
+        if plan.kafka:
+            await self._create("persistent://public/default/kafka", plan.kafka)
+            for number in range(plan.kafka):
+                self._spawn_pair(
+                    KafkaPublisher(world, f"kp{number}", "kafka", number, mean),
+                    KafkaReader(world, f"kc{number}", "kafka", number, mean),
+                )
+        for number in range(plan.nats):
+            self._spawn_pair(
+                NatsPublisher(world, f"np{number}", mean), NatsPuller(world, f"nc{number}", mean)
+            )
+
+    def _spawn_pair(self, publisher: Client, consumer: Client) -> None:
+        self._spawn(publisher.run(), self.publishing)
+        self._spawn(consumer.run(), self.others)
+        self.pollers.append(consumer)
 
     def _spawn(self, work: Any, tasks: list[asyncio.Task[Any]]) -> None:
         task = self.loop.create_task(work)
@@ -189,6 +227,9 @@ class Run:
                 node.cut_power()
             case "power cut at an operation":
                 node.disk.cut_at = node.disk.count + chance.randint(1, 60)
+            case "power cut in a start":
+                node.cut_power()
+                node.disk.cut_at = node.disk.count + chance.randint(1, 80)
             case "stop":
                 node.stop()
             case "pause":

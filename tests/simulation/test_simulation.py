@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
-SEEDS = 10
-HOURS = 0.2
+from tests.simulation.mutations import MUTATIONS, mutated
+
+SEEDS = 6
+HOURS = 0.1
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -26,10 +29,9 @@ def test_promises_hold_under_the_faults_of_fixed_seeds() -> None:
 
 
 def test_a_seed_is_a_run_byte_for_byte() -> None:
-    first, second = (simulate("--seed", "10", "--hours", "0.1") for _ in range(2))
+    first, second = (simulate("--plan", "Plan('all', 0.05)") for _ in range(2))
 
-    trace = [word for word in first.stdout.split() if word.endswith(";")]
-    assert trace
+    assert "ok seed all" in first.stdout, first.stdout + first.stderr
     assert _without_time(first.stdout) == _without_time(second.stdout)
 
 
@@ -37,3 +39,21 @@ def _without_time(line: str) -> str:
     """Return a line of the simulation without the CPU time that it took."""
     before, _, after = line.partition(" s of CPU")
     return before.rpartition(" in ")[0] + after
+
+
+def test_every_mutation_has_its_place_in_the_source() -> None:
+    for mutation in MUTATIONS:
+        path = Path(*mutation.module.split(".")).with_suffix(".py")
+        assert mutated(path.read_text(), mutation)
+
+
+def test_a_planted_fault_is_found_and_made_small() -> None:
+    name = "a commit group is acknowledged before its sync"
+    options = ("--runs", "4", "--hours", "0.1", "--stop", "--shrink")
+    done = simulate("--seed", "1", *options, "--mutation", name)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "again: make simulate ARGS=" in done.stdout
+    (plan,) = (line for line in done.stdout.splitlines() if line.startswith("  smaller: "))
+    again = simulate("--plan", plan.removeprefix("  smaller: "), "--mutation", name)
+    assert again.returncode == 1, again.stdout + again.stderr

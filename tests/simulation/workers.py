@@ -77,8 +77,11 @@ class PulsarPeer:
         value: Any = pb.BaseCommand.Type.Value(kind)
         self.stream.write(encode(command(value, **fields), payload))
 
-    async def frame(self, seconds: float = ANSWER_SECONDS) -> Frame:
-        """Return the next frame that is no ping; raise GoneError."""
+    async def frame(self, seconds: float = ANSWER_SECONDS, *, closes: bool = True) -> Frame:
+        """Return the next frame that is no ping; raise GoneError.
+
+        If none comes in time the connection is closed, unless `closes` is False: TimeoutError then.
+        """
         until = CLOCK.now + seconds
         while True:
             while self._frames:
@@ -89,6 +92,8 @@ class PulsarPeer:
             try:
                 data = await self.stream.read(until - CLOCK.now)
             except TimeoutError:
+                if not closes:
+                    raise
                 self.stream.close()
                 raise GoneError from None
             if not data:

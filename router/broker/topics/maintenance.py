@@ -10,6 +10,7 @@ import structlog
 
 from router.broker.consume import Partition
 from router.broker.consume.membership.live_members import OWNER
+from router.broker.disk.faults import StoreError
 from router.broker.storage import SubscriptionRecord, TopicRecord
 from router.broker.topics.cursor_administration import acknowledge_before
 from router.broker.topics.topics import Topics
@@ -55,11 +56,13 @@ class Maintenance:
         return idle.used_ms > now_ms - kept_ms and not topics.live_members.groups(record.name)
 
     async def run(self, every: float = MAINTENANCE_INTERVAL_SECONDS) -> None:
-        """Maintain periodically until cancelled; a failure is logged and tried again."""
+        """Maintain periodically until cancelled or the store ends; log failures and try again."""
         while True:
             await asyncio.sleep(every)
             try:
                 await self.maintain()
+            except StoreError:
+                return  # it failed, which is reported elsewhere, or a stop has closed it
             except Exception:  # noqa: BLE001 - the boundary of a task: retention must go on
                 _log.exception("tending-failed")
 

@@ -1,0 +1,282 @@
+"""Faults of one line that are planted in the product, which the simulation must find.
+
+`python -m tests.simulation.mutations` plants each in turn, in a process of its own, and runs seeds
+until one fails. Nothing on disk is changed: the source of one module is replaced as it is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Final, NamedTuple
+
+MAX_RUNS: Final = 40
+HOURS: Final = "0.5"
+
+
+class Mutation(NamedTuple):
+    """A planted fault: in a module, one text in place of another."""
+
+    name: str
+    module: str
+    before: str
+    after: str
+
+
+_STORAGE: Final = "router.broker.storage"
+_CONSUME: Final = "router.broker.consume"
+
+MUTATIONS: Final = (
+    # Storage.
+    Mutation(
+        "a commit group is acknowledged before its sync",
+        f"{_STORAGE}.journal",
+        "        files.sync()\n        self._synced_at",
+        "        self._synced_at",
+    ),
+    Mutation(
+        "a journal file gets its name before its sync",
+        f"{_STORAGE}.journal",
+        "        self.sync()\n        self._disk.rename(self._begun",
+        "        self._disk.rename(self._begun",
+    ),
+    Mutation(
+        "the name of a journal file is not synced",
+        f"{_STORAGE}.journal",
+        "self.path(self.number))\n        self._disk.sync_folder(self._folder)",
+        "self.path(self.number))",
+    ),
+    Mutation(
+        "a full journal file is not synced before the next one begins",
+        f"{_STORAGE}.journal",
+        "            files.sync()\n            files.start",
+        "            files.start",
+    ),
+    Mutation(
+        "a failed write is acknowledged",
+        f"{_STORAGE}.journal",
+        "        if error is not None:\n            self._report(error)",
+        "        if error is None and self._in_flight:\n            pass",
+    ),
+    Mutation(
+        "a receipt does not wait for what is collected",
+        f"{_STORAGE}.journal",
+        "        if self.pending.parts:\n            self.pending.call(done)",
+        "        if False:\n            self.pending.call(done)",
+    ),
+    Mutation(
+        "a checkpoint cuts one journal file too many",
+        f"{_STORAGE}.checkpointer",
+        "number = context.journal.number + everything",
+        "number = context.journal.number + 1",
+    ),
+    Mutation(
+        "a checkpoint does not sync the segments",
+        f"{_STORAGE}.checkpointer",
+        "        await self.in_thread(context.writer.sync)\n        await context.metadata",
+        "        await context.metadata",
+    ),
+    Mutation(
+        "the folders of new segments are not synced",
+        f"{_STORAGE}.writing",
+        "            self._disk.sync_folder(folder)\n        self._folders",
+        "            pass\n        self._folders",
+    ),
+    Mutation(
+        "a segment is not cut to its synced size",
+        f"{_STORAGE}.writing",
+        "            if size > segment.size:",
+        "            if size > 2 * segment.size + 1000000:",
+    ),
+    # Recovery.
+    Mutation(
+        "recovery does not copy the last commit groups",
+        f"{_STORAGE}.recovery",
+        "    if bodies:\n        files.write(bodies)",
+        "    if not bodies:\n        files.write(bodies)",
+    ),
+    Mutation(
+        "recovery removes the old journal before the new one is there",
+        f"{_STORAGE}.recovery",
+        "    files.publish()\n    files.remove(number)",
+        "    files.remove(number)\n    files.publish()",
+    ),
+    Mutation(
+        "recovery forgets the acknowledgements",
+        f"{_STORAGE}.recovery",
+        "subscription.cursor.apply(record.ack)",
+        "pass",
+    ),
+    Mutation(
+        "recovery skips an entry",
+        f"{_STORAGE}.recovery",
+        "record.entry.entry_id >= target.next_entry",
+        "record.entry.entry_id > target.next_entry",
+    ),
+    # Deduplication.
+    Mutation(
+        "the last number of a producer may come again",
+        f"{_STORAGE}.producer_state",
+        "sequence <= state.sequence",
+        "sequence < state.sequence",
+    ),
+    Mutation(
+        "recovery forgets the producers",
+        f"{_STORAGE}.partition",
+        "        self.producers.record(name, state)\n        self._durable_states[name]",
+        "        self._durable_states[name]",
+    ),
+    Mutation(
+        "a checkpoint forgets the producers",
+        f"{_STORAGE}.partition",
+        "for name, state in self._durable_states.items() if known(name)",
+        "for name, state in self._durable_states.items() if not known(name)",
+    ),
+    # Engine.
+    Mutation(
+        "entries are delivered before they are durable",
+        f"{_STORAGE}.partition",
+        "        self.next_index = index + 1\n        self.appended_bytes += size",
+        "        self.durable_entry = entry_id + 1\n"
+        "        self.next_index = index + 1\n        self.appended_bytes += size",
+    ),
+    Mutation(
+        "a refused answer is acknowledged",
+        f"{_CONSUME}.polls.poll",
+        "if self.is_answered and outcome is Outcome.DELIVERED:",
+        "if self.is_answered:",
+    ),
+    Mutation(
+        "an acknowledgement is not journalled",
+        f"{_STORAGE}.cursor_log",
+        "        self._changed[subscription] = None\n        self._log(record, done)",
+        "        self._changed[subscription] = None\n        self._log(b'', done)",
+    ),
+    Mutation(
+        "a checkpoint forgets the cursors",
+        f"{_STORAGE}.checkpointer",
+        "checkpoint.cursors.append(record.state())",
+        "record.state()",
+    ),
+    Mutation(
+        "an acknowledgement in a batch takes one message too many",
+        f"{_CONSUME}.polls.reader",
+        "(1 << upto.batch_index + 1)",
+        "(1 << upto.batch_index + 2)",
+    ),
+    Mutation(
+        "a poll goes on one entry too far",
+        f"{_CONSUME}.polls.reader",
+        "feed.position = self.subscription.cursor.mark_delete + 1",
+        "feed.position = self.subscription.cursor.mark_delete + 1 + (monotonic() % 97 < 1)",
+    ),
+    # Leases.
+    Mutation(
+        "the polls of a lost connection keep what they hold",
+        f"{_CONSUME}.polls.engine",
+        "            poll.end(Outcome.REFUSED)\n        self._polls.pop(client",
+        "            pass\n        self._polls.pop(client",
+    ),
+    Mutation(
+        "a partition is not given back when it is revoked",
+        f"{_CONSUME}.polls.poll",
+        "            self._engine.give_up(self, given)",
+        "            pass",
+    ),
+    Mutation(
+        "a poll that rests is never ended",
+        f"{_CONSUME}.polls.engine",
+        "            self.end_rest(poll)\n        self._look()",
+        "            pass\n        self._look()",
+    ),
+    # Retention.
+    Mutation(
+        "retention does not wait for groups",
+        f"{_STORAGE}.retention",
+        "done = acked is None or segment.next_entry - 1 <= acked",
+        "done = True",
+    ),
+    Mutation(
+        "retention removes the segment in which a group is",
+        f"{_STORAGE}.retention",
+        "segment.next_entry - 1 <= acked",
+        "segment.first_entry - 1 <= acked",
+    ),
+)
+
+
+class _MutatedLoader(importlib.machinery.SourceFileLoader):
+    """Loads a module with another text in place of one."""
+
+    mutation: Mutation
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return compile(mutated(Path(path).read_text(), self.mutation), path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the module of a mutation before the usual finder does."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self._mutation = mutation
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._mutation.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        assert spec is not None
+        assert spec.origin is not None
+        loader = _MutatedLoader(fullname, spec.origin)
+        loader.mutation = self._mutation
+        spec.loader = loader
+        return spec
+
+
+def mutated(source: str, mutation: Mutation) -> str:
+    """Return a module's source with the fault in it; raise ValueError if it has no place there."""
+    if source.count(mutation.before) != 1:
+        raise ValueError(f"{mutation.name}: its text stands {source.count(mutation.before)} times")
+    return source.replace(mutation.before, mutation.after)
+
+
+def plant(name: str) -> None:
+    """Have the module of a mutation be imported with it, in this process."""
+    (mutation,) = (one for one in MUTATIONS if one.name == name)
+    sys.meta_path.insert(0, _Finder(mutation))
+
+
+def find(mutation: Mutation) -> str | None:
+    """Return the line of the first seed that finds a mutation, None: none did."""
+    command = [sys.executable, "-m", "tests.simulation", "--mutation", mutation.name]
+    command += ["--runs", str(MAX_RUNS), "--hours", HOURS, "--stop"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    for place, line in enumerate(lines):
+        if line.startswith("FAILED"):
+            return f"{line.split(';')[0]}: {lines[place + 1].strip()}"
+    return None if done.returncode == 0 else done.stderr
+
+
+def main() -> None:
+    """Plant all mutations, or those whose names are given; the status says if one was missed."""
+    chosen = [one for one in MUTATIONS if not sys.argv[1:] or one.name in sys.argv[1:]]
+    missed = 0
+    for mutation in chosen:
+        line = find(mutation)
+        missed += line is None
+        sys.stdout.write(f"{mutation.name}: {line or 'NOT FOUND'}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{len(chosen) - missed} of {len(chosen)} found\n")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
