@@ -117,6 +117,17 @@ def begin(
         capture()
 
 
+def write_output(text: str) -> None:
+    """Write to standard output; one that takes nothing, as on a full disk, is given up."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        structlog.get_logger(__name__).warning("output-lost", reason=str(error))
+        # What it holds would fail again at each flush, and at the end of the process.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the process
+
+
 def name_process(process: str) -> None:
     """Have lines say that they come from this process: a forked one is another than its parent."""
     global _process_name  # noqa: PLW0603 - one process has one name

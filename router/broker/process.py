@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -254,8 +254,7 @@ def _end_soon(status: int) -> None:
 
 def _announce(folder: Path, urls: Sequence[str]) -> None:
     addresses = [str((folder / node_socket.SOCKET).absolute()), *urls]
-    sys.stdout.write(f"Broker listens on {' and '.join(addresses)}\n")
-    sys.stdout.flush()
+    log.write_output(f"Broker listens on {' and '.join(addresses)}\n")
 
 
 def _refuse(sentence: str, status: int) -> int:
@@ -264,5 +263,7 @@ def _refuse(sentence: str, status: int) -> int:
 
 
 def _say(sentence: str) -> None:
-    sys.stderr.write(f"router.broker: {sentence}\n")
-    sys.stderr.flush()
+    # What the log goes to may be on the disk that is full.
+    with suppress(OSError):
+        sys.stderr.write(f"router.broker: {sentence}\n")
+        sys.stderr.flush()

@@ -174,7 +174,7 @@ class Announcer:
         # A disk that is full keeps from publishing only, and the broker logs it.
         if self._broker_ready() and answers(self._address, self._secure, "/ready?for=poll"):
             self._announced = True
-            click.echo("\n".join(welcome(self._settings, self._address[0])))
+            log.write_output("\n".join([*welcome(self._settings, self._address[0]), ""]))
             return IDLE_SECONDS
         now = time.monotonic()
         if self._store.check():

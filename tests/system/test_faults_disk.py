@@ -224,6 +224,22 @@ def test_a_start_on_a_full_disk_waits_for_space(
         stack.stop()
 
 
+def test_an_output_that_a_full_disk_does_not_take_ends_nothing(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, "--workers", "1")
+    (tmp_path / "serve.log").touch()
+    command = [sys.executable, "-m", "router", "serve", "--port", str(stack.port)]
+    command += ["--data", str(tmp_path / "data")]
+    with Path("/dev/full").open("wb") as full:
+        stack.process = subprocess.Popen(command, cwd=tmp_path, stdout=full, stderr=full)
+    try:
+        stack.wait_ready()
+        assert accepted(stack, "t", "before")
+        os.kill(stack.broker(), signal.SIGKILL)
+        until_accepted(stack, "t", "after", 60)
+    finally:
+        assert stack.stop() == 0
+
+
 def test_a_disk_that_becomes_read_only_ends_the_router_with_a_sentence(
     tmp_path: Path, small_disk: Path
 ) -> None:
