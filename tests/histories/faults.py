@@ -9,21 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import resource
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tests.histories.recording import History, Operation
 from tests.processes import wait_until
 from tests.servers.proxy import TcpProxy
-from tests.system.stack import Stack, command_line, descendants
+from tests.system.stack import Stack, command_line
 
-KINDS: Final = ("kill", "kill", "kill", "pause", "reset", "reset", "cut", "stall")
+KINDS: Final = ("kill", "kill", "kill", "pause", "reset", "reset", "cut", "stall", "full")
 HOLD_SECONDS: Final = (0.1, 0.5)
-FULL_BYTES: Final = 4_096
 WAIT_SECONDS: Final = 60.0
 
 
@@ -83,6 +83,7 @@ class Faults:
     stack: Stack
     proxies: list[TcpProxy]
     histories: list[History]
+    disk: Path
     struck: list[str] = field(default_factory=list)
 
     def run(self, faults: list[Fault], progress: Progress) -> None:
@@ -106,9 +107,8 @@ class Faults:
             time.sleep(fault.seconds)
             os.kill(broker, signal.SIGCONT)
         elif fault.kind == "full":
-            self._bound_files(FULL_BYTES)
-            time.sleep(fault.seconds)
-            self._bound_files(resource.RLIM_INFINITY)
+            with ballast(self.disk):
+                time.sleep(fault.seconds)
         elif fault.kind == "reset":
             self.proxies[fault.proxy].reset()
         else:
@@ -129,9 +129,18 @@ class Faults:
                 for _ in range(2):
                     history.add(Operation(0, "crash", began, time.monotonic_ns(), {}, {}))
 
-    def _bound_files(self, size: int) -> None:
-        """Bound the files that the broker, and each that is started after it, may write."""
-        assert self.stack.process is not None
-        for pid in [self.stack.process.pid, *descendants(self.stack.process.pid)]:
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+@contextlib.contextmanager
+def ballast(disk: Path) -> Iterator[None]:
+    """Leave no space on a disk while the block lasts; what is given back meanwhile stays free."""
+    file = disk / "ballast"
+    with file.open("wb", buffering=0) as made:
+        # Others take space as well: what is left in the end is less than a chunk.
+        for size in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while made.write(bytes(size)) == size:
+                    pass
+    try:
+        yield
+    finally:
+        file.unlink()

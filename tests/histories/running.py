@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,10 @@ STEPS: Final = 25
 FAULTS: Final = 2
 REFUSED_SECONDS: Final = 0.02
 ROUND_SECONDS: Final = 100.0
+DISK_BYTES: Final = 128 << 20
 SETTINGS: Final = {
+    # A disk that is full ends the broker; above a reserve it would refuse and go on.
+    "storage_reserve": "0",
     "storage_journal": "1M",
     "storage_segment": "512K",
     "storage_cache": "1M",
@@ -48,15 +52,31 @@ class Router:
 
 @contextlib.contextmanager
 def running(folder: Path, **settings: str) -> Iterator[Router]:
-    """Run a router while the block lasts."""
+    """Run a router on a small disk while the block lasts."""
     kafka, nats = (f"127.0.0.1:{free_port()}" for _ in range(2))
     listeners = {"broker_kafka": kafka, "broker_nats": nats}
-    with started(folder, "--workers", "2", **SETTINGS | listeners | settings) as stack:
+    with (
+        mounted(folder / "data"),
+        started(folder, "--workers", "2", **SETTINGS | listeners | settings) as stack,
+    ):
         stack.wait_ready()
         with contextlib.ExitStack() as stacks:
             addresses = (f"127.0.0.1:{stack.port}", kafka, nats)
             proxies = [stacks.enter_context(TcpProxy(address)) for address in addresses]
             yield Router(stack, proxies)
+
+
+@contextlib.contextmanager
+def mounted(folder: Path) -> Iterator[None]:
+    """Mount a small disk while the block lasts, which needs root."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run the tests with sudo, to mount a tmpfs: {done.stderr}"
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def record_round(
@@ -119,7 +139,8 @@ def _strike_while_working(
 ) -> list[str]:
     progress = Progress()
     histories = [scenario.history for scenario in scenarios]
-    striking = Faults(router.stack, router.proxies, histories)
+    disk = router.stack.folder / "data"
+    striking = Faults(router.stack, router.proxies, histories, disk)
     workers = [
         _Worker(step, random.Random(f"{seed} {scenario.label} {number}"), steps, progress)
         for scenario in scenarios

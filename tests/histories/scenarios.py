@@ -17,7 +17,7 @@ from typing import Any, Final
 from tests.histories.http_client import HttpConnection
 from tests.histories.kafka_client import KafkaConnection
 from tests.histories.nats_client import NatsConnection, message_of
-from tests.histories.recording import History, Operation, Output, UnknownOutcomeError
+from tests.histories.recording import History, Operation, Output, RefusedError, UnknownOutcomeError
 
 Step = Callable[[random.Random], None]
 MAX_POLLS: Final = 100
@@ -110,10 +110,16 @@ class TopicLog(Scenario):
     def conclude(self) -> None:
         kafka, http = self.kafka(), self.http()
         self.history.record("last", "end", lambda: kafka.end(self.name))
-        self.history.record("last", "read", lambda: kafka.read(self.name, 0), offset=0)
-        listing = self.history.record("last", "read", lambda: http.read(self.name), offset=0)
-        assert listing is not None, "the log cannot be read when all is well"
-        resolve(self.history, listing["positions"])
+        read_all(self.history, kafka, self.name)
+        positions: list[str] = []
+        while True:
+            after = positions[-1] if positions else ""
+            read = partial(http.read, self.name, after)
+            found = required(self.history.record("last", "read", read, offset=0, after=after))
+            if not found["positions"]:
+                break
+            positions += found["positions"]
+        resolve(self.history, positions)
 
     def _over_kafka(self, number: int) -> Step:
         kafka, label = self.kafka(), f"kafka-{number}"
@@ -158,6 +164,24 @@ class TopicLog(Scenario):
         return step
 
 
+def required(output: Output | None) -> Output:
+    """Return an output; raise RefusedError, so that it is asked for again, if there is none."""
+    if output is None:
+        raise RefusedError("not answered")
+    return output
+
+
+def read_all(history: History, kafka: KafkaConnection, topic: str) -> list[str]:
+    """Read a topic to its end and return all values."""
+    values: list[str] = []
+    while True:
+        read = partial(kafka.read, topic, len(values))
+        found = required(history.record("last", "read", read, offset=len(values)))
+        if not found["values"]:
+            return values
+        values += found["values"]
+
+
 def resolve(history: History, positions: list[str]) -> None:
     """Give the operations of PIP 64 the offsets of their positions, by a listing of the whole log.
 
@@ -188,8 +212,7 @@ class StreamLog(Scenario):
 
     def conclude(self) -> None:
         nats = self.nats()
-        found = self.history.record("last", "end", lambda: stream_end(nats, self.name))
-        assert found is not None, "the stream cannot be read when all is well"
+        found = required(self.history.record("last", "end", lambda: stream_end(nats, self.name)))
         for offset in range(found["offset"] + 1):
             self._read("last", nats, offset)
 
@@ -310,14 +333,25 @@ class Queue(Scenario):
             found = self._poll("last", http, "", "")
             if not (found and found["values"]):
                 break
-        listing = self.history.record("last", "read", lambda: kafka.read(self.name, 0), offset=0)
-        assert listing is not None, "the log cannot be read when all is well"
-        offsets = {value: offset for offset, value in enumerate(listing["values"])}
-        for place, one in enumerate(self.history.operations):
-            if one.input.get("last"):
-                through = offsets.get(one.input["last"], LOST - 1) + 1
-                given = {**one.input, "through": through}
-                self.history.operations[place] = replace(one, input=given)
+        self._settle(read_all(self.history, kafka, self.name))
+
+    def _settle(self, values: list[str]) -> None:
+        """Give tokens the offsets that they acknowledge, by a listing of the whole log.
+
+        A poll whose time ends while the broker is started again answers that it found nothing:
+        that is marked as `away`, for it says nothing of the queue.
+        """
+        offsets = {value: offset for offset, value in enumerate(values)}
+        operations = self.history.operations
+        crashes = [(one.call, one.returned) for one in operations if one.op == "crash"]
+        for place, one in enumerate(operations):
+            given, output = one.input, one.output
+            if given.get("last"):
+                given = {**given, "through": offsets.get(given["last"], LOST - 1) + 1}
+            empty = one.op == "poll" and output is not None and not output["values"]
+            if empty and any(one.call < end and one.returned > began for began, end in crashes):
+                output = {**(output or {}), "status": "away"}
+            operations[place] = replace(one, input=given, output=output)
 
     def _producer(self) -> Step:
         kafka = self.kafka()

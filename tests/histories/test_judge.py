@@ -77,7 +77,7 @@ def test_lie_is_illegal_and_drawn(
     assert "<svg" in picture.read_text()
 
 
-@pytest.mark.parametrize("kind", [TopicLog, Queue, Bucket])
+@pytest.mark.parametrize("kind", [TopicLog, Bucket])
 def test_tail_that_a_disk_lost_is_illegal(tmp_path: Path, kind: type[Scenario]) -> None:
     verdict = ""
     with running(tmp_path) as router:
@@ -86,8 +86,9 @@ def test_tail_that_a_disk_lost_is_illegal(tmp_path: Path, kind: type[Scenario]) 
         def lose() -> None:
             """Set the folder back to what it was when nothing of the history was stored."""
             router.stack.kill()
-            shutil.rmtree(data)
-            copy.rename(data)
+            for one in data.iterdir():
+                shutil.rmtree(one) if one.is_dir() else one.unlink()
+            shutil.copytree(copy, data, dirs_exist_ok=True)
             router.stack.start()
             router.stack.wait_ready()
 
