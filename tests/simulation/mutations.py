@@ -78,8 +78,8 @@ MUTATIONS: Final = (
     Mutation(
         "a checkpoint does not sync the segments",
         f"{_STORAGE}.checkpointer",
-        "        await self.in_thread(context.writer.sync)\n        await context.metadata",
-        "        await context.metadata",
+        "        await self.in_thread(context.writer.sync)",
+        "        await asyncio.sleep(0)",
     ),
     Mutation(
         "the folders of new segments are not synced",
@@ -154,8 +154,8 @@ MUTATIONS: Final = (
     Mutation(
         "an acknowledgement is not journalled",
         f"{_STORAGE}.cursor_log",
-        "        self._changed[subscription] = None\n        self._log(record, done)",
-        "        self._changed[subscription] = None\n        self._log(b'', done)",
+        "self._log(record, done)",
+        "self._log(b'', done)",
     ),
     Mutation(
         "a checkpoint forgets the cursors",
