@@ -50,14 +50,14 @@ class GroupMembers(Generic[W]):
     def add(self, member_id: str, request: JoinRequest, now: float) -> Member[W]:
         """Add a member; one of the same instance must be gone."""
         member: Member[W] = Member(
-            member_id,
-            request.instance_id,
-            request.client_id,
-            request.client_host,
-            request.session_seconds,
-            self._bounded(request.rebalance_seconds),
-            request.protocols,
-            now + request.session_seconds,
+            id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_seconds=request.session_seconds,
+            rebalance_seconds=self._bounded(request.rebalance_seconds),
+            protocols=request.protocols,
+            deadline=now + request.session_seconds,
             answered=bool(request.member_id),
         )
         self.protocol_type = request.protocol_type

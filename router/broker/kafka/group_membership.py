@@ -40,14 +40,14 @@ def join_group(request: Request) -> Any:
         refusal = ErrorCode.INVALID_REQUEST
     rebalance_ms = body.rebalance_timeout_ms if version else body.session_timeout_ms
     joining = JoinRequest(
-        body.member_id,
-        body.group_instance_id,
-        request.client_id[:MAX_CLIENT_ID_CHARACTERS],
-        request.client.connection.peer.address,
-        body.session_timeout_ms / 1000,
-        rebalance_ms / 1000,
-        body.protocol_type,
-        tuple((one.name, bytes(one.metadata)) for one in body.protocols),
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        client_id=request.client_id[:MAX_CLIENT_ID_CHARACTERS],
+        client_host=request.client.connection.peer.address,
+        session_seconds=body.session_timeout_ms / 1000,
+        rebalance_seconds=rebalance_ms / 1000,
+        protocol_type=body.protocol_type,
+        protocols=tuple((one.name, bytes(one.metadata)) for one in body.protocols),
         id_required=version >= _ID_REQUIRED_FROM,
         may_skip_assignment=version >= _MAY_SKIP_FROM,
     )

@@ -131,8 +131,7 @@ class Group(Generic[W]):
         member = self.members[request.caller.member_id]
         member.synced = True
         member.extend(now)
-        if member.syncing is not None:
-            self._answers.append((member.syncing, SyncResult(_REBALANCING)))
+        self._answer_sync(member, SyncResult(_REBALANCING))
         member.syncing = waiter
         if self.state is GroupState.COMPLETING and member.id == self.leader:
             for other in self.members.values():
@@ -258,19 +257,15 @@ class Group(Generic[W]):
     def _rejoin(self, member: Member[W], request: JoinRequest, waiter: W, now: float) -> None:
         member.extend(now)
         same = member.protocols == request.protocols
-        if self.state is GroupState.COMPLETING and same:
-            self._answers.append((waiter, self._join_result(member)))
-            return
-        if self.state is GroupState.STABLE and same and member.id != self.leader:
+        follows = self.state is GroupState.STABLE and member.id != self.leader
+        if same and (follows or self.state is GroupState.COMPLETING):
             self._answers.append((waiter, self._join_result(member)))
             return
         self._membership.update(member, request)
         self._await_join(member, waiter, now)
 
     def _await_join(self, member: Member[W], waiter: W, now: float) -> None:
-        if member.joining is not None:
-            result = JoinResult(_REBALANCING, member.id)
-            self._answers.append((member.joining, result))
+        self._answer_join(member, JoinResult(_REBALANCING, member.id))
         member.joining = waiter
         if self.state is GroupState.PREPARING:
             self._try_complete_join(now)
@@ -322,8 +317,7 @@ class Group(Generic[W]):
     def _begin_rebalance(self, now: float) -> None:
         for member in self.members.values():
             if member.syncing is not None:
-                self._answers.append((member.syncing, SyncResult(_REBALANCING)))
-                member.syncing = None
+                self._answer_sync(member, SyncResult(_REBALANCING))
                 member.extend(now)
             if self.state is GroupState.COMPLETING:
                 member.assignment = b""
@@ -374,11 +368,9 @@ class Group(Generic[W]):
         self.state = GroupState.COMPLETING
         self._sync_deadline = now + self._membership.rebalance_seconds
         for member in joined:
-            waiter, member.joining = member.joining, None
             member.synced, member.answered = False, True
             member.extend(now)
-            if waiter is not None:
-                self._answers.append((waiter, self._join_result(member)))
+            self._answer_join(member, self._join_result(member))
 
     def _answer_syncs(self, now: float) -> None:
         for member in self.members.values():
@@ -386,16 +378,22 @@ class Group(Generic[W]):
                 result = SyncResult(
                     ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment
                 )
-                self._answers.append((member.syncing, result))
-                member.syncing = None
+                self._answer_sync(member, result)
                 member.extend(now)
 
     def _answer_waiters(self, member: Member[W], error: ErrorCode) -> None:
+        self._answer_join(member, JoinResult(error, member.id))
+        self._answer_sync(member, SyncResult(error))
+
+    def _answer_join(self, member: Member[W], result: JoinResult) -> None:
         if member.joining is not None:
-            self._answers.append((member.joining, JoinResult(error, member.id)))
+            self._answers.append((member.joining, result))
+            member.joining = None
+
+    def _answer_sync(self, member: Member[W], result: SyncResult) -> None:
         if member.syncing is not None:
-            self._answers.append((member.syncing, SyncResult(error)))
-        member.joining = member.syncing = None
+            self._answers.append((member.syncing, result))
+            member.syncing = None
 
     def _join_result(self, member: Member[W]) -> JoinResult:
         protocol = self.protocol or ""
