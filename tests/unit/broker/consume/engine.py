@@ -19,7 +19,7 @@ import pytest
 from router.broker.consume import Consumer, Kind, Partition, Subscription
 from router.broker.consume.cursor.backlog import BacklogCounter
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.consumers import consumers
 from router.broker.nats.opening import join_streams
 from router.broker.nats.protocol.hub import Subscriber
 from router.broker.nats.server import NatsServer
@@ -237,5 +237,5 @@ class Engine:
 
 def use_virtual_time(patch: pytest.MonkeyPatch, clock: Clock) -> Callable[[], AbstractEventLoop]:
     """Have the deadlines of JetStream go by a clock; return what makes loops that do."""
-    patch.setattr(Consumers, "now_ns", lambda _: round(clock.now * 1_000_000_000))
+    patch.setattr(consumers, "steady_clock", lambda: lambda: round(clock.now * 1_000_000_000))
     return lambda: VirtualLoop(clock)
