@@ -217,10 +217,6 @@ class SimulatedDisk(MemoryDisk):
         with self._step("committed"):
             return
 
-    def used(self) -> int:
-        """Return the bytes of all files."""
-        return sum(len(content.data) for content in self.names.values() if content is not None)
-
     def crash(self, chance: Random) -> SimulatedDisk:
         """Return the disk as a power cut leaves it."""
         after = self._next_disk()
@@ -247,14 +243,6 @@ class SimulatedDisk(MemoryDisk):
         after = SimulatedDisk(self.chance, self.latency, self.note)
         after.space = self.space
         return after
-
-    def rot(self, path: Path) -> None:
-        """Flip a bit of a file at rest."""
-        content = self.names[path]
-        if content is not None and content.data:
-            at = self.chance.randrange(len(content.data))
-            content.data[at] ^= 1 << self.chance.randrange(8)
-            self.note(f"bit of {path.name} at {at}")
 
 
 def _logged(content: Content) -> LoggedContent:

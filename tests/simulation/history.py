@@ -266,10 +266,6 @@ class History:
         while progress.processed and progress.processed[0][0] < self._synced_since:
             progress.durable_to = max(progress.durable_to, progress.processed.pop(0)[1])
 
-    def reset(self, group: GroupPartition) -> None:
-        """Note that the group begins again at the earliest message."""
-        self.groups[group] = Progress(received=self.progress(group).received, starts_at_zero=True)
-
     # At the end.
 
     def check_end(self) -> None:

@@ -24,6 +24,8 @@ ALL_FAULTS = (
     "no space at a write",
 )
 
+PROTOCOLS = ("pulsar", "kafka", "nats", "administrators")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -39,6 +41,7 @@ class Plan:
     """Pairs of a publisher and a subscriber of that protocol, as of the others."""
     kafka: int = 1
     nats: int = 1
+    administrators: int = 1
     mean_pause: float = 3.0
     fault_seconds: float = 120.0
     """The mean time between two faults."""
@@ -66,6 +69,7 @@ class Plan:
             pulsar=chance.choice((0, 0, 1, 2)),
             kafka=kafka,
             nats=chance.choice((0, 0, 1, 2)),
+            administrators=chance.choice((0, 1)),
             mean_pause=chance.choice((1.5, 6.0, 20.0)),
             fault_seconds=chance.choice((20.0, 60.0, 200.0)),
             faults=faults,
@@ -94,9 +98,9 @@ class Plan:
             found.append(replace(self, faults=()))
         if len(self.topics) > 1:
             found += [replace(self, topics=(topic,)) for topic in self.topics]
-        for name in ("pulsar", "kafka", "nats", "publishers", "pollers", "groups"):
+        for name in (*PROTOCOLS, "publishers", "pollers", "groups"):
             count: int = getattr(self, name)
-            least = 0 if name in {"pulsar", "kafka", "nats"} else 1
+            least = 0 if name in PROTOCOLS else 1
             for fewer in sorted({least, count // 2, count - 1}):
                 if least <= fewer < count:
                     changed: dict[str, Any] = {name: fewer}

@@ -14,20 +14,16 @@ from random import Random
 from typing import Any, Final
 
 from tests.simulation import seeded
+from tests.simulation.administration import Administrator
 from tests.simulation.broker import Node, capture_log, settings_of
 from tests.simulation.history import GroupPartition, History, PartitionName
+from tests.simulation.kafka_clients import KafkaPublisher, KafkaReader
 from tests.simulation.loop import ProcessLoop, Scheduler
+from tests.simulation.nats_clients import NatsPublisher, NatsPuller
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
-from tests.simulation.protocols import (
-    Client,
-    KafkaPublisher,
-    KafkaReader,
-    NatsPublisher,
-    NatsPuller,
-    PulsarPublisher,
-    PulsarSubscriber,
-)
+from tests.simulation.protocols import Client
+from tests.simulation.pulsar_clients import PulsarPublisher, PulsarSubscriber
 from tests.simulation.seeded import CLOCK
 from tests.simulation.workers import GoneError, Poller, Publisher, PulsarPeer, World
 
@@ -36,8 +32,6 @@ QUIET_SECONDS: Final = 3600.0
 """All must have been delivered after so long without a fault."""
 STOP_SECONDS: Final = 60.0
 EMPTY_POLLS: Final = 3
-MAX_STEPS_PER_SECOND: Final = 20_000
-"""More steps in a virtual second, on average, are a loop that runs without end."""
 
 
 @dataclass
@@ -170,6 +164,11 @@ class Run:
             self._spawn_pair(
                 NatsPublisher(world, f"np{number}", mean), NatsPuller(world, f"nc{number}", mean)
             )
+
+        if plan.administrators:
+            administrator = Administrator(world, "a0", mean)
+            self._spawn(administrator.run(), self.others)
+            self.pollers.append(administrator)
 
     def _spawn_pair(self, publisher: Client, consumer: Client) -> None:
         self._spawn(publisher.run(), self.publishing)

@@ -51,6 +51,7 @@ class PulsarPeer:
 
     def __init__(self, stream: Stream, boot: int) -> None:
         self.stream, self.boot = stream, boot
+        self.heard_at = CLOCK.now
         self._reader = FrameReader()
         self._frames: deque[Frame] = deque()
         self._ids = 0
@@ -99,6 +100,7 @@ class PulsarPeer:
             if not data:
                 self.stream.close()
                 raise GoneError
+            self.heard_at = CLOCK.now
             self._frames.extend(self._reader.receive(data))
 
     async def answer(self, request_id: int, *kinds: str) -> Any:

@@ -1,0 +1,207 @@
+"""Raw clients of Kafka: an idempotent producer, and a reader that commits its offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from router.kafka.definitions import definition_texts
+from router.wire.kafka.engine import Messages, request_header_version, response_header_version
+from router.wire.kafka.frames import SIZE, FrameReader
+from router.wire.kafka.record_batches import build_batch, open_batch
+from router.wire.kafka.records import read_records, write_record
+from tests.simulation.history import GroupPartition, PartitionName, Place
+from tests.simulation.network import Stream
+from tests.simulation.protocols import Client, Numbered, value_of
+from tests.simulation.seeded import CLOCK
+from tests.simulation.workers import ANSWER_SECONDS, GoneError, World
+from tests.wire.kafka.batches import split_batches
+
+MESSAGES: Final[Any] = Messages(definition_texts())
+LIMIT: Final = 1 << 20
+ACCEPTED: Final = frozenset({0, 46})
+"""Stored, or stored before."""
+
+
+class KafkaPeer:
+    """A connection of Kafka's protocol."""
+
+    def __init__(self, stream: Stream, boot: int) -> None:
+        self.stream, self.boot = stream, boot
+        self._reader = FrameReader(LIMIT * 4)
+        self._frames: list[bytes] = []
+        self._correlation = 0
+
+    @classmethod
+    async def open(cls, world: World) -> KafkaPeer:
+        try:
+            stream = await world.network.connect(world.loop, "kafka")
+        except ConnectionRefusedError as error:
+            raise GoneError from error
+        return cls(stream, world.history.boot)
+
+    async def ask(self, name: str, version: int, **fields: Any) -> Any:
+        """Return the response to a request; raise GoneError."""
+        definition = MESSAGES.definition(f"{name}Request")
+        self._correlation += 1
+        header = MESSAGES.message("RequestHeader")(
+            request_api_key=definition.api_key,
+            request_api_version=version,
+            correlation_id=self._correlation,
+            client_id="simulated",
+        ).write(request_header_version(definition, version))
+        body = MESSAGES.message(f"{name}Request")(**fields).write(version)
+        self.stream.write(SIZE.pack(len(header) + len(body)) + bytes(header) + bytes(body))
+        while not self._frames:
+            try:
+                data = await self.stream.read(ANSWER_SECONDS)
+            except TimeoutError:
+                data = b""
+            if not data:
+                self.stream.close()
+                raise GoneError
+            self._frames += self._reader.receive(data)
+        frame, answer = self._frames.pop(0), MESSAGES.definition(f"{name}Response")
+        _, start = MESSAGES.message("ResponseHeader").read_from(
+            frame, response_header_version(answer, version)
+        )
+        return MESSAGES.message(f"{name}Response").read_from(frame, version, start)[0]
+
+    def struct(self, message: str, struct: str, /, **fields: Any) -> Any:
+        return MESSAGES.message(message).STRUCTS[struct](**fields)
+
+
+class KafkaPublisher(Numbered):
+    """An idempotent producer of one partition."""
+
+    def __init__(self, world: World, name: str, topic: str, partition: int, mean: float) -> None:
+        super().__init__(world, name, mean)
+        self._log = PartitionName(f"kafka:{topic}", partition)
+        self._topic, self._partition = topic, partition
+        self._producer = -1
+        self._batch = b""
+
+    async def work(self) -> None:
+        peer = await KafkaPeer.open(self.world)
+        if self._producer < 0:
+            answer = await peer.ask("InitProducerId", 4, transactional_id=None)
+            self._producer = answer.producer_id
+        while not self.world.is_quiet or self.sent:
+            if not self.sent:
+                await self.world.pause(self.chance, self.mean)
+                self._prepare()
+            await self._produce(peer)
+        peer.stream.close()
+
+    def _prepare(self) -> None:
+        first, now = self.number, int(CLOCK.time() * 1000)
+        names = self.next_messages(self.chance.choice((1, 1, 3, 10)))
+        records = [
+            write_record(place, 0, None, value_of(name, self.chance))
+            for place, name in enumerate(names)
+        ]
+        self._batch = bytes(build_batch(records, now, now, producer=(self._producer, 0, first)))
+
+    async def _produce(self, peer: KafkaPeer) -> None:
+        at, request = CLOCK.now, "ProduceRequest"
+        part = peer.struct(
+            request, "PartitionProduceData", index=self._partition, records=self._batch
+        )
+        data = peer.struct(request, "TopicProduceData", name=self._topic, partition_data=[part])
+        answer = await peer.ask("Produce", 9, acks=-1, timeout_ms=30_000, topic_data=[data])
+        code = answer.responses[0].partition_responses[0].error_code
+        if code in ACCEPTED:
+            self.world.history.published(self._log, self.sent, at)
+            self.sent = []
+        else:
+            self.world.history.count(f"Produce: error {code}")
+            await asyncio.sleep(self.chance.uniform(0.1, 2))
+
+
+class KafkaReader(Client):
+    """Reads one partition from its committed offset on, and commits where it is."""
+
+    def __init__(self, world: World, name: str, topic: str, partition: int, mean: float) -> None:
+        super().__init__(world, name, mean)
+        self._group = GroupPartition(PartitionName(f"kafka:{topic}", partition), f"kafka-{name}")
+        self._topic, self._partition = topic, partition
+        world.history.progress(self._group).starts_at_zero = True
+
+    async def work(self) -> None:
+        peer, history = await KafkaPeer.open(self.world), self.world.history
+        asked_at, position = CLOCK.now, await self._committed(peer)
+        after: tuple[int, int] | None = None
+        while True:
+            found = await self._fetch(peer, position)
+            quiet = self.world.is_quiet
+            self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found else 0
+            if found:
+                history.delivered(self._group, found, asked_at, after)
+                after = found[-1][0].following
+                position = after[0]
+                if self.chance.random() < 0.4 or quiet:
+                    await self._commit(peer, position)
+            await self.world.pause(self.chance, self.mean)
+            if self.chance.random() < 0.005:
+                peer.stream.close()
+                raise GoneError
+
+    async def _committed(self, peer: KafkaPeer) -> int:
+        request, numbers = "OffsetFetchRequest", (self._partition,)
+        topic = peer.struct(
+            request, "OffsetFetchRequestTopic", name=self._topic, partition_indexes=numbers
+        )
+        group = self._group.group
+        answer = await peer.ask("OffsetFetch", 7, group_id=group, topics=[topic])
+        (part,) = answer.topics[0].partitions
+        if answer.error_code or part.error_code:
+            peer.stream.close()
+            raise GoneError
+        return max(0, int(part.committed_offset))
+
+    async def _fetch(self, peer: KafkaPeer, position: int) -> list[tuple[Place, str]]:
+        request = "FetchRequest"
+        part = peer.struct(
+            request,
+            "FetchPartition",
+            partition=self._partition,
+            fetch_offset=position,
+            partition_max_bytes=LIMIT,
+        )
+        topic = peer.struct(request, "FetchTopic", topic=self._topic, partitions=[part])
+        answer = await peer.ask(
+            "Fetch", 11, max_wait_ms=1000, min_bytes=1, max_bytes=LIMIT, topics=[topic]
+        )
+        (part,) = answer.responses[0].partitions
+        if part.error_code:
+            self.world.history.count(f"Fetch: error {part.error_code}")
+            await asyncio.sleep(self.chance.uniform(0.1, 2))
+            return []
+        found = []
+        for header, data in split_batches(bytes(part.records)):
+            for record in read_records(open_batch(header, data, LIMIT), header.records):
+                offset = header.base_offset + record.offset
+                if offset >= position:
+                    name = bytes(record.value or b"").split(b" ")[0].decode()
+                    found.append((Place(offset), name))
+        return found
+
+    async def _commit(self, peer: KafkaPeer, position: int) -> None:
+        history, request = self.world.history, "OffsetCommitRequest"
+        history.acknowledging(self._group, (position, 0))
+        part = peer.struct(
+            request,
+            "OffsetCommitRequestPartition",
+            partition_index=self._partition,
+            committed_offset=position,
+            committed_metadata="",
+        )
+        topic = peer.struct(
+            request, "OffsetCommitRequestTopic", name=self._topic, partitions=[part]
+        )
+        answer = await peer.ask("OffsetCommit", 7, group_id=self._group.group, topics=[topic])
+        code = answer.topics[0].partitions[0].error_code
+        if code:
+            history.count(f"OffsetCommit: error {code}")
+        else:
+            history.confirmed(self._group, (position, 0), peer.boot)

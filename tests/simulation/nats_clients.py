@@ -1,0 +1,172 @@
+"""Raw clients of NATS: a publisher into a stream, and a puller of a durable consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+from tests.simulation.history import GroupPartition, PartitionName, Place
+from tests.simulation.network import Stream
+from tests.simulation.protocols import Client, Numbered, value_of
+from tests.simulation.seeded import CLOCK
+from tests.simulation.workers import ANSWER_SECONDS, GoneError, World
+
+
+class NatsPeer:
+    """A connection of NATS, with an inbox."""
+
+    def __init__(self, stream: Stream, boot: int) -> None:
+        self.stream, self.boot = stream, boot
+        self._data = bytearray()
+        self._prefix = f"_INBOX.{stream.link.number}"
+        self._inboxes = 0
+
+    @classmethod
+    async def open(cls, world: World) -> NatsPeer:
+        try:
+            stream = await world.network.connect(world.loop, "nats")
+        except ConnectionRefusedError as error:
+            raise GoneError from error
+        peer = cls(stream, world.history.boot)
+        options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True}
+        stream.write(
+            f"CONNECT {json.dumps(options)}\r\nSUB {peer._prefix}.> 1\r\nPING\r\n".encode()
+        )
+        while await peer._line() != "PONG":
+            pass
+        return peer
+
+    async def _fill(self, seconds: float) -> None:
+        try:
+            data = await self.stream.read(seconds)
+        except TimeoutError:
+            self.stream.close()
+            raise GoneError from None
+        if not data:
+            self.stream.close()
+            raise GoneError
+        self._data += data
+
+    async def _line(self, seconds: float = ANSWER_SECONDS) -> str:
+        while b"\r\n" not in self._data:
+            await self._fill(seconds)
+        line, _, rest = bytes(self._data).partition(b"\r\n")
+        self._data = bytearray(rest)
+        return line.decode()
+
+    def publish(self, subject: str, payload: bytes, headers: bytes = b"") -> str:
+        """Publish with an inbox of its own as reply, and return that."""
+        self._inboxes += 1
+        inbox = f"{self._prefix}.{self._inboxes}"
+        verb = f"HPUB {subject} {inbox} {len(headers)}" if headers else f"PUB {subject} {inbox}"
+        body = headers + payload
+        self.stream.write(f"{verb} {len(body)}\r\n".encode() + body + b"\r\n")
+        return inbox
+
+    async def message(self) -> tuple[str, str, bytes, bytes]:
+        """Return subject, reply, headers and payload of the next message; raise GoneError."""
+        while True:
+            line = await self._line()
+            words = line.split(" ")
+            if words[0] == "PING":
+                self.stream.write(b"PONG\r\n")
+            elif words[0] in {"MSG", "HMSG"}:
+                headed = words[0] == "HMSG"
+                size, split = int(words[-1]), int(words[-2]) if headed else 0
+                while len(self._data) < size + 2:
+                    await self._fill(ANSWER_SECONDS)
+                body = bytes(self._data[:size])
+                del self._data[: size + 2]
+                reply = words[3] if len(words) == 5 + headed else ""
+                return words[1], reply, body[:split], body[split:]
+
+    async def ask(self, subject: str, payload: bytes, headers: bytes = b"") -> bytes:
+        """Return the payload of the answer to a request."""
+        inbox = self.publish(subject, payload, headers)
+        while True:
+            to, _, found, answer = await self.message()
+            if to == inbox:
+                return answer or found
+
+
+STREAM: Final = "S"
+HOUR_NS: Final = 3600 * 10**9
+
+
+async def make_stream(peer: NatsPeer) -> None:
+    """Make the stream of all NATS clients, if it is not there."""
+    config = {"name": STREAM, "subjects": ["s.>"], "duplicate_window": 2 * HOUR_NS}
+    await peer.ask(f"$JS.API.STREAM.CREATE.{STREAM}", json.dumps(config).encode())
+
+
+class NatsPublisher(Numbered):
+    """Publishes into a stream, each message under an id until it is acknowledged."""
+
+    def __init__(self, world: World, name: str, mean: float) -> None:
+        super().__init__(world, name, mean)
+        self._log = PartitionName(f"nats:{STREAM}", 0)
+
+    async def work(self) -> None:
+        peer = await NatsPeer.open(self.world)
+        await make_stream(peer)
+        while not self.world.is_quiet or self.sent:
+            if not self.sent:
+                await self.world.pause(self.chance, self.mean)
+                self.next_messages(1)
+            (name,), at = self.sent, CLOCK.now
+            headers = f"NATS/1.0\r\nNats-Msg-Id: {name}\r\n\r\n".encode()
+            found = await peer.ask("s.a", value_of(name, self.chance), headers)
+            answer = json.loads(found) if found.startswith(b"{") else {"error": found}
+            if "error" not in answer:
+                self.world.history.published(self._log, [name], at)
+                self.sent = []
+            else:
+                self.world.history.count("NATS publish refused")
+                await asyncio.sleep(self.chance.uniform(0.1, 2))
+        peer.stream.close()
+
+
+class NatsPuller(Client):
+    """Pulls from a durable consumer, and acknowledges each message by a request."""
+
+    def __init__(self, world: World, name: str, mean: float) -> None:
+        super().__init__(world, name, mean)
+        self._group = GroupPartition(PartitionName(f"nats:{STREAM}", 0), name)
+        world.history.progress(self._group)
+
+    async def work(self) -> None:
+        peer = await NatsPeer.open(self.world)
+        await make_stream(peer)
+        config = {"durable_name": self.name, "ack_policy": "explicit", "ack_wait": 10 * 10**9}
+        body = json.dumps({"stream_name": STREAM, "config": config}).encode()
+        await peer.ask(f"$JS.API.CONSUMER.CREATE.{STREAM}.{self.name}", body)
+        while True:
+            found = await self._pull(peer)
+            quiet = self.world.is_quiet
+            self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found else 0
+            for reply, message in found:
+                if quiet or self.chance.random() < 0.8:
+                    await peer.ask(reply, b"+ACK")
+                    self.world.history.confirmed_one(self._group, message)
+            await self.world.pause(self.chance, self.mean)
+
+    async def _pull(self, peer: NatsPeer) -> list[tuple[str, str]]:
+        """Return the messages of a pull, with where each is acknowledged."""
+        asked_at, found = CLOCK.now, []
+        # Longer than messages that were not acknowledged are held back.
+        body = {"batch": self.chance.randint(1, 20), "expires": 12 * 10**9}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{self.name}"
+        inbox = peer.publish(subject, json.dumps(body).encode())
+        for _ in range(body["batch"]):
+            while True:
+                to, reply, headers, payload = await peer.message()
+                if to == inbox or to.startswith("s."):
+                    break
+            if headers.startswith(b"NATS/1.0 ") or not reply:
+                break
+            message, sequence = payload.split(b" ")[0].decode(), int(reply.split(".")[5])
+            history = self.world.history
+            history.delivered_one(self._group, Place(sequence - 1), message, asked_at)
+            found.append((reply, message))
+        return found
