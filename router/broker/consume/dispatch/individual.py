@@ -24,6 +24,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from router.broker.consume.consumer import Consumer
+from router.broker.consume.cursor.pending import UNLIMITED, DeliveryRules, Pending
 from router.broker.consume.dispatch.dispatcher import Dispatcher, Source
 from router.broker.storage import Entry
 
@@ -33,6 +34,7 @@ REPLAY_AHEAD: Final = 64
 MAX_DELAYED_ENTRIES: Final = 50_000
 # The clock of days may be set; the timer runs by another one, and looks at it at least so often.
 MAX_TIMER_SECONDS: Final = 30.0
+RULES: Final = DeliveryRules(ack_wait=UNLIMITED, max_pending=UNLIMITED, in_order=True)
 
 _ENTRY: Final = 48
 _SLOT: Final = 16
@@ -104,9 +106,8 @@ class Individual(Dispatcher):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._redeliveries: dict[int, int] = {}
-        # The consumer that holds an entry: another one may acknowledge it.
-        self._holders: dict[int, Consumer] = {}
+        # With the consumer that holds an entry: another one may acknowledge it.
+        self._pending: Pending[Consumer] = Pending(RULES, {})
         self._held = 0
         # Whether there is something to send as soon as something is acknowledged.
         self._blocked = False
@@ -128,28 +129,25 @@ class Individual(Dispatcher):
         asked = dict.fromkeys(entries) or list(consumer.held)
         given_back = [entry for entry in asked if entry in consumer.held]
         for entry in given_back:
-            self._redeliveries[entry] = self._redeliveries.get(entry, 0) + 1
+            self._pending.count(entry)
             consumer.flow.redelivered += consumer.held[entry]
         self._put_back(consumer, given_back)
         self.run()
 
     def acknowledged(self, entries: Iterable[int]) -> None:
         """Release the entries; the consumer that holds one may be another that acknowledged it."""
+        settle = self._pending.settle
         for entry in entries:
-            self._redeliveries.pop(entry, None)
-            if (holder := self._holders.get(entry)) is not None:
+            if (holder := settle(entry)) is not None:
                 self._release(holder, entry)
         if self._blocked:
             self.run()
 
     def release_acknowledged(self) -> None:
         """Release all entries that are acknowledged."""
-        acked = self._source.cursor.is_acked
-        for consumer in self.consumers:
-            for entry in [entry for entry in consumer.held if acked(entry)]:
-                self._release(consumer, entry)
-        self._redeliveries = {e: count for e, count in self._redeliveries.items() if not acked(e)}
+        acked, pending = self._source.cursor.is_acked, self._pending
         self._delayed.drop(acked)
+        self.acknowledged([e for e in {*pending.held, *pending.redelivered} if acked(e)])
         self.run()
 
     def close(self) -> None:
@@ -183,15 +181,12 @@ class Individual(Dispatcher):
         number = entry.entry_id
         messages = entry.messages
         self._held += messages
-        self._holders[number] = consumer
+        self._pending.held[number] = consumer
         consumer.hold(number, messages)
-        self._deliver(consumer, entry, self._redeliveries.get(number, 0))
+        self._deliver(consumer, entry, self._pending.redelivered.get(number, 0))
 
     def _release(self, consumer: Consumer, entry: int) -> bool:
         """Take an entry from a consumer; return whether it held it."""
         messages = consumer.release(entry)
-        if not messages:
-            return False
         self._held -= messages
-        del self._holders[entry]
-        return True
+        return messages > 0

@@ -113,6 +113,7 @@ class KeyShared(Individual):
     def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
         for entry in entries:
             slot = self._slots[entry]
+            self._pending.held.pop(entry)
             self._release(consumer, entry)
             self._park(entry, slot)
 

@@ -1,6 +1,6 @@
 """Delivery to many consumers alike: an entry to each in turn.
 
-Theory of operation. What is to be delivered again stands in a heap and comes before anything new,
+Theory of operation. What is to be delivered again (`cursor/pending.py`) comes before anything new,
 then what was put aside and is due, then new entries. Consumers of the lowest priority number take
 turns, entry by entry; the next ones are asked only when none of those can take any.
 
@@ -93,8 +93,6 @@ class Shared(Individual):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._replay: list[int] = []
-        self._replayed: set[int] = set()
         # The consumers of each priority; whose turn it is stands first.
         self._turns: list[deque[Consumer]] = []
         self._chunks = Chunks()
@@ -113,7 +111,7 @@ class Shared(Individual):
             if consumer in turn:
                 turn.remove(consumer)
         for entry in self._chunks.remove(consumer):
-            self._replay_later(entry)
+            self._pending.make_due(entry)
         super().remove(consumer)
 
     def run(self) -> None:
@@ -157,23 +155,19 @@ class Shared(Individual):
 
     def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
         for entry in entries:
+            self._pending.held.pop(entry)
             self._release(consumer, entry)
-            self._replay_later(entry)
-
-    def _replay_later(self, entry: int) -> None:
-        if entry not in self._replayed:
-            self._replayed.add(entry)
-            heappush(self._replay, entry)
+            self._pending.make_due(entry)
 
     def _next_entry(self) -> Entry | None:
         if self._delayed and (due := self._delayed.due()) is not None:
-            self._replay_later(due[0])
-        while self._replay:
-            number = self._replay[0]
-            entry = self._look_up(number, min(len(self._replay), REPLAY_AHEAD))
+            self._pending.make_due(due[0])
+        waiting = self._pending.due.ranks
+        while waiting and (number := self._pending.next_due()) is not None:
+            entry = self._look_up(number, min(len(waiting), REPLAY_AHEAD))
             if entry is None and not self._source.cursor.is_acked(number):
                 return None
-            self._replayed.remove(heappop(self._replay))
+            del waiting[number]
             if entry is not None:
                 self._special = self._formats[entry.format].describe_special(entry.payload)
                 return entry

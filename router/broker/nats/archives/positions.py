@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from router.broker.nats.consumers.state import (
-    MAX_PENDING,
-    AckRules,
-    ConsumerState,
-    PendingDelivery,
-    SequencePair,
-)
+from router.broker.consume.cursor.pending import MAX_PENDING, DeliveryRules
+from router.broker.nats.consumers.state import ConsumerState, PendingDelivery, SequencePair
 from router.wire.nats.archive.parts import ConsumerPosition, damaged
 
 
@@ -16,7 +11,7 @@ def position_of(state: ConsumerState, now_ns: int) -> ConsumerPosition:
     """Return where a consumer stands; what waits for its delivery counts as delivered long ago."""
     pending, redelivered = {}, {}
     for sequence, number, count, deadline_ns in state.deliveries():
-        wait_ns = state.rules.wait_ns(count)
+        wait_ns = state.rules.wait(count)
         pending[sequence] = number, max(0, (deadline_ns or now_ns) - wait_ns)
         if count > 1:
             redelivered[sequence] = count - 1
@@ -26,7 +21,7 @@ def position_of(state: ConsumerState, now_ns: int) -> ConsumerPosition:
     )
 
 
-def restored_state(rules: AckRules, position: ConsumerPosition, last: int) -> ConsumerState:
+def restored_state(rules: DeliveryRules, position: ConsumerPosition, last: int) -> ConsumerState:
     """Return the state of a consumer of a stream that ends with a sequence; raise ProtocolError."""
     if len(position.pending) > MAX_PENDING:
         raise damaged(f"a consumer has more than {MAX_PENDING} pending messages")
@@ -36,5 +31,5 @@ def restored_state(rules: AckRules, position: ConsumerPosition, last: int) -> Co
     for sequence, (number, time_ns) in sorted(position.pending.items()):
         if floor.stream < sequence <= delivered.stream:
             count = 1 + min(position.redelivered.get(sequence, 0), MAX_PENDING)
-            pending.append(PendingDelivery(sequence, number, count, time_ns + rules.wait_ns(count)))
+            pending.append(PendingDelivery(sequence, number, count, time_ns + rules.wait(count)))
     return ConsumerState.standing_at(rules, delivered, floor, pending)

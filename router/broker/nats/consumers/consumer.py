@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from router.broker.consume.cursor.pending import Acks, DeliveryRules
 from router.broker.nats.consumers.deliveries import (
     NS_PER_SECOND,
     Deliveries,
@@ -24,14 +25,14 @@ from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.consumers.pull import PullQueue, Status
 from router.broker.nats.consumers.push import PushOutlet
 from router.broker.nats.consumers.reading import MessageSource
-from router.broker.nats.consumers.state import AckRules, ConsumerState
+from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.consumers.state import SequencePair as Position
 from router.broker.nats.protocol.acks import AckKind, AckSubject, read_ack
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.stream import Stream
 from router.wire.nats import headers
 from router.wire.nats.jetstream.config import ConsumerConfig
-from router.wire.nats.jetstream.policies import AckPolicy, ReplayPolicy, Retention
+from router.wire.nats.jetstream.policies import ReplayPolicy, Retention
 from router.wire.nats.jetstream.replies import ConsumerInfo, SequencePair
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import AckedDelivery
@@ -65,10 +66,10 @@ class ConsumerRecord:
     created_ns: int
 
 
-def ack_rules(config: ConsumerConfig, retention: Retention) -> AckRules:
+def ack_rules(config: ConsumerConfig, retention: Retention) -> DeliveryRules:
     """Return how messages of a consumer are acknowledged."""
-    return AckRules(
-        config.ack_policy,
+    return DeliveryRules(
+        Acks(config.ack_policy.value),
         config.ack_wait,
         config.backoff,
         config.max_deliver,
@@ -222,7 +223,7 @@ class Consumer:
         """Take acknowledgements of the kind `+ACK`, in order, as `acknowledge` does each."""
         state = self.state
         full = not state.may_deliver_new
-        if state.rules.policy is AckPolicy.EXPLICIT:
+        if state.rules.acks is Acks.EXPLICIT:
             done = state.acknowledge_each([one.sequence for one in deliveries])
         else:
             done = []

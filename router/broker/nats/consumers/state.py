@@ -15,15 +15,11 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from itertools import count
 from typing import Final, NamedTuple
 
-from router.wire.nats.jetstream.policies import AckPolicy
+from router.broker.consume.cursor.pending import Acks, DeliveryRules, Pending
 
-UNLIMITED: Final = -1
-MAX_PENDING: Final = 100_000
-"""Messages that are delivered and not acknowledged, where the configuration sets no limit."""
 _VERSION: Final = 1
 _FIELDS: Final = 4
 """Numbers that `dump` writes of a pending message."""
@@ -48,48 +44,6 @@ class PendingDelivery(NamedTuple):
     deadline_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AckRules:
-    """How messages are acknowledged and delivered again.
-
-    `backoff_ns` is how long the first, second … delivery has until the next; the last one holds for
-    all that follow. Empty: `ack_wait_ns` for all. `max_deliver`, `max_ack_pending` -1: unlimited.
-    With `keeps_exhausted` messages that reached `max_deliver` are remembered, since a stream
-    whose retention depends on its consumers keeps them.
-    """
-
-    policy: AckPolicy = AckPolicy.EXPLICIT
-    ack_wait_ns: int = 30_000_000_000
-    backoff_ns: tuple[int, ...] = ()
-    max_deliver: int = UNLIMITED
-    max_ack_pending: int = 1000
-    keeps_exhausted: bool = False
-
-    def wait_ns(self, count: int) -> int:
-        """Return how long the delivery of this number, from 1, has for its acknowledgement."""
-        if self.backoff_ns:
-            return self.backoff_ns[min(count, len(self.backoff_ns)) - 1]
-        return self.ack_wait_ns
-
-    def is_last(self, count: int) -> bool:
-        """Return whether a message that was delivered so often is delivered no more."""
-        return 0 < self.max_deliver <= count
-
-    @property
-    def pending_limit(self) -> int:
-        """How many messages may be pending."""
-        return self.max_ack_pending if self.max_ack_pending > 0 else MAX_PENDING
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A message without its acknowledgement; `deadline_ns` None: it waits for its delivery."""
-
-    consumer_sequence: int
-    count: int
-    deadline_ns: int | None
-
-
 class ConsumerState:
     """What a consumer was delivered and acknowledged.
 
@@ -97,18 +51,24 @@ class ConsumerState:
     delivery and the sequence that all before `next_sequence` end with.
     """
 
-    def __init__(self, rules: AckRules, start: int) -> None:
-        self.rules = rules
+    def __init__(self, rules: DeliveryRules, start: int) -> None:
         self.next_sequence = max(1, start)
         self.floor = SequencePair(0, self.next_sequence - 1)
         self.listed: deque[int] = deque()
         self.resume = 0
         self.exhausted: set[int] = set()
         self._deliveries = 0
-        self._pending: OrderedDict[int, _Pending] = OrderedDict()
-        self._queue: OrderedDict[int, None] = OrderedDict()
-        self._deadlines: list[tuple[int, int]] = []
-        self._redelivered = 0
+        # A plain dictionary takes ever longer to find its first key while the first ones go.
+        self._pending: Pending[int] = Pending(rules, OrderedDict())
+
+    @property
+    def rules(self) -> DeliveryRules:
+        """Return how messages are acknowledged and delivered again."""
+        return self._pending.rules
+
+    @rules.setter
+    def rules(self, rules: DeliveryRules) -> None:
+        self._pending.rules = rules
 
     @property
     def delivered(self) -> SequencePair:
@@ -118,38 +78,38 @@ class ConsumerState:
     @property
     def num_pending_acks(self) -> int:
         """Return how many messages are delivered and not acknowledged."""
-        return len(self._pending)
+        return len(self._pending.held)
 
     @property
     def num_redelivered(self) -> int:
         """Return how many of the pending messages were delivered more than once."""
-        return self._redelivered
+        return len(self._pending.redelivered)
 
     @property
     def num_queued(self) -> int:
         """Return how many messages wait for another delivery."""
-        return len(self._queue)
+        return len(self._pending.due.ranks)
 
     @property
     def may_deliver_new(self) -> bool:
         """Return whether the limit of pending messages lets a new message go out."""
-        return len(self._pending) < self.rules.pending_limit
+        return len(self._pending.held) < self.rules.pending_limit
 
     @property
     def num_deliverable(self) -> int:
         """Return how many new messages the limit of pending ones lets go out."""
-        if self.rules.policy is AckPolicy.NONE:
+        if self.rules.acks is Acks.NONE:
             return self.rules.pending_limit
-        return max(0, self.rules.pending_limit - len(self._pending))
+        return max(0, self.rules.pending_limit - len(self._pending.held))
 
     def attempts(self, sequence: int) -> int:
         """Return how often a message was delivered; 0: it is not pending."""
-        pending = self._pending.get(sequence)
-        return 0 if pending is None else pending.count
+        pending = self._pending
+        return pending.redelivered.get(sequence, 0) + 1 if sequence in pending.held else 0
 
     def pending(self) -> Iterable[int]:
         """Return the sequences of the pending messages in their order."""
-        return self._pending.keys()
+        return self._pending.held.keys()
 
     def needs(self, sequence: int) -> bool:
         """Return whether a message of this consumer's subjects still waits for it.
@@ -159,7 +119,7 @@ class ConsumerState:
         """
         if sequence >= self.next_sequence:
             return not self.listed or sequence > self.resume or sequence in self.listed
-        return sequence in self._pending or sequence in self.exhausted
+        return sequence in self._pending.held or sequence in self.exhausted
 
     def begin_with(self, listed: Sequence[int], resume: int) -> None:
         """Deliver these sequences first, and then everything behind `resume`."""
@@ -170,29 +130,25 @@ class ConsumerState:
 
     def next_redelivery(self) -> int | None:
         """Return the message that is delivered next because it was delivered before."""
-        return next(iter(self._queue), None)
+        return self._pending.next_due()
 
     def deliver(self, sequence: int, now_ns: int) -> None:
         """Take note that a message goes out now: a pending one, or a new one.
 
         Raises ValueError if it is neither.
         """
-        pending = self._pending.get(sequence)
-        if pending is None and sequence < self.next_sequence:
+        is_pending = sequence in self._pending.held
+        if sequence < self.next_sequence and not is_pending:
             raise ValueError(f"message {sequence} was delivered before and is not pending")
         self._deliveries += 1
-        if pending is not None:
-            self._queue.pop(sequence, None)
-            pending.count += 1
-            self._redelivered += pending.count == 2
-            self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(pending.count))
+        if is_pending:
+            self._pending.deliver_again(sequence, now_ns)
             return
         self.pass_over(sequence)
-        if self.rules.policy is AckPolicy.NONE:
+        if self.rules.acks is Acks.NONE:
             self.floor = SequencePair(self._deliveries, sequence)
         else:
-            pending = self._pending[sequence] = _Pending(self._deliveries, 1, None)
-            self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(1))
+            self._pending.deliver((sequence,), (self._deliveries,), now_ns)
 
     def deliver_new(self, sequences: Sequence[int], now_ns: int) -> None:
         """Take note that new messages go out, in order; as `deliver` of each, and none is listed.
@@ -204,15 +160,10 @@ class ConsumerState:
         first = self._deliveries + 1
         self._deliveries += len(sequences)
         self.next_sequence = sequences[-1] + 1
-        if self.rules.policy is AckPolicy.NONE:
+        if self.rules.acks is Acks.NONE:
             self.floor = SequencePair(self._deliveries, sequences[-1])
             return
-        pending, deadlines = self._pending, self._deadlines
-        deadline = now_ns + self.rules.wait_ns(1)
-        for number, sequence in enumerate(sequences, first):
-            pending[sequence] = _Pending(number, 1, deadline)
-            heappush(deadlines, (deadline, sequence))
-        self._forget_deadlines()
+        self._pending.deliver(sequences, count(first), now_ns)
 
     def pass_over(self, sequence: int, *, acknowledged: bool = False) -> None:
         """Go on behind a message: it is not there any more, or none of this consumer's.
@@ -226,7 +177,7 @@ class ConsumerState:
             self.listed.popleft()
             if not self.listed:
                 self.next_sequence = max(self.next_sequence, self.resume + 1)
-        if acknowledged and not self._pending:
+        if acknowledged and not self._pending.held:
             self.floor = SequencePair(self._deliveries, sequence)
 
     def acknowledge(self, sequence: int, consumer_sequence: int) -> list[int]:
@@ -235,20 +186,20 @@ class ConsumerState:
         Returns the sequences that it acknowledged. Repeated ones, and those of messages that were
         not delivered, acknowledge nothing.
         """
-        policy = self.rules.policy
-        if sequence >= self.next_sequence or policy is AckPolicy.NONE:
+        acks = self.rules.acks
+        if sequence >= self.next_sequence or acks is Acks.NONE:
             return []
-        if policy is AckPolicy.EXPLICIT:
+        if acks is Acks.EXPLICIT:
             return self.acknowledge_each((sequence,))
         if sequence <= self.floor.stream or consumer_sequence <= self.floor.consumer:
             return []
         done = []
-        for one in self._pending:
+        for one in self._pending.held:
             if one > sequence:
                 break
             done.append(one)
         for one in done:
-            self._remove(one)
+            self._pending.settle(one)
         late = [one for one in self.exhausted if one <= sequence]
         self.exhausted.difference_update(late)
         self.floor = SequencePair(min(consumer_sequence, self._deliveries), sequence)
@@ -257,7 +208,7 @@ class ConsumerState:
     def acknowledge_each(self, sequences: Sequence[int]) -> list[int]:
         """Take acknowledgements of one message each; return the sequences that they acknowledged.
 
-        The policy is EXPLICIT.
+        Each message is acknowledged by itself.
         """
         done = self._settle(sequences)
         if self.exhausted and (late := self.exhausted.intersection(sequences)):
@@ -267,44 +218,30 @@ class ConsumerState:
 
     def refuse(self, sequence: int, now_ns: int, delay_ns: int | None = None) -> bool:
         """Deliver a pending message again, after a delay; return False if it is not pending."""
-        pending = self._pending.get(sequence)
-        if pending is None:
+        pending = self._pending
+        if sequence not in pending.held:
             return False
         if delay_ns is not None:
-            self._queue.pop(sequence, None)
-            self._await_ack(sequence, pending, now_ns + max(0, delay_ns))
-        elif sequence not in self._queue:
-            self._expire(sequence, pending)
+            pending.postpone(sequence, now_ns + max(0, delay_ns))
+        elif sequence not in pending.due.ranks:
+            self._expire(sequence)
         return True
 
     def extend(self, sequence: int, now_ns: int) -> bool:
         """Give a pending message its time again; return False if it is not pending."""
-        pending = self._pending.get(sequence)
-        if pending is None:
-            return False
-        if pending.deadline_ns is not None:
-            self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(pending.count))
-        return True
+        pending = self._pending
+        if sequence in pending.deadlines.ranks:
+            pending.postpone(sequence, now_ns + self.rules.wait(self.attempts(sequence)))
+        return sequence in pending.held
 
     def tick(self, now_ns: int) -> list[int]:
         """Queue what was not acknowledged in time; return what was delivered for the last time."""
-        due = []
-        while self._deadlines and self._deadlines[0][0] <= now_ns:
-            deadline, sequence = heappop(self._deadlines)
-            pending = self._pending.get(sequence)
-            if pending is not None and pending.deadline_ns == deadline:
-                due.append(sequence)
-        return [one for one in sorted(set(due)) if self._expire(one, self._pending[one])]
+        return [one for one in self._pending.deadlines.take(now_ns) if self._expire(one)]
 
     def next_deadline(self) -> int | None:
         """Return when `tick` has something to do."""
-        while self._deadlines:
-            deadline, sequence = self._deadlines[0]
-            pending = self._pending.get(sequence)
-            if pending is not None and pending.deadline_ns == deadline:
-                return deadline
-            heappop(self._deadlines)
-        return None
+        first = self._pending.deadlines.first()
+        return None if first is None else first[0]
 
     def settle(self, sequences: Iterable[int]) -> list[int]:
         """Wait for these messages no more, and return those that were pending.
@@ -317,17 +254,18 @@ class ConsumerState:
 
     def settle_range(self, first: int, last: int) -> list[int]:
         """Wait no more for the messages between two sequences, ends included; see `settle`."""
-        if not self._pending and not self.exhausted:
+        held = self._pending.held
+        if not held and not self.exhausted:
             return []
-        if last - first < len(self._pending) + len(self.exhausted):
+        if last - first < len(held) + len(self.exhausted):
             return self.settle(range(first, last + 1))
-        known = (*self._pending, *self.exhausted)
+        known = (*held, *self.exhausted)
         return self.settle([one for one in known if first <= one <= last])
 
     def trim(self, first: int) -> list[int]:
         """Forget all messages below the stream's first; return those that were pending."""
         below = []
-        for sequence in self._pending:
+        for sequence in self._pending.held:
             if sequence >= first:
                 break
             below.append(sequence)
@@ -335,27 +273,29 @@ class ConsumerState:
         self.exhausted = {one for one in self.exhausted if one >= first}
         if self.next_sequence < first:
             self.pass_over(first - 1)
-        if not self._pending and self.floor.stream < first - 1:
+        if not self._pending.held and self.floor.stream < first - 1:
             self.floor = SequencePair(self._deliveries, first - 1)
         return below
 
     def dump(self) -> str:
         """Return the state as text that `load` understands."""
         rows: list[int] = []
-        for sequence, one in self._pending.items():
-            rows += (sequence, one.consumer_sequence, one.count, one.deadline_ns or 0)
+        for one in self.deliveries():
+            rows += (*one[:3], one.deadline_ns or 0)
         head = (_VERSION, self._deliveries, self.next_sequence, *self.floor, self.resume)
         return json.dumps((head, rows, sorted(self.exhausted)), separators=(",", ":"))
 
     def deliveries(self) -> Iterator[PendingDelivery]:
         """Yield the pending messages in their order."""
-        for sequence, one in self._pending.items():
-            yield PendingDelivery(sequence, one.consumer_sequence, one.count, one.deadline_ns)
+        deadlines = self._pending.deadlines.ranks
+        for sequence, number in self._pending.held.items():
+            attempts = self.attempts(sequence)
+            yield PendingDelivery(sequence, number, attempts, deadlines.get(sequence))
 
     @classmethod
     def standing_at(
         cls,
-        rules: AckRules,
+        rules: DeliveryRules,
         delivered: SequencePair,
         floor: SequencePair,
         pending: Iterable[PendingDelivery],
@@ -368,7 +308,7 @@ class ConsumerState:
         return state
 
     @classmethod
-    def load(cls, rules: AckRules, text: str) -> ConsumerState:
+    def load(cls, rules: DeliveryRules, text: str) -> ConsumerState:
         """Return the state that was dumped; raise ValueError if this is not its text.
 
         The list of `begin_with` is not stored: it follows from `resume` and the stream.
@@ -389,34 +329,19 @@ class ConsumerState:
         return state
 
     def _add(self, one: PendingDelivery) -> None:
-        pending = _Pending(one.consumer_sequence, one.attempts, None)
-        self._pending[one.sequence] = pending
-        self._redelivered += one.attempts > 1
-        self._await_ack(one.sequence, pending, one.deadline_ns or 0)
+        self._pending.held[one.sequence] = one.consumer_sequence
+        if one.attempts > 1:
+            self._pending.redelivered[one.sequence] = one.attempts - 1
+        self._pending.postpone(one.sequence, one.deadline_ns or 0)
 
-    def _await_ack(self, sequence: int, pending: _Pending, deadline_ns: int) -> None:
-        pending.deadline_ns = deadline_ns
-        heappush(self._deadlines, (deadline_ns, sequence))
-        self._forget_deadlines()
-
-    def _forget_deadlines(self) -> None:
-        """Leave out deadlines that are none any more if they are most of all."""
-        if len(self._deadlines) > 4 * len(self._pending) + 64:
-            self._deadlines = sorted(
-                (one.deadline_ns, key)
-                for key, one in self._pending.items()
-                if one.deadline_ns is not None
-            )
-
-    def _expire(self, sequence: int, pending: _Pending) -> bool:
+    def _expire(self, sequence: int) -> bool:
         """Queue a message for another delivery; return whether it has none left."""
-        if self.rules.is_last(pending.count):
+        if self.rules.is_last(self.attempts(sequence)):
             if self.rules.keeps_exhausted:
                 self.exhausted.add(sequence)
             self._settle((sequence,))
             return True
-        pending.deadline_ns = None
-        self._queue[sequence] = None
+        self._pending.make_due(sequence)
         return False
 
     def _settle(self, sequences: Iterable[int]) -> list[int]:
@@ -424,26 +349,19 @@ class ConsumerState:
 
         As the server does: the floor moves only when the message right behind it goes.
         """
-        pending, remove, done = self._pending, self._remove, []
+        held, settle, done = self._pending.held, self._pending.settle, []
         consumer, stream = self.floor
         for sequence in sequences:
-            one = remove(sequence)
-            if one is None:
+            number = settle(sequence)
+            if number is None:
                 continue
             done.append(sequence)
-            if not pending:
+            if not held:
                 consumer, stream = self._deliveries, self.next_sequence - 1
-            elif one.consumer_sequence == consumer + 1:
-                first = next(iter(pending))
-                consumer = max(pending[first].consumer_sequence - 1, consumer)
+            elif number == consumer + 1:
+                first = next(iter(held))
+                consumer = max(held[first] - 1, consumer)
                 stream = first - 1
         if done:
             self.floor = SequencePair(consumer, stream)
         return done
-
-    def _remove(self, sequence: int) -> _Pending | None:
-        pending = self._pending.pop(sequence, None)
-        if pending is not None:
-            self._queue.pop(sequence, None)
-            self._redelivered -= pending.count > 1
-        return pending

@@ -14,13 +14,14 @@ import pytest
 
 from router.broker.consume.cursor.backlog import BacklogCounter
 from router.broker.consume.cursor.in_flight import InFlight, Span
+from router.broker.consume.cursor.pending import Agenda, DeliveryRules, Pending
 from router.broker.consume.dispatch.dispatcher import Dispatcher, Feed
 from router.broker.consume.dispatch.individual import Individual
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.consume.polls.confirming import NamedAnswer
 from router.broker.consume.polls.reader import PollReader
 from router.broker.consume.visible import Visible
-from router.broker.nats.consumers.state import AckRules, ConsumerState
+from router.broker.nats.consumers.state import ConsumerState
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,31 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a deadline is skipped",
-        ConsumerState,
-        "tick",
-        "self._deadlines[0][0] <= now_ns",
-        "self._deadlines[0][0] <= 0",
+        Agenda,
+        "take",
+        "first[0] <= rank",
+        "first[0] <= 0",
     ),
-    Mutation("a delivery is not counted", ConsumerState, "deliver", "pending.count += 1", "pass"),
+    Mutation(
+        "a delivery is not counted",
+        Pending,
+        "count",
+        "self.redelivered.get(key, 0) + 1",
+        "1",
+    ),
     Mutation(
         "a message is delivered once too often",
-        AckRules,
+        DeliveryRules,
         "is_last",
-        "self.max_deliver <= count",
-        "self.max_deliver < count",
+        "self.max_deliver <= delivery",
+        "self.max_deliver < delivery",
     ),
     Mutation(
         "the first backoff holds for all deliveries",
-        AckRules,
-        "wait_ns",
-        "self.backoff_ns[min(count, len(self.backoff_ns)) - 1]",
-        "self.backoff_ns[0]",
+        DeliveryRules,
+        "wait",
+        "self.backoff[min(delivery, len(self.backoff)) - 1]",
+        "self.backoff[0]",
     ),
     Mutation(
         "a refusal's delay is ignored",
@@ -81,15 +88,15 @@ MUTATIONS = (
         "progress gives no more time",
         ConsumerState,
         "extend",
-        "now_ns + self.rules.wait_ns(pending.count)",
-        "pending.deadline_ns",
+        "now_ns + self.rules.wait(self.attempts(sequence))",
+        "pending.deadlines.ranks[sequence]",
     ),
     Mutation(
         "a restart forgets the counts",
         ConsumerState,
         "_add",
-        "_Pending(one.consumer_sequence, one.attempts, None)",
-        "_Pending(one.consumer_sequence, 1, None)",
+        "if one.attempts > 1:",
+        "if one.attempts > 100:",
     ),
     Mutation(
         "what is deleted is delivered",
@@ -102,14 +109,14 @@ MUTATIONS = (
         "a return is not counted",
         Individual,
         "redeliver",
-        "self._redeliveries.get(entry, 0) + 1",
-        "self._redeliveries.get(entry, 0)",
+        "self._pending.count(entry)",
+        "pass",
     ),
     Mutation(
         "what is returned comes no more",
         Shared,
         "_put_back",
-        "self._replay_later(entry)",
+        "self._pending.make_due(entry)",
         "pass",
     ),
     Mutation(

@@ -9,6 +9,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.unit.broker.consume.engine_machine import EngineMachine
@@ -39,12 +40,13 @@ def test_all_dialects_at_once_are_delivered_what_a_plain_model_says() -> None:
 class ImpatientMachine(EngineMachine):
     """A machine that takes what does not come soon for lost: here something is wrong always."""
 
-    patience = 0.2
+    patience = 1.0
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name.replace(" ", "-"))
 def test_the_machine_finds_planted_faults(mutation: Mutation) -> None:
-    with mutation.planted(), pytest.raises(AssertionError):
+    # A fault may show in another step when an example is run again: it is found all the same.
+    with mutation.planted(), pytest.raises((AssertionError, Flaky)):
         run_state_machine_as_test(
             ImpatientMachine,
             settings=settings(

@@ -205,9 +205,9 @@ def test_redeliveries_are_counted_until_the_entry_is_acknowledged(folder: Path) 
         dispatcher = subscription.dispatcher
         assert isinstance(dispatcher, individual.Individual)
         subscription.acknowledge(consumer, [Ack(0)], None)
-        assert dispatcher._redeliveries == {1: 2}
+        assert dispatcher._pending.redelivered == {1: 2}
         subscription.acknowledge(consumer, [Ack(1, cumulative=True)], None)
-        assert dispatcher._redeliveries == {}
+        assert dispatcher._pending.redelivered == {}
 
     on_a_partition(folder, test)
 

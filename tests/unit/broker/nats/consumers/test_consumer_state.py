@@ -17,13 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from router.broker.nats.consumers.state import (
-    UNLIMITED,
-    AckRules,
-    ConsumerState,
-    SequencePair,
-)
-from router.wire.nats.jetstream.policies import AckPolicy
+from router.broker.consume.cursor.pending import UNLIMITED, Acks, DeliveryRules
+from router.broker.nats.consumers.state import ConsumerState, SequencePair
 
 SECOND = 1_000_000_000
 WAIT = 30 * SECOND
@@ -36,7 +31,7 @@ class Modelled(RuleBasedStateMachine):
     `settled` messages were acknowledged or terminated, `exhausted` ones were delivered too often.
     """
 
-    policy = AckPolicy.EXPLICIT
+    policy = Acks.EXPLICIT
 
     @initialize(
         start=st.integers(1, 4),
@@ -45,7 +40,7 @@ class Modelled(RuleBasedStateMachine):
         limit=st.sampled_from([UNLIMITED, 1, 3]),
     )
     def begin(self, start: int, backoff: list[int], max_deliver: int, limit: int) -> None:
-        self.ack_rules = AckRules(
+        self.ack_rules = DeliveryRules(
             self.policy,
             WAIT,
             tuple(one * SECOND for one in backoff),
@@ -70,7 +65,7 @@ class Modelled(RuleBasedStateMachine):
         return sorted([*self.deadlines, *self.due])
 
     def wait(self, sequence: int) -> int:
-        times = self.ack_rules.backoff_ns or (WAIT,)
+        times = self.ack_rules.backoff or (WAIT,)
         return times[min(self.counts[sequence], len(times)) - 1]
 
     def forget(self, sequence: int) -> None:
@@ -97,7 +92,7 @@ class Modelled(RuleBasedStateMachine):
             assert again == (self.due[0] if self.due else None)
             sequence = self.next if again is None else again
             if again is None:
-                limit = self.ack_rules.max_ack_pending
+                limit = self.ack_rules.max_pending
                 allowed = limit < 0 or len(self.pending) < limit
                 assert self.state.may_deliver_new is allowed
                 if not allowed or sequence > self.last:
@@ -112,7 +107,7 @@ class Modelled(RuleBasedStateMachine):
             self.state.deliver(sequence, self.now)
             assert self.state.delivered.consumer == self.deliveries
             self.forget(sequence)
-            if self.policy is not AckPolicy.NONE:
+            if self.policy is not Acks.NONE:
                 self.numbers.setdefault(sequence, self.deliveries)
                 self.deadlines[sequence] = self.now + self.wait(sequence)
 
@@ -121,8 +116,8 @@ class Modelled(RuleBasedStateMachine):
     def deliver_run(self, count: int) -> None:
         """Several new messages at once are as many, one after the other."""
         one_by_one = ConsumerState.load(self.ack_rules, self.state.dump())
-        limit = self.ack_rules.max_ack_pending
-        if limit >= 0 and self.policy is not AckPolicy.NONE:
+        limit = self.ack_rules.max_pending
+        if limit >= 0 and self.policy is not Acks.NONE:
             assert self.state.num_deliverable == max(0, limit - len(self.pending))
         count = min(count, self.state.num_deliverable, self.last + 1 - self.next)
         run = range(self.next, self.next + count)
@@ -132,7 +127,7 @@ class Modelled(RuleBasedStateMachine):
             one_by_one.deliver(sequence, self.now)
             self.deliveries += 1
             self.counts[sequence] = 1
-            if self.policy is not AckPolicy.NONE:
+            if self.policy is not Acks.NONE:
                 self.numbers.setdefault(sequence, self.deliveries)
                 self.deadlines[sequence] = self.now + self.wait(sequence)
         self.next += count
@@ -140,7 +135,7 @@ class Modelled(RuleBasedStateMachine):
         assert self.state.dump() == one_by_one.dump()
         assert self.state.next_deadline() == one_by_one.next_deadline()
 
-    @precondition(lambda self: self.policy is AckPolicy.EXPLICIT)
+    @precondition(lambda self: self.policy is Acks.EXPLICIT)
     @rule(data=st.data())
     def acknowledge_run(self, data: Any) -> None:
         """Several acknowledgements at once are as many, one after the other."""
@@ -160,7 +155,7 @@ class Modelled(RuleBasedStateMachine):
         sequence = data.draw(st.integers(1, self.last + 2))
         number = self.numbers.get(sequence, self.deliveries)
         done = self.state.acknowledge(sequence, number)
-        if self.policy is AckPolicy.ALL:
+        if self.policy is Acks.ALL:
             reached = sequence < self.next and sequence > self.floor_before.stream
             reached = reached and number > self.floor_before.consumer
             pool = [one for one in [*self.pending, *self.exhausted] if one <= sequence]
@@ -237,7 +232,7 @@ class Modelled(RuleBasedStateMachine):
     def write_note(self) -> None:
         self.note = self.state.dump()
 
-    @precondition(lambda self: self.policy is AckPolicy.EXPLICIT)
+    @precondition(lambda self: self.policy is Acks.EXPLICIT)
     @rule()
     def crash(self) -> None:
         """The note is old; acknowledgements are not: they have their own place."""
@@ -256,13 +251,13 @@ class Modelled(RuleBasedStateMachine):
         self.next = self.state.next_sequence
         self.deliveries = self.state.delivered.consumer
         self.exhausted = set(self.state.exhausted)
-        rows = dict(self.state._pending.items())
-        self.counts = {seq: one.count for seq, one in rows.items()}
-        self.numbers = {seq: one.consumer_sequence for seq, one in rows.items()}
+        rows = list(self.state.deliveries())
+        self.counts = {one.sequence: one.attempts for one in rows}
+        self.numbers = {one.sequence: one.consumer_sequence for one in rows}
         self.deadlines = {
-            seq: one.deadline_ns for seq, one in rows.items() if one.deadline_ns is not None
+            one.sequence: one.deadline_ns for one in rows if one.deadline_ns is not None
         }
-        self.due = list(self.state._queue)
+        self.due = list(self.state._pending.due.ranks)
 
     @invariant()
     def agrees(self) -> None:
@@ -277,7 +272,7 @@ class Modelled(RuleBasedStateMachine):
         for one in range(self.first, self.last + 1):
             waits = one >= self.next or one in self.pending or one in self.exhausted
             assert state.needs(one) is waits
-        if self.pending and self.policy is not AckPolicy.NONE:
+        if self.pending and self.policy is not Acks.NONE:
             assert state.floor.stream < self.pending[0]
             assert state.floor.consumer < self.numbers[self.pending[0]]
         assert state.floor.stream <= state.delivered.stream
@@ -286,7 +281,7 @@ class Modelled(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nothing is lost: who goes on receiving and acknowledging gets all that is left."""
-        if not hasattr(self, "state") or self.policy is not AckPolicy.EXPLICIT:
+        if not hasattr(self, "state") or self.policy is not Acks.EXPLICIT:
             return
         self.now += 100 * SECOND
         self.state.tick(self.now)
@@ -305,8 +300,8 @@ class Modelled(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [AckPolicy.NONE, AckPolicy.ALL, AckPolicy.EXPLICIT])
-def test_consumer_agrees_with_a_plain_model(policy: AckPolicy) -> None:
+@pytest.mark.parametrize("policy", [Acks.NONE, Acks.ALL, Acks.EXPLICIT])
+def test_consumer_agrees_with_a_plain_model(policy: Acks) -> None:
     machine = type("Machine", (Modelled,), {"policy": policy})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=80, stateful_step_count=40, deadline=None)
@@ -322,14 +317,14 @@ def acknowledged_in_turn(state: ConsumerState, *sequences: int) -> list[Sequence
 
 
 def test_floor_moves_over_a_gap_once_it_is_closed() -> None:
-    state = ConsumerState(AckRules(), 1)
+    state = ConsumerState(DeliveryRules(), 1)
     for sequence in (2, 5, 9):
         state.deliver(sequence, 0)
     assert acknowledged_in_turn(state, 5, 2, 9) == [(0, 0), (2, 8), (3, 9)]
 
 
 def test_listed_messages_come_first_and_then_what_follows() -> None:
-    state = ConsumerState(AckRules(), 1)
+    state = ConsumerState(DeliveryRules(), 1)
     state.begin_with([3, 7], 8)
     assert [state.needs(one) for one in (3, 4, 7, 8, 9)] == [True, False, True, False, True]
     state.deliver(3, 0)
@@ -339,13 +334,13 @@ def test_listed_messages_come_first_and_then_what_follows() -> None:
 
 
 def test_a_list_without_messages_ends_at_once() -> None:
-    state = ConsumerState(AckRules(), 1)
+    state = ConsumerState(DeliveryRules(), 1)
     state.begin_with([], 8)
     assert state.next_sequence == 9
 
 
 def test_delivering_what_is_acknowledged_is_refused() -> None:
-    state = ConsumerState(AckRules(), 1)
+    state = ConsumerState(DeliveryRules(), 1)
     state.deliver(1, 0)
     state.acknowledge(1, 1)
     with pytest.raises(ValueError, match="delivered before"):
@@ -355,4 +350,4 @@ def test_delivering_what_is_acknowledged_is_refused() -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[[9,0,1,0,0,0],[],[]]", "[[1,0,1,0,0,0],[1],[]]"])
 def test_text_that_is_no_state_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="stored consumer"):
-        ConsumerState.load(AckRules(), text)
+        ConsumerState.load(DeliveryRules(), text)
