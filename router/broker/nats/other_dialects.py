@@ -19,6 +19,7 @@ from typing import Final
 
 import structlog
 
+from router.broker.consume.visible import Visible
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.log.messages import MessageReader
 from router.broker.nats.streams.streams import Streams
@@ -207,7 +208,7 @@ class OtherDialects:
 class _Follower:
     """Sends what is appended to a ledger from now on; `patterns` are the reason."""
 
-    __slots__ = ("_dialects", "_next", "_task", "index", "ledger", "patterns", "topic")
+    __slots__ = ("_dialects", "_next", "_task", "_visible", "index", "ledger", "patterns", "topic")
 
     def __init__(self, dialects: OtherDialects, ledger: Ledger, topic: str) -> None:
         self.ledger = ledger
@@ -215,7 +216,8 @@ class _Follower:
         self.index = 0
         self.patterns: set[str] = set()
         self._dialects = dialects
-        self._next = ledger.durable_entry
+        self._visible = Visible(ledger)
+        self._next = self._visible.end_entry
         self._task: asyncio.Task[None] | None = None
         ledger.listeners.add(self._stored)
 
@@ -229,32 +231,32 @@ class _Follower:
         """Send what is in memory and quick to read; the rest in a task."""
         if self._task is not None:
             return
-        ledger = self.ledger
+        visible = self._visible
         for _ in range(MAX_CHUNKS_AT_ONCE):
-            entries = ledger.read_cached(self._next, CHUNK_ENTRIES, CHUNK_BYTES)
+            entries = visible.read_cached(self._next, CHUNK_ENTRIES, CHUNK_BYTES)
             if not entries or not self._send(entries, at_once=True):
                 break
-        if self._next < ledger.durable_entry:
+        if self._next < visible.end_entry:
             self._task = asyncio.get_running_loop().create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
-        ledger = self.ledger
+        visible = self._visible
         try:
-            while self._next < ledger.durable_entry and not ledger.discarded:
+            while self._next < visible.end_entry and not self.ledger.discarded:
                 try:
-                    entries = await ledger.read(self._next, CHUNK_ENTRIES, CHUNK_BYTES)
+                    entries = await visible.read(self._next, CHUNK_ENTRIES, CHUNK_BYTES)
                 except DamagedError as damage:
                     self._next = damage.last + 1
                     continue
                 if not entries:
-                    self._next = ledger.durable_entry
+                    self._next = visible.end_entry
                     return
                 await self._prepare(entries)
                 self._send(entries)
                 await asyncio.sleep(0)
         except OSError as failure:
             _log.error("nats-subscribers-not-sent", topic=self.topic, reason=str(failure))
-            self._next = ledger.durable_entry
+            self._next = visible.end_entry
         finally:
             self._task = None
 
@@ -271,7 +273,10 @@ class _Follower:
             if at_once and not all(map(reader.is_quick, others)):
                 return False
             for entry in others:
+                left = self._visible.messages(entry)
                 for message in reader.messages(entry):
+                    if left is not None and not left >> message.index & 1:
+                        continue
                     shown = NatsMessage(message.subject, "", message.headers, message.payload)
                     self._dialects.hub.publish(shown)
         self._next = entries[-1].entry_id + 1

@@ -19,6 +19,7 @@ from router.broker.consume import (
     StartPosition,
     Subscription,
 )
+from router.broker.consume.visible import Visible
 from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, Store
 from router.broker.topics.descriptions import Place, subscriptions_after
 from router.broker.topics.groups import Groups, check_name, only_partition
@@ -155,7 +156,7 @@ class CursorAdmin:
         if earliest:
             for one, subscription in zip(described, found, strict=True):
                 start = max(subscription.cursor.mark_delete + 1, subscription.ledger.first_entry)
-                entry = await _entry(subscription.ledger, subscription.cursor.next_unacked(start))
+                entry = await _entry(subscription.visible, subscription.cursor.next_unacked(start))
                 one.earliest_ms = None if entry is None else entry.timestamp_ms
         return described, len(found) == MAX_CURSORS_PER_PAGE
 
@@ -184,8 +185,8 @@ class CursorAdmin:
         Where nothing is visible of an entry that is counted, the next one stands for it.
         """
         partition = only_partition(self._topics, topic)
-        ledger, visible = partition.ledger, partition.visible
-        entry = await _entry(ledger, self._entry_number(topic, partition, choice))
+        visible = partition.visible
+        entry = await _entry(visible, self._entry_number(topic, partition, choice))
         if entry is None or visible.messages(entry) != 0:
             return partition, entry
         if choice.entry is not None:
@@ -195,7 +196,7 @@ class CursorAdmin:
             number = visible.last_to(entry.index)
         if not visible.contains(number):
             return partition, None
-        return partition, await _entry(ledger, await ledger.entry_of_number(number))
+        return partition, await _entry(visible, await partition.ledger.entry_of_number(number))
 
     def _entry_number(self, topic: str, partition: Partition, choice: EntryChoice) -> int:
         ledger = partition.ledger
@@ -206,7 +207,7 @@ class CursorAdmin:
             start = max(subscription.cursor.mark_delete + 1, ledger.first_entry)
             return unacked_entry(subscription.cursor, start, choice.nth)
         if choice.latest:
-            return ledger.durable_entry - choice.nth
+            return partition.visible.end_entry - choice.nth
         return ledger.first_entry + choice.nth - 1
 
     def _check_one_partition(self, topic: str, start: StartPosition) -> None:
@@ -266,11 +267,11 @@ def size_from(ledger: Ledger, entry: int) -> int:
     return ledger.size_bytes * left // held if held else 0
 
 
-async def _entry(ledger: Ledger, number: int) -> Entry | None:
-    """Return a durable entry by its number, None: there is none."""
-    if not ledger.first_entry <= number < ledger.durable_entry:
+async def _entry(visible: Visible, number: int) -> Entry | None:
+    """Return an entry that may be delivered by its number, None: there is none."""
+    if not visible.ledger.first_entry <= number < visible.end_entry:
         return None
-    found = await ledger.read(number, 1, 1)
+    found = await visible.read(number, 1, 1)
     return found[0] if found and found[0].entry_id == number else None
 
 

@@ -71,8 +71,8 @@ class Extents:
 
 
 async def _extent(partition: Partition, stretch: Stretch | None) -> Extent:
-    ledger = partition.ledger
-    first, behind, first_index = ledger.first_entry, ledger.durable_entry, ledger.first_number
+    ledger, visible = partition.ledger, partition.visible
+    first, behind, first_index = ledger.first_entry, visible.end_entry, ledger.first_number
     if ledger.removed_entry > first:
         first = min(ledger.removed_entry, behind)
         first_index = await ledger.number_before(first)
@@ -82,7 +82,7 @@ async def _extent(partition: Partition, stretch: Stretch | None) -> Extent:
         first_entry=first,
         first_index=first_index,
         next_entry=behind,
-        next_index=ledger.durable_number,
+        next_index=visible.end_number,
         size=ledger.size_bytes,
         removed_entry=ledger.removed_entry,
         given_up=tuple(EntryRange(hole.first, hole.last) for hole in ledger.holes),

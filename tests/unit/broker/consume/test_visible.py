@@ -19,8 +19,10 @@ from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.slicing import EntryOpener
 from router.broker.kafka.batch_reader import BatchReader
 from router.broker.kafka.context import KafkaContext
+from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.messages import EntryCache, MessageReader
 from router.broker.nats.streams.log.stream_log import StreamLog
+from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
 from router.broker.pulsar.positions import last_entry
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 from tests.unit.broker.storage.rig import until
@@ -108,6 +110,9 @@ def test_all_readers_end_where_a_rule_says_that_what_is_visible_ends(
         read = [one.sequence async for found in log.scan(1, 99) for one in found]
         assert read == list(range(1, END * BATCH + 1))
         assert (log.last_sequence, await log.count_from(1, ())) == (END * BATCH, END * BATCH)
+        indexer = Indexer(log.reader, SubjectIndex(SubjectBudget(1 << 20)))
+        await indexer.catch_up()
+        assert indexer.position == END
 
         assert len(bench.notes.got) == END
         transcoder.workers.close()

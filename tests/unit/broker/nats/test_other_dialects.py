@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.consume.visible import Visible
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats import other_dialects
 from router.broker.nats.consumers.reading import SubjectFilter
@@ -111,6 +112,26 @@ def test_a_plain_topic_is_seen_under_its_name(pattern: str, tmp_path: Path) -> N
         await served.append(served.ledger("ORDERS"), message("1"), message("2", "elsewhere"))
         assert await box.until(2) == ["ORDERS 1", "ORDERS 2"]
         assert not other.found
+
+    run(test, tmp_path)
+
+
+def test_what_may_not_be_delivered_yet_or_any_more_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(served: Served) -> None:
+        await served.topic("T")
+        box, _ = served.subscribe("T")
+        ledger = served.ledger("T")
+        monkeypatch.setattr(Visible, "end_entry", 1)
+        monkeypatch.setattr(Visible, "messages", lambda _self, _entry: 0b101)
+        await served.append(ledger, message("1"), message("2"), message("3"))
+        await served.append(ledger, message("4"))
+        await served.settled()
+        assert box.texts == ["T 1", "T 3"]
+        monkeypatch.setattr(Visible, "end_entry", 2)
+        ledger.announce()
+        assert await box.until(3) == ["T 1", "T 3", "T 4"]
 
     run(test, tmp_path)
 

@@ -118,8 +118,7 @@ class Indexer:
         """Take what is quick; return whether the index has all that is on disk."""
         if self._gone() != self._seen:
             self._check_gone()
-        ledger = self._ledger
-        end = ledger.durable_entry
+        ledger, end = self._ledger, self._visible.end_entry
         inline = MAX_INLINE_ENTRIES
         while self._pass_ahead() < end:
             if self._work is not None:
@@ -133,7 +132,7 @@ class Indexer:
 
     async def catch_up(self) -> None:
         """Return when the index has all that was on disk at the call. Raises OSError."""
-        end = self._ledger.durable_entry
+        end = self._visible.end_entry
         while not (self._ledger.discarded or self.advance() or self.position >= end):
             if self._work is None:
                 self._work = asyncio.get_running_loop().create_task(self._read(end))
@@ -156,7 +155,7 @@ class Indexer:
         ledger = self._ledger
         while (start := self._pass_ahead()) < end and not ledger.discarded:
             try:
-                entries = await ledger.read(start, READ_ENTRIES, READ_BYTES)
+                entries = await self._visible.read(start, READ_ENTRIES, READ_BYTES)
             except DamagedError as damage:
                 self._pass_over(start, damage.last + 1)
                 continue
@@ -169,12 +168,12 @@ class Indexer:
                     break
                 self._take(entry)
             if not entries:
-                self.position = max(self.position, ledger.durable_entry)
+                self.position = max(self.position, self._visible.end_entry)
             await asyncio.sleep(0)
 
     def _pass_ahead(self) -> int:
         """Go on behind durable entries that are in the index; return the position."""
-        while self.position in self._ahead and self.position < self._ledger.durable_entry:
+        while self.position in self._ahead and self.position < self._visible.end_entry:
             self._ahead.remove(self.position)
             self.position += 1
         return self.position
@@ -182,7 +181,7 @@ class Indexer:
     def _pass_over(self, start: int, end: int) -> None:
         """Go on behind entries that are not there, but for those that are in the index."""
         if self.position == start and start < end:
-            self.position = min(end, self._ledger.durable_entry)
+            self.position = min(end, self._visible.end_entry)
             self._ahead = {entry for entry in self._ahead if entry >= self.position}
 
     def _take(self, entry: Entry) -> None:
