@@ -66,6 +66,7 @@ class Run:
         self.pollers: list[Poller | Client] = []
         self.publishing: list[asyncio.Task[Any]] = []
         self.others: list[asyncio.Task[Any]] = []
+        self.is_published = False
 
     def _process(self, name: str) -> ProcessLoop:
         loop = ProcessLoop(name, self.scheduler, Random(f"{self.plan.seed}:{name}"))
@@ -194,10 +195,13 @@ class Run:
     def _has_settled(self) -> bool:
         if self.history.violations:
             return True
-        published = self.publishing and all(task.done() for task in self.publishing)
-        return bool(published) and all(
-            poller.empty_in_quiet >= EMPTY_POLLS for poller in self.pollers
-        )
+        if not self.publishing or not all(task.done() for task in self.publishing):
+            return False
+        if not self.is_published:
+            self.is_published = True
+            for poller in self.pollers:
+                poller.empty_in_quiet = 0
+        return all(poller.empty_in_quiet >= EMPTY_POLLS for poller in self.pollers)
 
     def _unsettled(self) -> str:
         waiting = [poller.name for poller in self.pollers if poller.empty_in_quiet < EMPTY_POLLS]
