@@ -138,7 +138,8 @@ func acknowledged(state queue, in call, out result) []queue {
 		if !state.crashed {
 			return nil
 		}
-		return []queue{state}
+		// It may have been carried out before the broker ended, and was sent again by the router.
+		return []queue{state, moved}
 	}
 	moved.durable = moved.cursor
 	return []queue{moved}
