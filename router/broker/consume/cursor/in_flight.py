@@ -27,7 +27,7 @@ SEVERAL: Final = ""
 """Instead of a consumer's id: a span of several consumers waits for its time."""
 _DELAYED: Final = -1
 
-Place = tuple[int, int]
+MessagePlace = tuple[int, int]
 """An entry, and the index of a message in it; behind an entry is the first place of the next."""
 
 
@@ -59,8 +59,8 @@ class Span(NamedTuple):
     Both times are in ms since 1970.
     """
 
-    first: Place
-    end: Place
+    first: MessagePlace
+    end: MessagePlace
     due: int
     consumer: str
     given_ms: int
@@ -90,7 +90,7 @@ class InFlight:
         self._spans: list[Span] = []
 
     @property
-    def end(self) -> Place:
+    def end(self) -> MessagePlace:
         """Return behind which place nothing was given yet."""
         return self._spans[-1].end if self._spans else (0, 0)
 

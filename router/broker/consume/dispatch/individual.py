@@ -126,8 +126,8 @@ class Individual(Dispatcher):
 
     def redeliver(self, consumer: Consumer, entries: Iterable[int]) -> None:
         """Deliver again those of the entries that the consumer holds, counted as redeliveries."""
-        asked = dict.fromkeys(entries) or list(consumer.held)
-        given_back = [entry for entry in asked if entry in consumer.held]
+        returned = dict.fromkeys(entries) or list(consumer.held)
+        given_back = [entry for entry in returned if entry in consumer.held]
         for entry in given_back:
             self._pending.count(entry)
             consumer.flow.redelivered += consumer.held[entry]

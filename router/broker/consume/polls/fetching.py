@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from router.broker.consume import Subscription
 from router.broker.consume.cursor.backlog import BacklogCounter
-from router.broker.consume.cursor.in_flight import FetchTerms, InFlight, Place, Span, runs
+from router.broker.consume.cursor.in_flight import FetchTerms, InFlight, MessagePlace, Span, runs
 from router.broker.storage import Entry
 from router.errors import TooManyRequestsError
 from router.model import Position
@@ -22,7 +22,7 @@ class PartitionFetch:
         self._consumer = consumer
         self._terms = terms
         self._now_ms = 0
-        self._taken: list[tuple[Place, Place, int]] = []
+        self._taken: list[tuple[MessagePlace, MessagePlace, int]] = []
         self._is_counted = False
 
     def begin(self) -> int:
@@ -126,6 +126,6 @@ class PartitionFetch:
         return None if due is None else (due - self._subscription.context.now_ms()) / 1000
 
 
-def _end(stored: Entry, index: int) -> Place:
+def _end(stored: Entry, index: int) -> MessagePlace:
     """Return the place before the message of an index."""
     return (stored.entry_id + 1, 0) if index >= stored.messages else (stored.entry_id, index)
