@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import router.web
 from router.backends import Start
 from router.errors import BadReadOptionError
+from router.web.console.selection import NAMES
 from router.web.openapi.description import Kind
 from router.web.pulsar_admin.policies import POLICIES
 from router.web.requests import MAX_NUMBER, MILLISECONDS, Query, number
@@ -97,8 +98,8 @@ def test_parameters_that_are_read_are_those_that_are_described(everything: Flask
         if parameter.place == "query" or parameter.kind is Kind.NUMBER
     }
     found = list(_read_parameters())
-    # The values of policies are read by the names in their table.
-    read = {name for _, name in found} | {policy.parameter for policy in POLICIES}
+    # The values of policies, and of a selection of messages, are read by the names in their table.
+    read = {name for _, name in found} | {policy.parameter for policy in POLICIES} | {*NAMES}
     missing = [f"{name} in {path.name}" for path, name in found if name not in described]
     assert not missing, f"name them in @operation(...) above the view that reads them: {missing}"
     assert not described - read, f"no view reads what is described: {described - read}"
