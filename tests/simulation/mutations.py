@@ -82,12 +82,6 @@ MUTATIONS: Final = (
         "        await asyncio.sleep(0)",
     ),
     Mutation(
-        "the folders of new segments are not synced",
-        f"{_STORAGE}.writing",
-        "            self._disk.sync_folder(folder)\n        self._folders",
-        "            pass\n        self._folders",
-    ),
-    Mutation(
         "a segment is not cut to its synced size",
         f"{_STORAGE}.writing",
         "            if size > segment.size:",
@@ -121,9 +115,9 @@ MUTATIONS: Final = (
     # Deduplication.
     Mutation(
         "the last number of a producer may come again",
-        f"{_STORAGE}.producer_state",
-        "sequence <= state.sequence",
-        "sequence < state.sequence",
+        "router.broker.pulsar.producing",
+        "sequences[0] > mark.sequence",
+        "sequences[0] >= mark.sequence",
     ),
     Mutation(
         "recovery forgets the producers",
@@ -181,18 +175,6 @@ MUTATIONS: Final = (
         f"{_CONSUME}.polls.engine",
         "            poll.end(Outcome.REFUSED)\n        self._polls.pop(client",
         "            pass\n        self._polls.pop(client",
-    ),
-    Mutation(
-        "a partition is not given back when it is revoked",
-        f"{_CONSUME}.polls.poll",
-        "            self._engine.give_up(self, given)",
-        "            pass",
-    ),
-    Mutation(
-        "a poll that rests is never ended",
-        f"{_CONSUME}.polls.engine",
-        "            self.end_rest(poll)\n        self._look()",
-        "            pass\n        self._look()",
     ),
     # Retention.
     Mutation(
