@@ -52,12 +52,6 @@ MUTATIONS: Final = (
         "self.path(self.number))",
     ),
     Mutation(
-        "a full journal file is not synced before the next one begins",
-        f"{_STORAGE}.journal",
-        "            files.sync()\n            files.start",
-        "            files.start",
-    ),
-    Mutation(
         "a failed write is acknowledged",
         f"{_STORAGE}.journal",
         "        if error is not None:\n            self._report(error)",

@@ -74,6 +74,7 @@ class PulsarSubscriber(Client):
         super().__init__(world, name, mean)
         self._group = GroupPartition(PartitionName(topic, partition), f"pulsar-{name}")
         self._topic = topic if partition < 0 else f"{topic}-partition-{partition}"
+        self._is_fresh = False
         world.history.progress(self._group).starts_at_zero = True
 
     async def work(self) -> None:
@@ -135,8 +136,11 @@ class PulsarSubscriber(Client):
         try:
             return await peer.frame(5.0, closes=False)
         except TimeoutError:
-            if CLOCK.now - peer.heard_at < SILENCE_SECONDS:
+            # In the quiet time a connection may have fallen silent before.
+            renews = self.world.is_quiet and not self._is_fresh
+            if CLOCK.now - peer.heard_at < SILENCE_SECONDS and not renews:
                 return None
+            self._is_fresh = self._is_fresh or renews
             peer.stream.close()
             raise GoneError from None
 
