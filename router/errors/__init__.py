@@ -6,6 +6,7 @@ complete.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 NOTHING_STORED: Final = "None of the messages is stored."
@@ -343,6 +344,16 @@ class ConflictError(RouterError):
 
     code = "conflict"
     retriable = True
+
+    @classmethod
+    def overtaken(cls, partitions: Iterable[int]) -> ConflictError:
+        """Return what answers an acknowledgement that came too late for these partitions."""
+        numbers = ", ".join(str(max(0, partition)) for partition in sorted(partitions))
+        return cls(
+            f"Not acknowledged in partition {numbers}: the group was reset, its broker was"
+            " restarted, or another consumer has the partition since that answer. What was not"
+            " acknowledged before is delivered again."
+        )
 
 
 class ConsumerExistsError(ConflictError):

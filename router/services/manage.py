@@ -83,15 +83,20 @@ class Topics:
         Raises TopicExistsError if it has another number of partitions, and BadRequestError.
         """
         self.check(new)
-        asked = new.partitions
-        wanted = self._auto_partitions if asked is None else asked if asked > 1 else 0
+        requested = new.partitions
+        partitions = self._auto_partitions if requested is None else requested
+        if requested == 1:
+            partitions = 0
+        info = TopicInfo(new.topic, partitions, new.policies, dict(new.properties))
         try:
-            self._backend.create_topic(
-                TopicInfo(new.topic, wanted, new.policies, dict(new.properties)), self._timeout
-            )
+            self._backend.create_topic(info, self._timeout)
         except TopicExistsError:
-            has = self._backend.describe_topic(new.topic, self._timeout).info.partitions
-            if asked is not None and max(asked, 1) != max(has, 1):
+            try:
+                has = self._backend.describe_topic(new.topic, self._timeout).info.partitions
+            except TopicNotFoundError:  # deleted in between
+                self._backend.create_topic(info, self._timeout)
+                return True
+            if requested is not None and max(requested, 1) != max(has, 1):
                 raise TopicExistsError(
                     f"topic {new.topic.local} exists already, with {max(has, 1)} partitions"
                 ) from None

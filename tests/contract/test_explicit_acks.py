@@ -154,7 +154,7 @@ def test_token_from_before_a_reset_skips_no_message(opened: Opened, apps: list[F
     opened.backend.reset(Subscription(topic, GROUP), Start.EARLIEST, WAIT)
     answer = client.ask(second, "limit=0")
     assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (409, 5005)
-    assert "The messages are delivered again." in answer.get_json()["message"]
+    assert "What was not acknowledged before is delivered again." in answer.get_json()["message"]
     assert client.poll(second, f"timeout={WAIT_MS}")[0] == ["1", "2"]
 
 

@@ -198,13 +198,8 @@ class PollSession:
 
     def _only_acknowledged(self) -> list[Stored]:
         """Return no messages, of a poll that only acknowledges; raise ConflictError."""
-        if overtaken := sorted(self._partitions.unacknowledged):
-            numbers = ", ".join(str(max(0, partition)) for partition in overtaken)
-            raise ConflictError(
-                f"Not acknowledged in partition {numbers}: the group was reset, its broker was"
-                " restarted, or another consumer has the partition since that answer. The messages"
-                " are delivered again."
-            )
+        if overtaken := self._partitions.unacknowledged:
+            raise ConflictError.overtaken(overtaken)
         return []
 
     def _check_busy(self, claim: Claim, *, incomplete: bool) -> None:

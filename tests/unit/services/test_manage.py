@@ -6,7 +6,7 @@ import pytest
 
 from router.backends.memory import MemoryBackend
 from router.errors import BadRequestError, TopicExistsError, TopicNotFoundError
-from router.model import Policies, TopicInfo, TopicName
+from router.model import Policies, TopicInfo, TopicName, TopicStats
 from router.services.manage import MAX_PARTITIONS, MAX_PROPERTY, NewTopic, Topics
 from router.services.topic_metadata import TopicMetadataCache
 from tests.processes import ManualClock
@@ -44,6 +44,22 @@ def test_create_of_what_exists_otherwise_is_refused(topics: Topics) -> None:
     topics.create(NewTopic(TOPIC, 2))
     with pytest.raises(TopicExistsError, match="with 2 partitions"):
         topics.create(NewTopic(TOPIC, 3))
+
+
+def test_create_of_what_is_deleted_meanwhile_makes_it(
+    topics: Topics, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create(NewTopic(TOPIC, 2))
+    describe = backend.describe_topic
+
+    def deleted(topic: TopicName, timeout: float) -> TopicStats:
+        monkeypatch.setattr(backend, "describe_topic", describe)
+        backend.delete_topic(topic, timeout)
+        return describe(topic, timeout)
+
+    monkeypatch.setattr(backend, "describe_topic", deleted)
+    assert topics.create(NewTopic(TOPIC, 3))
+    assert topics.described(TOPIC).info.partitions == 3
 
 
 @pytest.mark.parametrize("asked", [-1, MAX_PARTITIONS + 1])

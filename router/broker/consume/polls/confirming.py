@@ -33,12 +33,7 @@ class NamedAnswer:
     def check(self) -> None:
         """Raise ConflictError if something is overtaken: its partition was had, or will not be."""
         if self._left:
-            numbers = ", ".join(str(max(0, partition)) for partition in sorted(self._left))
-            raise ConflictError(
-                f"Not acknowledged in partition {numbers}: the group was reset, its broker was"
-                " restarted, or another consumer has the partition since that answer. The messages"
-                " are delivered again."
-            )
+            raise ConflictError.overtaken(self._left)
 
 
 def acknowledge(reader: PollReader, position: Position) -> bool:
