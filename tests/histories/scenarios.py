@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ class Ports:
     nats: int
 
 
-class Scenario:
+class Scenario(ABC):
     """One history in the making; each worker has connections of its own."""
 
     model = ""
@@ -52,14 +53,14 @@ class Scenario:
         self._connections: list[HttpConnection | KafkaConnection | NatsConnection] = []
         self._values: Counter[str] = Counter()
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - nothing, unless a scenario says more
         """Make what is needed."""
 
+    @abstractmethod
     def workers(self) -> list[Step]:
         """Return the steps of concurrent clients."""
-        raise NotImplementedError
 
-    def conclude(self) -> None:
+    def conclude(self) -> None:  # noqa: B027 - nothing, unless a scenario says more
         """Read what is there in the end."""
 
     def close(self) -> None:

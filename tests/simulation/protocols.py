@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from random import Random
 
 from tests.simulation.workers import GoneError, World
 
 
-class Client:
+class Client(ABC):
     """What all of them are: they connect, work, and begin again when the connection is gone."""
 
     def __init__(self, world: World, name: str, mean: float) -> None:
@@ -29,9 +30,9 @@ class Client:
                 self.world.history.count(f"{type(self).__name__} reconnected")
             await asyncio.sleep(self.chance.uniform(0.01, 2))
 
+    @abstractmethod
     async def work(self) -> None:
         """Connect and work until the connection is gone."""
-        raise NotImplementedError
 
 
 class Numbered(Client):

@@ -6,6 +6,7 @@ are acknowledged and which are pending; nothing of cursors, spans, heaps, floors
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -80,7 +81,7 @@ class Fetches(Group):
 
 
 @dataclass
-class Permitted(Group):
+class Permitted(Group, ABC):
     """A group whose client is sent messages as soon as it has permits for them."""
 
     permits: int = 0
@@ -94,8 +95,9 @@ class Permitted(Group):
                 return
             yield sent
 
+    @abstractmethod
     def take(self, now: int) -> Delivery | None:
-        raise NotImplementedError
+        """Return what is sent next; None: nothing now."""
 
     def restart(self) -> None:
         self.permits, self.connected = 0, False
