@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+import router as package
 from router.broker.folder import LOCK, MARK
-from router.process import node_socket
 from router.process.build import build_id
 from tests.ports import free_port
 from tests.processes import run_serve, wait_until
@@ -302,7 +302,7 @@ def test_serve_keeps_its_broker_when_a_command_of_another_build_comes(
 ) -> None:
     broker = router.broker()
     other = tmp_path / "other"
-    shutil.copytree(Path(node_socket.__file__).parent, other / "router")
+    shutil.copytree(Path(package.__file__).parent, other / "router")
     with (other / "router" / "__init__.py").open("a") as text:
         text.write("# another build\n")
     program = "from router.process.build import build_id; print(build_id())"
