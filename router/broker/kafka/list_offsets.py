@@ -35,22 +35,24 @@ async def list_offsets(request: Request) -> Any:
     """Answer an offset for each partition."""
     topics = []
     for topic in request.body.topics:
-        partitions = [await _partition(request, topic.name, asked) for asked in topic.partitions]
+        partitions = [
+            await _partition(request, topic.name, requested) for requested in topic.partitions
+        ]
         topics.append(
             request.struct("ListOffsetsTopicResponse", name=topic.name, partitions=partitions)
         )
     return request.response(topics=topics)
 
 
-async def _partition(request: Request, topic: str, asked: Any) -> Any:
-    index = asked.partition_index
+async def _partition(request: Request, topic: str, requested: Any) -> Any:
+    index = requested.partition_index
     code, timestamp, offset = ErrorCode.NONE, *NONE
     try:
-        visible = _visible(request, topic, asked)
+        visible = _visible(request, topic, requested)
         if isinstance(visible, ErrorCode):
             code = visible
         else:
-            timestamp, offset = await _offset(request.context, visible, asked.timestamp)
+            timestamp, offset = await _offset(request.context, visible, requested.timestamp)
     except (RouterError, StoreError, OSError) as failure:
         code = error_code(failure)
     request.count_error(code)
@@ -66,28 +68,28 @@ async def _partition(request: Request, topic: str, asked: Any) -> Any:
     return found
 
 
-def _visible(request: Request, topic: str, asked: Any) -> Visible | ErrorCode:
+def _visible(request: Request, topic: str, requested: Any) -> Visible | ErrorCode:
     record = request.context.topics.find_kafka(topic)
     if record is None:
         return request.client.missing(topic)
     if not request.client.may(TopicName.parse(record.name), Right.VIEW):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if asked.current_leader_epoch > LEADER_EPOCH:
+    if requested.current_leader_epoch > LEADER_EPOCH:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return request.context.partition(record, asked.partition_index).visible
+    return request.context.partition(record, requested.partition_index).visible
 
 
-async def _offset(context: KafkaContext, visible: Visible, wanted: int) -> tuple[int, int]:
+async def _offset(context: KafkaContext, visible: Visible, timestamp_ms: int) -> tuple[int, int]:
     """Return the timestamp and offset that stand for a time, or for one of the constants."""
-    if wanted == LATEST:
+    if timestamp_ms == LATEST:
         return NONE[0], visible.end_number
-    if wanted == EARLIEST:
+    if timestamp_ms == EARLIEST:
         return NONE[0], min(visible.first_number, visible.end_number)
-    if wanted == MAX_TIMESTAMP:
+    if timestamp_ms == MAX_TIMESTAMP:
         return await _latest(context, visible)
-    if wanted < 0:
+    if timestamp_ms < 0:
         return NONE
-    return await _by_time(context, visible, wanted)
+    return await _by_time(context, visible, timestamp_ms)
 
 
 async def _latest(context: KafkaContext, visible: Visible) -> tuple[int, int]:
@@ -107,9 +109,9 @@ async def _latest(context: KafkaContext, visible: Visible) -> tuple[int, int]:
     return (times[-1][1], number) if times else NONE
 
 
-async def _by_time(context: KafkaContext, visible: Visible, wanted: int) -> tuple[int, int]:
+async def _by_time(context: KafkaContext, visible: Visible, timestamp_ms: int) -> tuple[int, int]:
     ledger, entry = visible.ledger, 0
-    while (entry := await ledger.find_latest_time(wanted, entry)) < visible.end_entry:
+    while (entry := await ledger.find_latest_time(timestamp_ms, entry)) < visible.end_entry:
         try:
             entries = await ledger.read(entry, 1, 1)
         except DamagedError as damage:
@@ -118,7 +120,7 @@ async def _by_time(context: KafkaContext, visible: Visible, wanted: int) -> tupl
         if not entries:
             break
         for offset, time in await _times(context, visible, entries[0]):
-            if time >= wanted:
+            if time >= timestamp_ms:
                 return min(time, _LAST_TIME), offset
         entry = entries[0].entry_id + 1
         following = visible.first_from(entries[0].index + 1)
