@@ -27,14 +27,18 @@ class RetentionLimits:
 
 
 def limits_of(policies: Policies, options: StoreOptions) -> RetentionLimits:
-    """Return what a topic keeps: its own policies, else what the settings say."""
+    """Return what a topic keeps: its own policies, else what the settings say.
+
+    A topic that is only compacted keeps the newest message of each key, whatever its age.
+    """
 
     def choose(own: int | None, setting: int) -> int:
         return setting if own is None else own
 
+    deletes = policies.deletes
     return RetentionLimits(
-        choose(policies.retention_ms, options.retention_ms),
-        choose(policies.retention_bytes, options.retention_bytes),
+        choose(policies.retention_ms, options.retention_ms) if deletes else -1,
+        choose(policies.retention_bytes, options.retention_bytes) if deletes else -1,
         choose(policies.backlog_bytes, options.backlog_bytes),
     )
 

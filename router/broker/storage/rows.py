@@ -139,7 +139,7 @@ def insert_topic(
         "topics",
         name=topic.name,
         partitions=topic.partitions,
-        policies=json.dumps(dataclasses.asdict(topic.policies)),
+        policies=_dump(topic.policies),
         properties=json.dumps(dict(topic.properties)),
         created_ms=topic.created_ms,
     )
@@ -318,9 +318,14 @@ def grow_topic(
 
 def save_topic(connection: sqlite3.Connection, topic: TopicRecord) -> None:
     """Store other policies and properties of a topic."""
-    policies = json.dumps(dataclasses.asdict(topic.policies))
     properties = json.dumps(dict(topic.properties))
-    update(connection, "topics", topic.id, policies=policies, properties=properties)
+    update(connection, "topics", topic.id, policies=_dump(topic.policies), properties=properties)
+
+
+def _dump(policies: Policies) -> str:
+    """Return policies as JSON, without those that are not set."""
+    values = dataclasses.asdict(policies)
+    return json.dumps({name: value for name, value in values.items() if value is not None})
 
 
 def save_deleted(

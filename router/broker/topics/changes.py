@@ -48,10 +48,10 @@ async def change_policies(
     cleared = list(clear)
     if unknown := {*new, *cleared} - asdict(Policies()).keys():
         raise BadRequestError(f"a topic has no policy {quoted(min(unknown))}")
-    check_policies(new)
 
     async def change(record: TopicRecord) -> TopicRecord:
         policies = replace(record.policies, **{**dict.fromkeys(cleared), **new})
+        check_policies(asdict(policies))
         return await topics.store.change_topic(replace(record, policies=policies))
 
     await topics.change(name, change)

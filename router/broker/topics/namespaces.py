@@ -26,7 +26,7 @@ from router.errors import (
     NotAllowedError,
 )
 from router.errors.quoting import quoted
-from router.model import TopicName, check_namespace
+from router.model import CLEANUP_POLICIES, LONG_MAX, TopicName, check_namespace
 from router.model.administration import INHERITED, Namespace, NamespacePolicies, Tenant
 from router.sharing.registry import AsyncRegistry, Record
 
@@ -53,6 +53,12 @@ _SIZES: Final = ("retention_ms", "retention_bytes", "backlog_bytes")
 _LIMITS: Final = tuple(
     name for name in INHERITED if name.startswith("max_") or name == "ttl_seconds"
 )
+_LAGS: Final = {
+    "delete_retention_ms": 0,
+    "min_compaction_lag_ms": 0,
+    "max_compaction_lag_ms": 1,
+}
+"""Milliseconds, with their least values."""
 MAX_LIMIT: Final = 2**31 - 1
 
 
@@ -68,6 +74,7 @@ def check_policies(policies: Mapping[str, Any]) -> None:
     for name in _LIMITS:
         if not 0 <= (policies.get(name) or 0) <= MAX_LIMIT:
             raise BadRequestError(f"{name} = {policies[name]}: expected 0 to {MAX_LIMIT}")
+    _check_cleanup(policies)
     strategy = policies.get("schema_compatibility")
     if strategy is not None and strategy not in SCHEMA_COMPATIBILITIES:
         raise BadRequestError(f"there is no schema compatibility strategy {quoted(strategy)}")
@@ -75,12 +82,30 @@ def check_policies(policies: Mapping[str, Any]) -> None:
         raise BadRequestError(f"a topic has at most {MAX_AUTO_PARTITIONS} partitions")
 
 
+def _check_cleanup(policies: Mapping[str, Any]) -> None:
+    cleanup = policies.get("cleanup_policy")
+    if cleanup is not None and cleanup not in CLEANUP_POLICIES:
+        raise BadRequestError(
+            f"cleanup_policy = {quoted(cleanup)}: expected {', '.join(CLEANUP_POLICIES[:3])}"
+        )
+    for name, least in _LAGS.items():
+        value = policies.get(name)
+        if value is not None and not least <= value <= LONG_MAX:
+            raise BadRequestError(f"{name} = {value}: expected {least} to {LONG_MAX}")
+    shortest, longest = (policies.get(f"{end}_compaction_lag_ms") for end in ("min", "max"))
+    if (shortest or 0) > (LONG_MAX if longest is None else longest):
+        raise BadRequestError(f"min_compaction_lag_ms = {shortest} is over the maximum, {longest}")
+    ratio = policies.get("min_cleanable_dirty_ratio")
+    if ratio is not None and not 0 <= ratio <= 1:
+        raise BadRequestError(f"min_cleanable_dirty_ratio = {ratio}: expected 0 to 1")
+
+
 def changed(
     policies: NamespacePolicies, new: Mapping[str, Any], clear: Iterable[str]
 ) -> NamespacePolicies:
     """Return policies with some set and others cleared; raise BadRequestError."""
     names = {field.name for field in dataclasses.fields(policies)}
-    if unknown := set(clear) - names:
+    if unknown := {*new, *clear} - names:
         raise BadRequestError(f"there is no policy {quoted(min(unknown))}")
     check_policies(new)
     return dataclasses.replace(policies, **dict.fromkeys(clear), **new)

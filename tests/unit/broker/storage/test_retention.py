@@ -91,6 +91,14 @@ def test_policies_of_a_topic_go_before_the_settings() -> None:
     )
 
 
+def test_a_topic_that_is_only_compacted_keeps_messages_of_any_age_and_size() -> None:
+    options = StoreOptions(retention_ms=7, retention_bytes=8, backlog_bytes=9)
+    compacted = Policies(retention_ms=1, cleanup_policy="compact")
+    assert limits_of(compacted, options) == RetentionLimits(-1, -1, 9)
+    both = replace(compacted, cleanup_policy="compact,delete")
+    assert limits_of(both, options) == RetentionLimits(1, 8, 9)
+
+
 def test_a_segment_spans_a_seventh_of_the_retention_and_at_most_a_day() -> None:
     ages = [roll_age_ms(replace(FOREVER, retention_ms=ms)) for ms in (700_000, 100 * DAY_MS, -1)]
     assert ages == [100_000, DAY_MS, DAY_MS]

@@ -31,7 +31,7 @@ from router.errors import (
     TopicNotFoundError,
     TopicTerminatedError,
 )
-from router.model import Policies
+from router.model import LONG_MAX, Policies
 from router.settings import load
 from tests.unit.broker.storage.disks import HeldDisk, MemoryDisk
 from tests.unit.broker.storage.rig import (
@@ -315,7 +315,16 @@ def test_the_first_entry_at_or_after_a_time_is_found(folder: Path) -> None:
 
 
 def test_topics_and_subscriptions_survive_a_kill(folder: Path) -> None:
-    policies = Policies(retention_ms=5, backlog_bytes=-1, deduplication=True)
+    policies = Policies(
+        retention_ms=5,
+        backlog_bytes=-1,
+        deduplication=True,
+        cleanup_policy="compact,delete",
+        delete_retention_ms=0,
+        min_compaction_lag_ms=1,
+        max_compaction_lag_ms=LONG_MAX,
+        min_cleanable_dirty_ratio=0.25,
+    )
 
     async def work() -> None:
         async with killed(folder) as store:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,6 +221,52 @@ def test_policies_are_the_topics_own_else_its_namespaces(folder: Path) -> None:
             await change_policies(topics, TopicName("public", "default", "u"), {}, [])
 
     with_topics(folder, test, ManualClock())
+
+
+COMPACTED = Policies(
+    cleanup_policy="compact", min_compaction_lag_ms=5, min_cleanable_dirty_ratio=0.1
+)
+
+
+def test_a_topic_is_compacted_from_its_creation_on_or_later(folder: Path) -> None:
+    async def test(topics: Topics) -> None:
+        assert (await topics.create(T, policies=COMPACTED)).policies == COMPACTED
+        await change_policies(topics, T, {"cleanup_policy": "delete"}, ["min_compaction_lag_ms"])
+        found = topics.policies(topics.known(T))
+        assert (found.compacts, found.deletes) == (False, True)
+        assert (found.min_compaction_lag_ms, found.min_cleanable_dirty_ratio) == (None, 0.1)
+
+    with_topics(folder, test, ManualClock())
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"cleanup_policy": "compress"},
+        {"delete_retention_ms": -1},
+        {"max_compaction_lag_ms": 0},
+        {"max_compaction_lag_ms": 4},
+        {"min_cleanable_dirty_ratio": 1.5},
+    ],
+)
+def test_a_topic_is_not_compacted_in_other_ways(folder: Path, refused: dict[str, Any]) -> None:
+    async def test(topics: Topics) -> None:
+        with pytest.raises(BadRequestError):
+            await topics.create(T, policies=replace(COMPACTED, **refused))
+        await topics.create(T, policies=COMPACTED)
+        with pytest.raises(BadRequestError):
+            await change_policies(topics, T, refused, [])
+        assert topics.policies(topics.known(T)) == COMPACTED
+
+    with_topics(folder, test, ManualClock())
+
+
+def test_a_namespace_has_no_policies_that_only_topics_have(folder: Path) -> None:
+    async def test(namespaces: Namespaces) -> None:
+        with pytest.raises(BadRequestError):
+            await namespaces.change("public/default", {"cleanup_policy": "compact"}, [])
+
+    with_namespaces(folder, test)
 
 
 def test_retention_of_a_namespace_is_kept_from_the_next_look_on(folder: Path) -> None:
