@@ -21,7 +21,7 @@ ARGS ?=
 # Some images forbid Python to keep what it compiled: each start of a process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve quick check test bench soak simulate docs generate constraints clean servers format lint contracts types fast unit integration alone
+.PHONY: serve quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -75,6 +75,10 @@ bench: .venv/installed-test
 simulate: .venv/installed-test
 	$(BIN)/python -m tests.simulation $(ARGS)
 
+# Faults planted in the broker, one after the other: a table of the seeds of the simulation that find them.
+mutations: .venv/installed-test
+	$(BIN)/python -m tests.simulation.mutations $(ARGS)
+
 # The long forms: some hours. The last results stand in docs/soak.md.
 soak: export SOAK_BROKER_KILLS = 1000
 soak: export SOAK_STACK_KILLS = 100
@@ -117,7 +121,7 @@ soak: servers .venv/installed-test
 	    -k "crash or faults or fuzz or as_a_list_would or all_dialects_at_once or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1 --jobs 2 --shrink
-	$(BIN)/python -m tests.simulation.mutations
+	$(BIN)/python -m tests.simulation.mutations --jobs 2
 
 docs: .venv/installed-test
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d .cache/doctrees docs docs/_build/html

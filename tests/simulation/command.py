@@ -8,12 +8,14 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.simulation import broker
 from tests.simulation.plan import Plan
 from tests.simulation.run import Result, run
 from tests.simulation.shrink import as_test, shrink
+
+NEW: Final = "new"
 
 
 def main() -> None:
@@ -23,6 +25,7 @@ def main() -> None:
     # What is loaded and compiled at its first use is there for all runs then.
     run(Plan("warm-up", 0.005, faults=()))
     plans = list(_plans(given))
+    _say(f"seeds from {plans[0].seed}")
     if given.jobs == 1:
         sys.exit(_run_all(plans, given))
     children = []
@@ -39,19 +42,22 @@ def _plans(given: argparse.Namespace) -> Iterator[Plan]:
     if given.plan:
         yield eval(given.plan, {"Plan": Plan})
         return
+    # os.urandom is replaced by then.
+    first = str(int.from_bytes(os.getrandom(4))) if given.seed == NEW else given.seed
     for number in range(given.runs):
-        seed = str(int(given.seed) + number) if given.seed.isdecimal() else given.seed
+        seed = str(int(first) + number) if first.isdecimal() else first
         yield Plan.from_seed(seed, given.hours)
 
 
 def _run_all(plans: Sequence[Plan], given: argparse.Namespace) -> bool:
     """Run plans one after the other; return whether one failed."""
-    failed, began = False, _cpu_seconds()
+    failed, began, first_cpu, hours, count = False, _elapsed(), _cpu_seconds(), 0.0, 0
     for plan in plans:
         before = _cpu_seconds()
-        if given.seconds is not None and before - began > given.seconds:
+        if given.seconds is not None and _elapsed() - began > given.seconds:
             break
         result = run_apart(plan, keeps_trace=bool(given.trace))
+        hours, count = hours + result.seconds / 3600, count + 1
         _say(summary(plan, result, _cpu_seconds() - before))
         if given.trace:
             Path(given.trace).write_text("".join(result.lines or []))
@@ -60,25 +66,27 @@ def _run_all(plans: Sequence[Plan], given: argparse.Namespace) -> bool:
             _report(plan, result, given)
             if given.stop:
                 break
+    cpu, elapsed = _cpu_seconds() - first_cpu, _elapsed() - began
+    _say(f"{count} seeds, {hours:.1f} simulated h in {elapsed:.0f} s, {cpu:.0f} s of CPU")
     return failed
 
 
 def _report(plan: Plan, result: Result, given: argparse.Namespace) -> None:
     """Print what failed, how to repeat it, and the smallest plan that fails in the same way."""
     lines = [f"  {line}" for line in result.violations]
-    lines.append(f'  again: make simulate ARGS="--seed {plan.seed} --hours {plan.hours:g}"')
+    lines.append(f'  again: make simulate ARGS="--seed {plan.seed} --hours {plan.hours!r}"')
     _say("\n".join(lines))
     if given.shrink:
-        small, found = shrink(plan, result, run_apart)
+        small, found = shrink(plan, result, run_apart, _elapsed)
         _say(f"  smaller: {small}\n  {found.violations[0]}\n\n{as_test(small)}")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seed", default="1", help="the first seed")
+    parser.add_argument("--seed", default="1", help="the first seed, new: any")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds, one after the other")
     parser.add_argument("--hours", type=float, default=0.5, help="simulated hours of each")
-    parser.add_argument("--seconds", type=float, help="begin no run after so much CPU time")
+    parser.add_argument("--seconds", type=float, help="begin no run after so long")
     parser.add_argument("--jobs", type=int, default=1, help="how many seeds run at a time")
     parser.add_argument("--plan", help="run this plan, as a failing one is printed")
     parser.add_argument("--shrink", action="store_true", help="make a failing plan small")
@@ -86,6 +94,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--mutation", help="the name of a fault to plant; see mutations.py")
     parser.add_argument("--trace", help="write the trace of the last run to this file")
     return parser.parse_args()
+
+
+def _elapsed() -> float:
+    """Return the seconds of the machine's clock, which the simulation does not replace."""
+    return os.times().elapsed
 
 
 def _cpu_seconds() -> float:

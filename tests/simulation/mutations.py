@@ -1,27 +1,33 @@
 """Faults of one line that are planted in the product, which the simulation must find.
 
-`python -m tests.simulation.mutations` plants each in turn, in a process of its own, and runs seeds
-until one fails. Nothing on disk is changed: the source of one module is replaced as it is imported.
+`python -m tests.simulation.mutations` plants each in turn, in a process of its own, runs seeds
+until one fails, and prints a table. Nothing on disk is changed: the source of one module is
+replaced as it is imported.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.abc
 import importlib.machinery
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final, NamedTuple
 
 MAX_RUNS: Final = 40
 HOURS: Final = "0.5"
+FAILED: Final = re.compile(r"FAILED seed (?P<seed>\S+): (?P<hours>\S+) h")
 
 
 class Mutation(NamedTuple):
     """A planted fault: in a module, one text in place of another."""
 
+    area: str
     name: str
     module: str
     before: str
@@ -32,101 +38,113 @@ _STORAGE: Final = "router.broker.storage"
 _CONSUME: Final = "router.broker.consume"
 
 MUTATIONS: Final = (
-    # Storage.
     Mutation(
+        "storage",
         "a commit group is acknowledged before its sync",
         f"{_STORAGE}.journal",
         "        files.sync()\n        self._synced_at",
         "        self._synced_at",
     ),
     Mutation(
+        "storage",
         "a journal file gets its name before its sync",
         f"{_STORAGE}.journal",
         "        self.sync()\n        self._disk.rename(self._begun",
         "        self._disk.rename(self._begun",
     ),
     Mutation(
+        "storage",
         "the name of a journal file is not synced",
         f"{_STORAGE}.journal",
         "self.path(self.number))\n        self._disk.sync_folder(self._folder)",
         "self.path(self.number))",
     ),
     Mutation(
+        "storage",
         "a failed write is acknowledged",
         f"{_STORAGE}.journal",
         "        if error is not None:\n            self._report(error)",
         "        if error is None and self._in_flight:\n            pass",
     ),
     Mutation(
+        "storage",
         "a receipt does not wait for what is collected",
         f"{_STORAGE}.journal",
         "        if self.pending.parts:\n            self.pending.call(done)",
         "        if False:\n            self.pending.call(done)",
     ),
     Mutation(
+        "storage",
         "a checkpoint cuts one journal file too many",
         f"{_STORAGE}.checkpointer",
         "number = context.journal.number + everything",
         "number = context.journal.number + 1",
     ),
     Mutation(
+        "storage",
         "a checkpoint does not sync the segments",
         f"{_STORAGE}.checkpointer",
         "        await self.in_thread(context.writer.sync)",
         "        await asyncio.sleep(0)",
     ),
     Mutation(
+        "storage",
         "a segment is not cut to its synced size",
         f"{_STORAGE}.writing",
         "            if size > segment.size:",
         "            if size > 2 * segment.size + 1000000:",
     ),
-    # Recovery.
     Mutation(
+        "recovery",
         "recovery does not copy the last commit groups",
         f"{_STORAGE}.recovery",
         "    if bodies:\n        files.write(bodies)",
         "    if not bodies:\n        files.write(bodies)",
     ),
     Mutation(
+        "recovery",
         "recovery removes the old journal before the new one is there",
         f"{_STORAGE}.recovery",
         "    files.publish()\n    files.remove(number)",
         "    files.remove(number)\n    files.publish()",
     ),
     Mutation(
+        "recovery",
         "recovery forgets the acknowledgements",
         f"{_STORAGE}.recovery",
         "subscription.cursor.apply(record.ack)",
         "pass",
     ),
     Mutation(
+        "recovery",
         "recovery skips an entry",
         f"{_STORAGE}.recovery",
         "record.entry.entry_id >= target.next_entry",
         "record.entry.entry_id > target.next_entry",
     ),
-    # Deduplication.
     Mutation(
+        "deduplication",
         "the last number of a producer may come again",
         "router.broker.pulsar.producing",
         "sequences[0] > mark.sequence",
         "sequences[0] >= mark.sequence",
     ),
     Mutation(
+        "deduplication",
         "recovery forgets the producers",
         f"{_STORAGE}.partition",
         "        self.producers.record(name, state)\n        self._durable_states[name]",
         "        self._durable_states[name]",
     ),
     Mutation(
+        "deduplication",
         "a checkpoint forgets the producers",
         f"{_STORAGE}.partition",
         "for name, state in self._durable_states.items() if known(name)",
         "for name, state in self._durable_states.items() if not known(name)",
     ),
-    # Engine.
     Mutation(
+        "engine",
         "entries are delivered before they are durable",
         f"{_STORAGE}.partition",
         "        self.next_index = index + 1\n        self.appended_bytes += size",
@@ -134,50 +152,56 @@ MUTATIONS: Final = (
         "        self.next_index = index + 1\n        self.appended_bytes += size",
     ),
     Mutation(
+        "engine",
         "a refused answer is acknowledged",
         f"{_CONSUME}.polls.poll",
         "if self.is_answered and outcome is Outcome.DELIVERED:",
         "if self.is_answered:",
     ),
     Mutation(
+        "engine",
         "an acknowledgement is not journalled",
         f"{_STORAGE}.cursor_log",
         "self._log(record, done)",
         "self._log(b'', done)",
     ),
     Mutation(
+        "engine",
         "a checkpoint forgets the cursors",
         f"{_STORAGE}.checkpointer",
         "checkpoint.cursors.append(record.state())",
         "record.state()",
     ),
     Mutation(
+        "engine",
         "an acknowledgement in a batch takes one message too many",
         f"{_CONSUME}.polls.reader",
         "(1 << upto.batch_index + 1)",
         "(1 << upto.batch_index + 2)",
     ),
     Mutation(
+        "engine",
         "a poll goes on one entry too far",
         f"{_CONSUME}.polls.reader",
         "feed.position = self.subscription.cursor.mark_delete + 1",
         "feed.position = self.subscription.cursor.mark_delete + 1 + (monotonic() % 97 < 1)",
     ),
-    # Leases.
     Mutation(
+        "leases",
         "the polls of a lost connection keep what they hold",
         f"{_CONSUME}.polls.engine",
         "            poll.end(Outcome.REFUSED)\n        self._polls.pop(client",
         "            pass\n        self._polls.pop(client",
     ),
-    # Retention.
     Mutation(
+        "retention",
         "retention does not wait for groups",
         f"{_STORAGE}.retention",
         "done = acked is None or segment.next_entry - 1 <= acked",
         "done = True",
     ),
     Mutation(
+        "retention",
         "retention removes the segment in which a group is",
         f"{_STORAGE}.retention",
         "segment.next_entry - 1 <= acked",
@@ -229,29 +253,41 @@ def plant(name: str) -> None:
     sys.meta_path.insert(0, _Finder(mutation))
 
 
-def find(mutation: Mutation) -> str | None:
-    """Return the line of the first seed that finds a mutation, None: none did."""
+def found_by(mutation: Mutation) -> str | None:
+    """Return the cells of a table about the first seed that finds a mutation, None: none did."""
     command = [sys.executable, "-m", "tests.simulation", "--mutation", mutation.name]
     command += ["--runs", str(MAX_RUNS), "--hours", HOURS, "--stop"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     for place, line in enumerate(lines):
-        if line.startswith("FAILED"):
-            return f"{line.split(';')[0]}: {lines[place + 1].strip()}"
-    return None if done.returncode == 0 else done.stderr
+        if match := FAILED.match(line):
+            law = lines[place + 1].strip().split(": ")[1]
+            return f"{match['seed']} | {match['hours']} | {law}"
+    assert done.returncode == 0, done.stderr
+    return None
 
 
 def main() -> None:
     """Plant all mutations, or those whose names are given; the status says if one was missed."""
-    chosen = [one for one in MUTATIONS if not sys.argv[1:] or one.name in sys.argv[1:]]
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutations")
+    parser.add_argument("names", nargs="*", help="the mutations to plant, all of them by default")
+    parser.add_argument("--jobs", type=int, default=1, help="how many are looked for at a time")
+    arguments = parser.parse_args()
+    chosen = [one for one in MUTATIONS if one.name in (arguments.names or {one.name})]
     missed = 0
-    for mutation in chosen:
-        line = find(mutation)
-        missed += line is None
-        sys.stdout.write(f"{mutation.name}: {line or 'NOT FOUND'}\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"{len(chosen) - missed} of {len(chosen)} found\n")
+    _say("| part | planted fault | seed | after hours | what fails |")
+    _say("| --- | --- | --- | --- | --- |")
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for mutation, cells in zip(chosen, pool.map(found_by, chosen), strict=True):
+            missed += cells is None
+            _say(f"| {mutation.area} | {mutation.name} | {cells or 'none | | not found'} |")
+    _say(f"\n{len(chosen) - missed} of {len(chosen)} found")
     sys.exit(bool(missed))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

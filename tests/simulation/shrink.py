@@ -10,14 +10,18 @@ from tests.simulation.plan import Plan
 from tests.simulation.run import Result
 
 MAX_RUNS = 40
+MAX_SECONDS = 60.0
+"""No run begins after so long."""
 
 
-def shrink(plan: Plan, result: Result, run: Callable[[Plan], Result]) -> tuple[Plan, Result]:
+def shrink(
+    plan: Plan, result: Result, run: Callable[[Plan], Result], elapsed: Callable[[], float]
+) -> tuple[Plan, Result]:
     """Return the smallest plan found that fails in the same way, and what came of it."""
     kind = _kind(result)
-    left = MAX_RUNS
+    left, until = MAX_RUNS, elapsed() + MAX_SECONDS
     candidates = [replace(plan, hours=result.seconds / 3600 + 0.001), *plan.smaller()]
-    while candidates and left:
+    while candidates and left and elapsed() < until:
         left -= 1
         smaller = candidates.pop(0)
         found = run(smaller)

@@ -1,4 +1,4 @@
-"""The broker under simulated faults: fixed seeds, each of which is a run, byte for byte.
+"""The broker under simulated faults: fixed seeds, each a run, byte for byte, and new seeds.
 
 Each test starts a process, because the simulation replaces the clocks of its own.
 """
@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.simulation.mutations import MUTATIONS, mutated
 
 SEEDS = 6
 HOURS = 0.1
+NEW_SECONDS = 60
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,6 +31,16 @@ def test_promises_hold_under_the_faults_of_fixed_seeds() -> None:
     assert done.stdout.count("ok seed") == SEEDS
 
 
+@pytest.mark.timeout(300)
+def test_promises_hold_under_the_faults_of_new_seeds() -> None:
+    # No run begins after NEW_SECONDS; what fails is printed with its seed, and as a small test.
+    options = ("--runs", "1000", "--hours", "0.25", "--seconds", str(NEW_SECONDS))
+    done = simulate("--seed", "new", *options, "--stop", "--shrink")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok seed" in done.stdout
+
+
 def test_a_seed_is_a_run_byte_for_byte() -> None:
     first, second = (simulate("--plan", "Plan('all', 0.05)") for _ in range(2))
 
@@ -35,8 +48,9 @@ def test_a_seed_is_a_run_byte_for_byte() -> None:
     assert _without_time(first.stdout) == _without_time(second.stdout)
 
 
-def _without_time(line: str) -> str:
-    """Return a line of the simulation without the CPU time that it took."""
+def _without_time(output: str) -> str:
+    """Return what a run of one seed printed of it, without the CPU time that it took."""
+    (line,) = (one for one in output.splitlines() if " seed " in one)
     before, _, after = line.partition(" s of CPU")
     return before.rpartition(" in ")[0] + after
 
