@@ -57,6 +57,16 @@ PINS: dict[str, tuple[str, ...]] = {
         "org.apache.kafka:kafka-clients:3.9.2",
         "com.fasterxml.jackson.core:jackson-databind:2.19.0",
     ),
+    # what stands on compacted topics: the state of Streams, the configs and offsets of Connect
+    "kafka-streams": (
+        "org.apache.kafka:kafka-streams:4.3.1",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+    "kafka-connect": (
+        "org.apache.kafka:connect-runtime:4.3.1",
+        "org.apache.kafka:connect-file:4.3.1",
+        "org.apache.kafka:connect-json:4.3.1",
+    ),
     "zookeeper": (
         "org.apache.zookeeper:zookeeper:3.9.5",
         # its pom calls these two "provided", and it does not start without them

@@ -7,7 +7,7 @@ from typing import Final
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries.kafka import to_messages
 from router.broker.entries.pulsar import from_messages
-from router.wire.kafka.errors import OversizedRecordsError
+from router.wire.kafka.errors import KeylessRecordsError, OversizedRecordsError
 from router.wire.kafka.record_batches import (
     BatchHeader,
     Bytes,
@@ -23,14 +23,19 @@ _MAX_MESSAGE_OVERHEAD_BYTES: Final = 32
 """What a message has more in a Pulsar entry than as a record, beside its key and headers."""
 
 
-def prove_batch(header: BatchHeader, batch: Bytes, limit: int) -> Bytes:
+def prove_batch(header: BatchHeader, batch: Bytes, limit: int, *, keyed: bool = False) -> Bytes:
     """Prove what a producer's batch says of its records, and that all readers can be sent them.
 
     Returns the batch as it is stored: its largest timestamp is that of its records. Bytes that are
-    not UTF-8 take more in Pulsar than in Kafka: four times as much in headers.
-    Raises CorruptRecordsError, OversizedRecordsError and InvalidRecordsError.
+    not UTF-8 take more in Pulsar than in Kafka: four times as much in headers. With `keyed` every
+    record needs a key. Raises CorruptRecordsError, OversizedRecordsError, InvalidRecordsError and
+    KeylessRecordsError.
     """
     data, latest = verify_records(header, batch, limit)
+    if keyed:
+        records = enumerate(read_records(data, header.records))
+        if places := [place for place, record in records if record.key is None]:
+            raise KeylessRecordsError(places)
     if latest != header.max_timestamp:
         batch = with_max_timestamp(batch, latest)
     if len(data) <= _SURE_BYTES:

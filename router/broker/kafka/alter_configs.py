@@ -1,4 +1,4 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): the policies of topics."""
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): policies of topics, and what is kept."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from router.broker.kafka.describe_configs import BROKER, TOPIC
 from router.broker.kafka.failures import ErrorCode, error_code, error_message
 from router.broker.kafka.topic_configs import (
     TOPIC_CONFIGS,
+    ConfigType,
     InvalidConfigError,
-    policies_of,
+    config_change,
+    topic_values,
 )
-from router.broker.storage import StoreError
+from router.broker.storage import StoreError, TopicRecord
 from router.broker.topics import changes
 from router.errors import RouterError
 from router.model import TopicName
 
 MAX_RESOURCES: Final = 1_000
 """Of one request; those behind them are refused."""
-SET: Final = 0
-DELETE: Final = 1
-"""Operations of IncrementalAlterConfigs; appending to lists and subtracting are the others."""
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""Operations of IncrementalAlterConfigs, the last two of lists."""
 
 ConfigChanges = list[tuple[str, "str | None"]]
 """Names of configs and their new values, None: the default."""
+GivenConfigs = Callable[[Any, TopicRecord], ConfigChanges]
+"""Returns what a resource of a request stands for, for a topic."""
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +39,7 @@ _log = structlog.get_logger(__name__)
 async def alter_configs(request: Request) -> Any:
     """Give topics the configs that are named, and all others their defaults."""
 
-    def given(resource: Any) -> ConfigChanges:
+    def given(resource: Any, _: TopicRecord) -> ConfigChanges:
         named = {config.name: config.value for config in resource.configs}
         return list((dict.fromkeys(TOPIC_CONFIGS) | named).items())
 
@@ -46,14 +49,10 @@ async def alter_configs(request: Request) -> Any:
 async def incremental_alter_configs(request: Request) -> Any:
     """Give topics the configs that are named; all others stay."""
 
-    def given(resource: Any) -> ConfigChanges:
-        found: ConfigChanges = []
-        for config in resource.configs:
-            if config.config_operation not in {SET, DELETE}:
-                raise InvalidConfigError(f"{config.name} takes one value and no list")
-            if config.config_operation == SET and config.value is None:
-                raise InvalidConfigError(f"{config.name} has no value")
-            found.append((config.name, None if config.config_operation else config.value))
+    def given(resource: Any, record: TopicRecord) -> ConfigChanges:
+        found = [
+            (config.name, _incremented(request, config, record)) for config in resource.configs
+        ]
         if len({name for name, _ in found}) < len(found):
             raise InvalidConfigError("a config is named more than once")
         return found
@@ -61,7 +60,27 @@ async def incremental_alter_configs(request: Request) -> Any:
     return await _answer(request, given)
 
 
-async def _answer(request: Request, given: Callable[[Any], ConfigChanges]) -> Any:
+def _incremented(request: Request, change: Any, record: TopicRecord) -> str | None:
+    """Return the new value of a config, None: the default."""
+    name, operation = change.name, change.config_operation
+    if operation == DELETE:
+        return None
+    value: str | None = change.value
+    if value is None:
+        raise InvalidConfigError(f"{name} has no value")
+    if operation == SET:
+        return value
+    config = TOPIC_CONFIGS.get(name)
+    if operation not in {APPEND, SUBTRACT} or (config and config.type != ConfigType.LIST):
+        raise InvalidConfigError(f"{name} takes one value and no list")
+    before = "".join(v.value for v in topic_values(request.context, record) if v.config is config)
+    parts, given = ([p.strip() for p in text.split(",") if p.strip()] for text in (before, value))
+    if operation == APPEND:
+        return ",".join(dict.fromkeys(parts + given))
+    return ",".join(part for part in parts if part not in given)
+
+
+async def _answer(request: Request, given: GivenConfigs) -> Any:
     results = []
     for number, resource in enumerate(request.body.resources):
         code, message = ErrorCode.POLICY_VIOLATION, f"at most {MAX_RESOURCES} resources"
@@ -88,9 +107,7 @@ async def _outcome(change: Awaitable[ErrorCode]) -> tuple[ErrorCode, str]:
         return error_code(failure), error_message(failure)
 
 
-async def _alter(
-    request: Request, resource: Any, given: Callable[[Any], ConfigChanges]
-) -> ErrorCode:
+async def _alter(request: Request, resource: Any, given: GivenConfigs) -> ErrorCode:
     context, client = request.context, request.client
     if resource.resource_type == BROKER:
         raise InvalidConfigError("configs of the broker are settings of the router")
@@ -102,11 +119,14 @@ async def _alter(
     name = TopicName.parse(record.name)
     if not client.may(name, Right.MANAGE):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    policies = policies_of(context.broker.settings, given(resource))
+    change = config_change(context.broker.settings, given(resource, record))
+    change.over(record.policies)
     if not request.body.validate_only:
-        new = {name: value for name, value in policies.items() if value is not None}
-        await changes.change_policies(context.topics, name, new, policies.keys() - new.keys())
-        _log.info("topic-policies", topic=record.name, user=client.identity.principal.name, **new)
+        await changes.change_settings(context.topics, name, change.policies, change.properties)
+        both = {**change.policies, **change.properties}
+        new = {name: value for name, value in both.items() if value is not None}
+        user = client.identity.principal.name
+        _log.info("topic-policies", topic=record.name, user=user, new=new)
     return ErrorCode.NONE
 
 

@@ -43,7 +43,12 @@ from router.errors import (
 )
 from router.model import TopicName
 from router.wire.kafka.compression import NONE
-from router.wire.kafka.errors import InvalidRecordsError, OversizedRecordsError, RecordsError
+from router.wire.kafka.errors import (
+    InvalidRecordsError,
+    KeylessRecordsError,
+    OversizedRecordsError,
+    RecordsError,
+)
 from router.wire.kafka.record_batches import BatchHeader, Bytes, check_batch
 
 MAX_PRODUCERS: Final = 20_000
@@ -52,6 +57,9 @@ MAX_INLINE_BYTES: Final = 8 << 10
 """A batch of no more, and without compression, is proved on the event loop."""
 NO_OFFSET: Final = -1
 FORBIDDEN: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+KEYLESS_RECORD: Final = "a record of a compacted topic needs a key"
+MAX_RECORD_ERRORS: Final = 1_000
+"""That a response names of one batch, which may have 65,536."""
 TOPIC_IDS: Final = 13
 """The first version in which topics have ids instead of names."""
 
@@ -67,13 +75,17 @@ class KafkaProducer(Producer):
 
 @dataclass(slots=True, eq=False)
 class BatchResult:
-    """One batch of a request: what it is, and what became of it; `topic` is a name, or an id."""
+    """One batch of a request: what it is, and what became of it; `topic` is a name, or an id.
+
+    `keyless`: the places of the records that have no key, and need one.
+    """
 
     topic: str | bytes
     index: int
     code: int = 0
     message: str | None = None
     offset: int = NO_OFFSET
+    keyless: Sequence[int] = ()
     producer: KafkaProducer | None = None
     header: BatchHeader | None = None
     payload: Bytes | None = None
@@ -88,6 +100,8 @@ class BatchResult:
             self.code = failure.code
         else:
             self.code = error_code(failure)
+        if isinstance(failure, KeylessRecordsError):
+            self.keyless = failure.places
         self.message = error_message(failure)
         self.payload = None
 
@@ -343,6 +357,15 @@ def respond(request: Request, batches: Sequence[BatchResult]) -> Any:
             log_start_offset=log_start,
             error_message=batch.message,
         )
+        if batch.keyless:
+            found.record_errors = [
+                request.struct(
+                    "BatchIndexAndErrorMessage",
+                    batch_index=place,
+                    batch_index_error_message=KEYLESS_RECORD,
+                )
+                for place in batch.keyless[:MAX_RECORD_ERRORS]
+            ]
         request.count_error(batch.code)
         topics.setdefault(batch.topic, []).append(found)
     return request.response(
@@ -367,8 +390,10 @@ def _prove_all(batches: Sequence[BatchResult], limit: int) -> None:
 def _prove(batch: BatchResult, limit: int) -> None:
     assert batch.header is not None
     assert batch.payload is not None
+    assert batch.producer is not None
+    keyed = batch.producer.partition.topic.policies.compacts
     try:
-        batch.payload = prove_batch(batch.header, batch.payload, limit)
+        batch.payload = prove_batch(batch.header, batch.payload, limit, keyed=keyed)
     except RecordsError as failure:
         batch.fail(failure)
 

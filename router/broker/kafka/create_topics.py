@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 import structlog
@@ -14,11 +15,16 @@ from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import ErrorCode, error_code, error_message
 from router.broker.kafka.metadata import new_topic
-from router.broker.kafka.topic_configs import InvalidConfigError, policies_of, topic_values
+from router.broker.kafka.topic_configs import (
+    InvalidConfigError,
+    config_change,
+    given_properties,
+    topic_values,
+)
 from router.broker.storage import StoreError, TopicRecord
 from router.broker.topics.names import MAX_PARTITIONS, check_new
 from router.errors import ConflictError, RouterError, TopicExistsError
-from router.model import NO_PROPERTIES, Policies, TopicName
+from router.model import Policies, TopicName
 from router.sharing.registry import NEW
 
 MAX_TOPICS: Final = 1_000
@@ -76,7 +82,7 @@ async def _result(request: Request, asked: Any) -> Any:
             "CreatableTopicConfigs",
             name=found.config.name,
             value=found.value,
-            read_only=not found.config.policy,
+            read_only=found.config.read is None,
             config_source=found.source,
         )
         for found in topic_values(request.context, record)
@@ -100,12 +106,13 @@ async def _created(request: Request, asked: Any) -> TopicRecord:
         raise TopicExistsError(f"the topic {asked.name} exists already")
     partitions = _partitions(asked, context.topics.options.auto_partitions)
     given = [(config.name, config.value) for config in asked.configs]
-    policies = Policies(**policies_of(context.broker.settings, given))
+    change = config_change(context.broker.settings, given)
+    policies, properties = change.over(Policies()), given_properties(change)
     if request.body.validate_only:
-        check_new(name, partitions, NO_PROPERTIES)
+        check_new(name, partitions, properties)
         context.topics.namespaces.check(name)
-        return TopicRecord(0, str(name), partitions, policies, NO_PROPERTIES, 0, ())
-    record = await _create_owned(request, name, partitions, policies)
+        return TopicRecord(0, str(name), partitions, policies, properties, 0, ())
+    record = await _create_owned(request, name, partitions, policies, properties)
     _log.info("topic-created", topic=str(name), user=client.identity.principal.name)
     return record
 
@@ -132,7 +139,11 @@ def _partitions(asked: Any, default: int) -> int:
 
 
 async def _create_owned(
-    request: Request, name: TopicName, partitions: int, policies: Policies
+    request: Request,
+    name: TopicName,
+    partitions: int,
+    policies: Policies,
+    properties: Mapping[str, str],
 ) -> TopicRecord:
     """Create a topic with its owner, who is on record before the topic is there."""
     topics, registry = request.context.topics, request.context.broker.registry
@@ -147,7 +158,7 @@ async def _create_owned(
     elif before is not None:
         await registry.delete(TOPIC_RECORDS, str(name))
     try:
-        return await topics.create(name, partitions, policies)
+        return await topics.create(name, partitions, policies, properties)
     except RouterError:
         if owner and topics.find(str(name)) is None:
             await registry.delete(TOPIC_RECORDS, str(name))

@@ -65,7 +65,7 @@ def _config(request: Request, found: ConfigValue) -> Any:
         "DescribeConfigsResourceResult",
         name=config.name,
         value=found.value,
-        read_only=not config.policy,
+        read_only=config.read is None,
         config_source=found.source,
         config_type=config.type,
     )

@@ -1,23 +1,33 @@
-"""Which of Kafka's configs of topics and brokers there are here, their values, and which change.
+"""Which of Kafka's configs topics and brokers have here, their values, and how they change.
 
-A config of a topic that has a policy here (`Policies`) can be set; the others say how the router
-works, and only their own value is accepted.
+Theory of operation. A config of a topic is one of three kinds. One that has a policy here
+(`Policies`) holds. One that only says how Apache Kafka should store, such as the size of a segment,
+is accepted within Kafka's limits, kept as a property of the topic and described with the value that
+it was given; it has no effect. All others say how the router works: their own value is accepted,
+and another one is refused, since a client that asks for it expects another behaviour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
 
-from router.broker.kafka.context import KafkaContext
+from router.broker.kafka.context import NODE_ID, KafkaContext
 from router.broker.storage import TopicRecord
-from router.broker.topics.namespaces import MAX_BOUND
+from router.broker.topics.namespaces import check_policies
+from router.errors import BadRequestError
 from router.errors.quoting import quoted
+from router.model import CLEANUP_POLICIES, LONG_MAX, NO_PROPERTIES, Policies
 from router.settings import Settings
 
+PROPERTY_PREFIX: Final = "kafka."
+"""Of the properties of a topic that keep the values of configs without an effect."""
 NO_BOUND: Final = -1
+INT_MAX: Final = 2**31 - 1
+_DAY_MS: Final = 86_400_000
+_NO_EFFECT: Final = "Kept and described; it has no effect here."
 
 
 class ConfigType(IntEnum):
@@ -27,6 +37,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -41,14 +52,23 @@ class InvalidConfigError(ValueError):
     """A config cannot have the value that is asked for; the text says why."""
 
 
+Default = Callable[[Settings], object]
+Read = Callable[[str, Settings], Any]
+"""Reads a value; raises ValueError, with a text that says what is expected, unless it can be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A config: its default by the settings, and the policy that a topic may have instead."""
+    """A config: its default by the settings, and how other values are read, None: there are none.
+
+    `policy` is the policy that holds its value; without one the value is kept as a property.
+    """
 
     name: str
     type: ConfigType
     documentation: str
-    default: Callable[[Settings], object]
+    default: Default
+    read: Read | None = None
     policy: str = ""
 
     def value(self, settings: Settings) -> str:
@@ -65,8 +85,86 @@ class ConfigValue:
     source: ConfigSource
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """Policies and properties of a topic that configs stand for; None: it has none of its own."""
+
+    policies: Mapping[str, Any]
+    properties: Mapping[str, str | None]
+
+    def over(self, policies: Policies) -> Policies:
+        """Return changed policies; raise InvalidConfigError if they contradict each other."""
+        changed = replace(policies, **self.policies)
+        try:
+            check_policies(asdict(changed))
+        except BadRequestError as error:
+            raise InvalidConfigError(str(error)) from None
+        return changed
+
+
+def _write(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _always(value: object) -> Default:
+    return lambda _: value
+
+
+def _whole(least: int, most: int = LONG_MAX) -> Read:
+    """Return what reads a whole number within two bounds."""
+
+    def read(text: str, _: Settings) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return value
+
+    return read
+
+
+def _level(least: int, most: int) -> Read:
+    """Return what reads a level of compression; -1 is Kafka's default of gzip."""
+    return _whole(min(least, -1), most)
+
+
+def _ratio(text: str, _: Settings) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ValueError("a number from 0 to 1")
+    return value
+
+
+def _flag(text: str, _: Settings) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _text(text: str, _: Settings) -> str:
+    return text
+
+
+def _cleanup(text: str, _: Settings) -> str:
+    value = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
+    if value not in CLEANUP_POLICIES:
+        raise ValueError(" or ".join(CLEANUP_POLICIES[:3]))
+    return value
+
+
 def _max_batch(settings: Settings) -> int:
     return settings.number("broker.kafka_max_batch")
+
+
+def _batch(text: str, settings: Settings) -> int:
+    """Return a size of batches, which a topic may have up to the broker's."""
+    value: int = _whole(0, _max_batch(settings))(text, settings)
+    return value
 
 
 def _retention_ms(settings: Settings) -> int:
@@ -77,99 +175,153 @@ def _retention_bytes(settings: Settings) -> int:
     return max(NO_BOUND, settings.number("retention.size"))
 
 
+_BOUND: Final = _whole(NO_BOUND)
+_T: Final = ConfigType
+
+
+def _policy(
+    policy: str, kind: ConfigType, read: Read, default: Default, documentation: str
+) -> Config:
+    return Config(policy.replace("_", "."), kind, documentation, default, read, policy)
+
+
+def _kept(name: str, kind: ConfigType, read: Read, default: object) -> Config:
+    """Return a config that is accepted and has no effect."""
+    return Config(name, kind, _NO_EFFECT, default if callable(default) else _always(default), read)
+
+
+def _fixed(name: str, kind: ConfigType, default: object, documentation: str) -> Config:
+    return Config(name, kind, documentation, default if callable(default) else _always(default))
+
+
+_TOPIC_CONFIGS: Final = (
+    _policy(
+        "cleanup_policy",
+        _T.LIST,
+        _cleanup,
+        _always("delete"),
+        "delete: messages go by time and size; compact: the newest of each key stays.",
+    ),
+    _policy(
+        "delete_retention_ms",
+        _T.LONG,
+        _whole(0),
+        _always(_DAY_MS),
+        "Time for which a compacted topic keeps a null value after it was cleaned.",
+    ),
+    _policy(
+        "max_compaction_lag_ms",
+        _T.LONG,
+        _whole(1),
+        _always(LONG_MAX),
+        "Time after which a message is cleaned at the latest.",
+    ),
+    _policy(
+        "min_cleanable_dirty_ratio",
+        _T.DOUBLE,
+        _ratio,
+        _always(0.5),
+        "Share of a partition that is not cleaned yet, from which on it is cleaned.",
+    ),
+    _policy(
+        "min_compaction_lag_ms",
+        _T.LONG,
+        _whole(0),
+        _always(0),
+        "Time for which a message is not cleaned.",
+    ),
+    _policy(
+        "retention_bytes",
+        _T.LONG,
+        _BOUND,
+        _retention_bytes,
+        "Size up to which each partition keeps messages; -1: no bound.",
+    ),
+    _policy(
+        "retention_ms",
+        _T.LONG,
+        _BOUND,
+        _retention_ms,
+        "Time for which messages are kept; -1: no bound.",
+    ),
+    _fixed(
+        "compression.type", _T.STRING, "producer", "Batches keep the compression of their producer."
+    ),
+    _fixed(
+        "message.timestamp.type",
+        _T.STRING,
+        "CreateTime",
+        "Records keep the time that their producer gave them.",
+    ),
+    _fixed(
+        "min.insync.replicas",
+        _T.INT,
+        1,
+        "There is one replica; a record is answered when it is on disk.",
+    ),
+    _fixed("remote.storage.enable", _T.BOOLEAN, "false", "There is no remote storage."),
+    _kept("compression.gzip.level", _T.INT, _level(1, 9), -1),
+    _kept("compression.lz4.level", _T.INT, _level(1, 17), 9),
+    _kept("compression.zstd.level", _T.INT, _level(-131_072, 22), 3),
+    _kept("file.delete.delay.ms", _T.LONG, _whole(0), 60_000),
+    _kept("flush.messages", _T.LONG, _whole(1), LONG_MAX),
+    _kept("flush.ms", _T.LONG, _whole(0), LONG_MAX),
+    _kept("follower.replication.throttled.replicas", _T.LIST, _text, ""),
+    _kept("index.interval.bytes", _T.INT, _whole(0, INT_MAX), 4096),
+    _kept("leader.replication.throttled.replicas", _T.LIST, _text, ""),
+    _kept("local.retention.bytes", _T.LONG, _whole(-2), -2),
+    _kept("local.retention.ms", _T.LONG, _whole(-2), -2),
+    _kept("max.message.bytes", _T.INT, _batch, _max_batch),
+    _kept("message.timestamp.after.max.ms", _T.LONG, _whole(0), LONG_MAX),
+    _kept("message.timestamp.before.max.ms", _T.LONG, _whole(0), LONG_MAX),
+    _kept("preallocate", _T.BOOLEAN, _flag, "false"),
+    _kept("remote.log.copy.disable", _T.BOOLEAN, _flag, "false"),
+    _kept("remote.log.delete.on.disable", _T.BOOLEAN, _flag, "false"),
+    _kept(
+        "segment.bytes",
+        _T.INT,
+        _whole(14, INT_MAX),
+        lambda settings: settings.number("storage.segment"),
+    ),
+    _kept("segment.index.bytes", _T.INT, _whole(4, INT_MAX), 10_485_760),
+    _kept("segment.jitter.ms", _T.LONG, _whole(0), 0),
+    _kept("segment.ms", _T.LONG, _whole(1), 7 * _DAY_MS),
+    _kept("unclean.leader.election.enable", _T.BOOLEAN, _flag, "false"),
+)
 TOPIC_CONFIGS: Final = {
-    config.name: config
-    for config in (
-        Config(
-            "cleanup.policy",
-            ConfigType.LIST,
-            "Messages are deleted by time and size; topics are not compacted.",
-            lambda _: "delete",
-        ),
-        Config(
-            "compression.type",
-            ConfigType.STRING,
-            "Batches keep the compression of their producer.",
-            lambda _: "producer",
-        ),
-        Config(
-            "max.message.bytes",
-            ConfigType.INT,
-            "Maximum size of a batch.",
-            _max_batch,
-        ),
-        Config(
-            "message.timestamp.type",
-            ConfigType.STRING,
-            "Records keep the time that their producer gave them.",
-            lambda _: "CreateTime",
-        ),
-        Config(
-            "min.insync.replicas",
-            ConfigType.INT,
-            "There is one replica; a record is answered when it is on disk.",
-            lambda _: 1,
-        ),
-        Config(
-            "retention.bytes",
-            ConfigType.LONG,
-            "Size up to which each partition keeps messages; -1: no bound.",
-            _retention_bytes,
-            "retention_bytes",
-        ),
-        Config(
-            "retention.ms",
-            ConfigType.LONG,
-            "Time for which messages are kept; -1: no bound.",
-            _retention_ms,
-            "retention_ms",
-        ),
-        Config(
-            "segment.bytes",
-            ConfigType.INT,
-            "Size at which a partition starts a new segment file.",
-            lambda settings: settings.number("storage.segment"),
-        ),
-    )
+    config.name: config for config in sorted(_TOPIC_CONFIGS, key=lambda config: config.name)
 }
 BROKER_CONFIGS: Final = {
     config.name: config
     for config in (
-        Config(
+        _fixed(
             "auto.create.topics.enable",
-            ConfigType.BOOLEAN,
+            _T.BOOLEAN,
+            lambda settings: _write(settings.flag("topics.auto_create")),
             "Whether the first use of a topic creates it.",
-            lambda settings: str(settings.flag("topics.auto_create")).lower(),
         ),
-        Config(
-            "default.replication.factor",
-            ConfigType.INT,
-            "There is one replica.",
-            lambda _: 1,
-        ),
-        Config(
+        _fixed("default.replication.factor", _T.INT, 1, "There is one replica."),
+        _fixed("delete.topic.enable", _T.BOOLEAN, "true", "Topics can be deleted."),
+        _fixed("log.cleanup.policy", _T.LIST, "delete", "Of a topic that has no other."),
+        _fixed(
             "log.retention.bytes",
-            ConfigType.LONG,
-            "Size up to which each partition keeps messages; -1: no bound.",
+            _T.LONG,
             _retention_bytes,
+            "Size up to which each partition keeps messages; -1: no bound.",
         ),
-        Config(
+        _fixed(
             "log.retention.ms",
-            ConfigType.LONG,
-            "Time for which messages are kept; -1: no bound.",
+            _T.LONG,
             _retention_ms,
+            "Time for which messages are kept; -1: no bound.",
         ),
-        Config(
-            "message.max.bytes",
-            ConfigType.INT,
-            "Maximum size of a batch.",
-            _max_batch,
-        ),
-        Config(
+        _fixed("message.max.bytes", _T.INT, _max_batch, "Maximum size of a batch."),
+        _fixed("node.id", _T.INT, NODE_ID, "The number of the only broker."),
+        _fixed(
             "num.partitions",
-            ConfigType.INT,
-            "Number of partitions of a topic that is created without a number.",
+            _T.INT,
             lambda settings: max(1, settings.number("topics.auto_partitions")),
+            "Number of partitions of a topic that is created without a number.",
         ),
     )
 }
@@ -177,17 +329,20 @@ BROKER_CONFIGS: Final = {
 
 def topic_values(context: KafkaContext, record: TopicRecord) -> list[ConfigValue]:
     """Return all configs of a topic."""
-    inherited = context.topics.policies(record)
-    found = []
-    for config in TOPIC_CONFIGS.values():
-        value, source = config.value(context.broker.settings), ConfigSource.DEFAULT
-        if config.policy:
-            if getattr(record.policies, config.policy) is not None:
-                source = ConfigSource.TOPIC
-            policy = getattr(inherited, config.policy)
-            value = value if policy is None else str(policy)
-        found.append(ConfigValue(config, value, source))
-    return found
+    return [_value(context, record, config) for config in TOPIC_CONFIGS.values()]
+
+
+def _value(context: KafkaContext, record: TopicRecord, config: Config) -> ConfigValue:
+    if config.policy:
+        applied = getattr(context.topics.policies(record), config.policy)
+        own = getattr(record.policies, config.policy) is not None
+        value = None if applied is None else _write(applied)
+    else:
+        value = record.properties.get(PROPERTY_PREFIX + config.name) if config.read else None
+        own = value is not None
+    if value is None:
+        value = config.value(context.broker.settings)
+    return ConfigValue(config, value, ConfigSource.TOPIC if own else ConfigSource.DEFAULT)
 
 
 def broker_values(context: KafkaContext) -> list[ConfigValue]:
@@ -199,29 +354,37 @@ def broker_values(context: KafkaContext) -> list[ConfigValue]:
     ]
 
 
-def policies_of(settings: Settings, given: Iterable[tuple[str, str | None]]) -> Mapping[str, Any]:
-    """Return the policies that configs stand for, None: the default; raise InvalidConfigError."""
-    found: dict[str, int | None] = {}
+def config_change(settings: Settings, given: Iterable[tuple[str, str | None]]) -> ConfigChange:
+    """Return what configs stand for, None: the default; raise InvalidConfigError."""
+    policies: dict[str, Any] = {}
+    properties: dict[str, str | None] = {}
     for name, value in given:
         config = TOPIC_CONFIGS.get(name)
         if config is None:
             raise InvalidConfigError(f"the router has no config {quoted(name)} of a topic")
+        found = None if value is None else _read(config, value.strip(), settings)
         if config.policy:
-            found[config.policy] = None if value is None else _bound(name, value)
-        elif value is not None and value.strip() != (own := config.value(settings)):
+            policies[config.policy] = found
+        elif config.read is not None:
+            properties[PROPERTY_PREFIX + name] = None if found is None else _write(found)
+    return ConfigChange(policies, properties)
+
+
+def _read(config: Config, value: str, settings: Settings) -> Any:
+    if config.read is None:
+        if value != (own := config.value(settings)):
             raise InvalidConfigError(
-                f"{name} = {quoted(value)}: it is {own} for all topics. {config.documentation}"
+                f"{config.name} = {quoted(value)}: it is {own} for all topics. "
+                f"{config.documentation}"
             )
-    return found
-
-
-def _bound(name: str, value: str) -> int:
+        return value
     try:
-        bound = int(value)
-    except ValueError:
-        bound = NO_BOUND - 1
-    if not NO_BOUND <= bound <= MAX_BOUND:
-        raise InvalidConfigError(
-            f"{name} = {quoted(value)}: expected a whole number, or -1 for no bound"
-        )
-    return bound
+        return config.read(value, settings)
+    except ValueError as error:
+        raise InvalidConfigError(f"{config.name} = {quoted(value)}: expected {error}") from None
+
+
+def given_properties(change: ConfigChange) -> Mapping[str, str]:
+    """Return the properties that a new topic has."""
+    found = {name: value for name, value in change.properties.items() if value is not None}
+    return found or NO_PROPERTIES

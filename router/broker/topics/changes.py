@@ -45,16 +45,7 @@ async def change_policies(
 
     Raises TopicNotFoundError, BadRequestError.
     """
-    cleared = list(clear)
-    if unknown := {*new, *cleared} - asdict(Policies()).keys():
-        raise BadRequestError(f"a topic has no policy {quoted(min(unknown))}")
-
-    async def change(record: TopicRecord) -> TopicRecord:
-        policies = replace(record.policies, **{**dict.fromkeys(cleared), **new})
-        check_policies(asdict(policies))
-        return await topics.store.change_topic(replace(record, policies=policies))
-
-    await topics.change(name, change)
+    await change_settings(topics, name, dict.fromkeys(clear) | dict(new), {})
 
 
 async def change_properties(
@@ -64,13 +55,29 @@ async def change_properties(
 
     Raises TopicNotFoundError, BadRequestError.
     """
-    cleared = set(clear)
+    await change_settings(topics, name, {}, dict.fromkeys(clear) | dict(new))
+
+
+async def change_settings(
+    topics: Topics,
+    name: TopicName,
+    policies: Mapping[str, Any],
+    properties: Mapping[str, str | None],
+) -> None:
+    """Set policies and properties of a topic at once; those that are None are cleared.
+
+    Raises TopicNotFoundError, BadRequestError.
+    """
+    if unknown := policies.keys() - asdict(Policies()).keys():
+        raise BadRequestError(f"a topic has no policy {quoted(min(unknown))}")
 
     async def change(record: TopicRecord) -> TopicRecord:
-        kept = {key: value for key, value in record.properties.items() if key not in cleared}
-        properties = kept | dict(new)
-        check_properties(properties)
-        return await topics.store.change_topic(replace(record, properties=properties))
+        changed = replace(record.policies, **policies)
+        check_policies(asdict(changed))
+        merged = {**record.properties, **properties}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        check_properties(kept)
+        return await topics.store.change_topic(replace(record, policies=changed, properties=kept))
 
     await topics.change(name, change)
 

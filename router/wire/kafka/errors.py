@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -63,6 +64,16 @@ class InvalidRecordsError(RecordsError):
     """A batch contradicts itself: counts, offsets, lengths of fields (INVALID_RECORD)."""
 
     error_code = 87
+
+
+class KeylessRecordsError(RecordsError):
+    """Records of a compacted topic have no key, those at `places` in the batch (INVALID_RECORD)."""
+
+    error_code = 87
+
+    def __init__(self, places: Sequence[int]) -> None:
+        super().__init__(f"records without a key: {len(places)}. The topic is compacted")
+        self.places = places
 
 
 class OldRecordFormatError(InvalidRecordsError):

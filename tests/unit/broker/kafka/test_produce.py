@@ -14,6 +14,7 @@ from router.broker.consume import Access, Producer
 from router.broker.kafka import batch_appends as producing
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT
+from router.broker.topics.changes import change_policies
 from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.record_batches import HEADER_BYTES, build_batch, sign_batch
@@ -95,6 +96,33 @@ def test_a_batch_is_stored_as_it_came(tmp_path: Path, version: int) -> None:
 def test_every_compression_is_taken(tmp_path: Path, codec: int, size: int) -> None:
     async def test(_server: KafkaServer, client: KafkaClient) -> None:
         assert (await produced(client, batch(9, size=size, codec=codec))).error_code == 0
+
+    on_topic(tmp_path, test)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_compacted_topic_takes_records_with_keys_only(
+    tmp_path: Path, version: int, codec: int
+) -> None:
+    keys = b"a", None, b"", None
+    records = [write_record(n, n, key, b"v") for n, key in enumerate(keys)]
+    sent = bytes(build_batch(records, 1_000, 1_003, codec=codec))
+
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        assert (await produced(client, sent, version=version)).error_code == 0
+        name = TopicName.parse(FULL)
+        await change_policies(server.topics, name, {"cleanup_policy": "compact"}, [])
+        refused = await produced(client, sent, version=version)
+        assert refused.error_code == ErrorCode.INVALID_RECORD
+        if version >= 8:
+            assert "key" in refused.error_message
+            assert [found.batch_index for found in refused.record_errors] == [1, 3]
+            assert "key" in refused.record_errors[0].batch_index_error_message
+        found = await produced(client, batch(1, codec=codec), version=version)
+        assert (found.error_code, found.base_offset, len(found.record_errors)) == (0, 4, 0)
+        await change_policies(server.topics, name, {}, ["cleanup_policy"])
+        assert (await produced(client, sent, version=version)).error_code == 0
 
     on_topic(tmp_path, test)
 

@@ -15,7 +15,7 @@ from router.model import Policies, TopicName
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND = 0, 1, 2
+SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def new(client: KafkaClient, name: str, partitions: int = 1, **fields: Any) -> Any:
@@ -80,7 +80,10 @@ def test_topics_are_created_with_partitions_and_policies(tmp_path: Path, version
         assert [topic.error_code for topic in found.values()] == [0, 0]
         record = server.topics.find("a.b")
         assert record is not None
-        assert (record.partitions, record.policies) == (3, Policies(1_000, -1))
+        assert (record.partitions, record.policies) == (
+            3,
+            Policies(1_000, -1, cleanup_policy="delete"),
+        )
         if version >= 5:
             assert (found["a.b"].num_partitions, found["a.b"].replication_factor) == (3, 1)
             values = {config.name: config.value for config in found["a.b"].configs}
@@ -97,8 +100,20 @@ REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
     ({"partitions": -2}, ErrorCode.INVALID_PARTITIONS),
     ({"partitions": 1_001}, ErrorCode.INVALID_PARTITIONS),
     ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
-    ({"configs": {"cleanup.policy": "compact"}}, ErrorCode.INVALID_CONFIG),
-    ({"configs": {"cleanup.policy": "compact,delete"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"cleanup.policy": "compress"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"cleanup.policy": ""}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"min.insync.replicas": "2"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"compression.type": "lz4"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"message.timestamp.type": "LogAppendTime"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"remote.storage.enable": "true"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"max.message.bytes": "999999999"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"segment.bytes": "13"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"preallocate": "yes"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"min.cleanable.dirty.ratio": "1.1"}}, ErrorCode.INVALID_CONFIG),
+    (
+        {"configs": {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}},
+        ErrorCode.INVALID_CONFIG,
+    ),
     ({"configs": {"retention.ms": "-2"}}, ErrorCode.INVALID_CONFIG),
     ({"configs": {"retention.ms": "1" * 30}}, ErrorCode.INVALID_CONFIG),
     ({"configs": {"retention.ms": "soon"}}, ErrorCode.INVALID_CONFIG),
@@ -233,8 +248,11 @@ def test_configs_of_a_topic_are_described_and_altered(tmp_path: Path) -> None:
         await create(client, new(client, "x"))
         before = {c.name: c for c in (await configs(client, "x")).configs}
         assert before["retention.ms"].value == str(7 * 86_400_000)
-        assert before["cleanup.policy"].read_only
-        assert not before["retention.ms"].read_only
+        read_only = {name for name, config in before.items() if config.read_only}
+        assert read_only == {
+            *("compression.type", "message.timestamp.type", "min.insync.replicas"),
+            "remote.storage.enable",
+        }
         assert (await alter(client, "x", ("retention.ms", SET, "60000"))).error_code == 0
         (changed,) = (await configs(client, "x", configuration_keys=["retention.ms"])).configs
         assert (changed.value, changed.config_source) == ("60000", 1)
@@ -245,13 +263,100 @@ def test_configs_of_a_topic_are_described_and_altered(tmp_path: Path) -> None:
     with_server(tmp_path, test)
 
 
+COMPACTED = {
+    "cleanup.policy": "compact,delete",
+    "delete.retention.ms": "0",
+    "max.compaction.lag.ms": str(2**63 - 1),
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "60000",
+}
+KEPT = {
+    "compression.zstd.level": "-131072",
+    "file.delete.delay.ms": "1",
+    "flush.messages": "1",
+    "flush.ms": "0",
+    "index.interval.bytes": "0",
+    "max.message.bytes": "1000",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "preallocate": "true",
+    "segment.bytes": "52428800",
+    "segment.index.bytes": "4",
+    "segment.jitter.ms": "7",
+    "segment.ms": "600000",
+    "unclean.leader.election.enable": "true",
+}
+OWN = {
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "remote.storage.enable": "false",
+}
+
+
+async def described(client: KafkaClient, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the configs that a topic has of its own, and all others."""
+    found = (await configs(client, name)).configs
+    own, others = (
+        {c.name: c.value for c in found if (c.config_source == 1) is is_own}
+        for is_own in (True, False)
+    )
+    return own, others
+
+
+def test_configs_are_kept_and_described_from_the_creation_on_or_later(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        found = await create(client, new(client, "x", configs=COMPACTED | KEPT | OWN))
+        assert found["x"].error_code == 0, found["x"].error_message
+        own, others = await described(client, "x")
+        assert own == COMPACTED | KEPT
+        assert others.items() >= OWN.items()
+        record = server.topics.find("x")
+        assert record is not None
+        assert record.policies == Policies(
+            cleanup_policy="compact,delete",
+            delete_retention_ms=0,
+            min_compaction_lag_ms=60_000,
+            max_compaction_lag_ms=2**63 - 1,
+            min_cleanable_dirty_ratio=0.01,
+        )
+        await create(client, new(client, "y"))
+        changes = [(name, SET, value) for name, value in (COMPACTED | KEPT | OWN).items()]
+        assert (await alter(client, "y", *changes)).error_code == 0
+        assert await described(client, "y") == (own, others)
+        assert (await alter(client, "y", *[(n, DELETE, None) for n, *_ in changes])).error_code == 0
+        own, others = await described(client, "y")
+        assert own == {}
+        assert (others["cleanup.policy"], others["delete.retention.ms"]) == ("delete", "86400000")
+
+    with_server(tmp_path, test)
+
+
+def test_cleanup_policies_are_added_and_taken_away(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        await create(client, new(client, "x"))
+        for operation, value, expected in (
+            (APPEND, "compact", "delete,compact"),
+            (SUBTRACT, "delete", "compact"),
+            (APPEND, "compact", "compact"),
+        ):
+            result = await alter(client, "x", ("cleanup.policy", operation, value))
+            assert result.error_code == 0
+            assert (await described(client, "x"))[0] == {"cleanup.policy": expected}
+
+    with_server(tmp_path, test)
+
+
 def test_configs_that_mean_nothing_here_are_refused(tmp_path: Path) -> None:
     async def test(server: KafkaServer) -> None:
         client = server.client()
         await create(client, new(client, "x"))
         for change in (
-            ("cleanup.policy", SET, "compact"),
-            ("cleanup.policy", APPEND, "compact"),
+            ("cleanup.policy", SET, "compress"),
+            ("cleanup.policy", SUBTRACT, "delete"),
+            ("retention.ms", APPEND, "1"),
             ("min.insync.replicas", SET, "2"),
             ("retention.ms", SET, None),
             ("retention.ms", SET, "x"),
