@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -10,7 +10,7 @@ import structlog
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.describe_configs import BROKER, TOPIC
-from router.broker.kafka.failures import ErrorCode, error_code, error_message
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.broker.kafka.topic_configs import (
     TOPIC_CONFIGS,
     ConfigType,
@@ -18,9 +18,8 @@ from router.broker.kafka.topic_configs import (
     config_change,
     topic_values,
 )
-from router.broker.storage import StoreError, TopicRecord
+from router.broker.storage import TopicRecord
 from router.broker.topics import changes
-from router.errors import RouterError
 from router.model import TopicName
 
 MAX_RESOURCES: Final = 1_000
@@ -83,51 +82,39 @@ def _incremented(request: Request, change: Any, record: TopicRecord) -> str | No
 async def _answer(request: Request, given: GivenConfigs) -> Any:
     results = []
     for number, resource in enumerate(request.body.resources):
-        code, message = ErrorCode.POLICY_VIOLATION, f"at most {MAX_RESOURCES} resources"
-        if number < MAX_RESOURCES:
-            code, message = await _outcome(_alter(request, resource, given))
-        results.append(
-            request.struct(
-                "AlterConfigsResourceResponse",
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+        result = request.struct(
+            "AlterConfigsResourceResponse",
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
         )
+        try:
+            if number >= MAX_RESOURCES:
+                limit = f"at most {MAX_RESOURCES} resources"
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, limit)
+            await _alter(request, resource, given)
+        except REFUSALS as failure:
+            result.error_code = error_code(failure)
+            result.error_message = error_message(failure) or ""
+        results.append(result)
     return request.response(responses=results)
 
 
-async def _outcome(change: Awaitable[ErrorCode]) -> tuple[ErrorCode, str]:
-    try:
-        return await change, ""
-    except InvalidConfigError as error:
-        return ErrorCode.INVALID_CONFIG, str(error)
-    except (RouterError, StoreError) as failure:
-        return error_code(failure), error_message(failure)
-
-
-async def _alter(request: Request, resource: Any, given: GivenConfigs) -> ErrorCode:
+async def _alter(request: Request, resource: Any, given: GivenConfigs) -> None:
     context, client = request.context, request.client
     if resource.resource_type == BROKER:
         raise InvalidConfigError("configs of the broker are settings of the router")
     if resource.resource_type != TOPIC:
-        return ErrorCode.INVALID_REQUEST
-    record = context.topics.find_kafka(resource.resource_name)
-    if record is None:
-        return client.missing(resource.resource_name)
-    name = TopicName.parse(record.name)
-    if not client.may(name, Right.MANAGE):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    record = client.topic(resource.resource_name, Right.MANAGE)
     change = config_change(context.broker.settings, given(resource, record))
     change.over(record.policies)
     if not request.body.validate_only:
+        name = TopicName.parse(record.name)
         await changes.change_settings(context.topics, name, change.policies, change.properties)
         both = {**change.policies, **change.properties}
         new = {name: value for name, value in both.items() if value is not None}
         user = client.identity.principal.name
         _log.info("topic-policies", topic=record.name, user=user, new=new)
-    return ErrorCode.NONE
 
 
 ALTER_CONFIGS: Final = Api(33, "AlterConfigs", (0, 2), alter_configs)

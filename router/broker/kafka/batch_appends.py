@@ -25,23 +25,18 @@ from router.access.permissions import Right
 from router.broker.consume import Flow, NameBusyError, Partition, Producer, ProducerFencedError
 from router.broker.entries.proving import prove_batch
 from router.broker.kafka.client import Client, Request
-from router.broker.kafka.failures import ErrorCode, error_code, error_message
+from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code, error_message
 from router.broker.kafka.sequences import (
     DuplicateBatch,
     NextBatch,
-    SequenceError,
     check_sequence,
 )
-from router.broker.storage import KAFKA_FORMAT, StoreError
+from router.broker.storage import KAFKA_FORMAT
 from router.errors import (
     DiskFullError,
-    ForbiddenError,
     NotAllowedError,
-    RouterError,
     TopicHeldError,
-    TopicNotFoundError,
 )
-from router.model import TopicName
 from router.wire.kafka.compression import NONE
 from router.wire.kafka.errors import (
     InvalidRecordsError,
@@ -56,14 +51,13 @@ MAX_PRODUCERS: Final = 20_000
 MAX_INLINE_BYTES: Final = 8 << 10
 """A batch of no more, and without compression, is proved on the event loop."""
 NO_OFFSET: Final = -1
-FORBIDDEN: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 KEYLESS_RECORD: Final = "a record of a compacted topic needs a key"
 MAX_RECORD_ERRORS: Final = 1_000
 """That a response names of one batch, which may have 65,536."""
 TOPIC_IDS: Final = 13
 """The first version in which topics have ids instead of names."""
 
-_REFUSALS: Final = (RouterError, NameBusyError, ProducerFencedError, StoreError, RecordsError)
+_REFUSALS: Final = (*REFUSALS, NameBusyError, ProducerFencedError, RecordsError)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -96,8 +90,6 @@ class BatchResult:
             failure = TopicHeldError(str(failure))
         if isinstance(failure, RecordsError):
             self.code = failure.error_code
-        elif isinstance(failure, SequenceError):
-            self.code = failure.code
         else:
             self.code = error_code(failure)
         if isinstance(failure, KeylessRecordsError):
@@ -204,19 +196,11 @@ class Producing:
             batch.payload = records
         except _REFUSALS as failure:
             batch.fail(failure)
-            if isinstance(topic, bytes) and self._context.find_id(topic) is None:
-                batch.code = ErrorCode.UNKNOWN_TOPIC_ID
         return batch
 
     def _add(self, topic: str | bytes, index: int) -> KafkaProducer:
         """Open a producer; raise what refuses it."""
-        record = self._context.find_topic(topic)
-        if record is None:
-            if isinstance(topic, str) and self._client.missing(topic) is FORBIDDEN:
-                raise ForbiddenError
-            raise TopicNotFoundError
-        if not self._client.may(TopicName.parse(record.name), Right.PUBLISH):
-            raise ForbiddenError
+        record = self._client.topic(topic, Right.PUBLISH)
         if len(self._open) >= MAX_PRODUCERS:
             raise NotAllowedError(f"a connection writes to at most {MAX_PRODUCERS} partitions")
         partition = self._context.partition(record, index)
@@ -255,7 +239,7 @@ class Producing:
                 if batch.payload is not None:
                     try:
                         found = self._append(job, batch)
-                    except (*_REFUSALS, SequenceError) as failure:
+                    except _REFUSALS as failure:
                         batch.fail(failure)
                     else:
                         if found is not None:

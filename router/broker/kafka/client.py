@@ -16,13 +16,16 @@ from struct import Struct
 from typing import Any, Final, TypeVar, cast
 
 from router.access.permissions import Right
-from router.broker.kafka.context import KafkaContext
+from router.broker.consume import Partition
+from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
+from router.broker.kafka.failures import ErrorCode, KafkaError
+from router.broker.storage import TopicRecord
 from router.broker.transport.connection import Connection
-from router.errors import RouterError
+from router.errors import ForbiddenError, RouterError, TopicNotFoundError
 from router.metrics import Sample
 from router.model import TopicName
 from router.wire.kafka.engine import request_header_version, response_header_version
-from router.wire.kafka.error_codes import ErrorCode, error_name
+from router.wire.kafka.error_codes import error_name
 from router.wire.kafka.runtime import Message
 
 T = TypeVar("T")
@@ -146,16 +149,36 @@ class Client:
             return False
         return True
 
-    def missing(self, kafka_name: str) -> ErrorCode:
-        """Return what a client learns of a topic that is not there: only what it may see."""
+    def partition(
+        self, topic: str | bytes, index: int, right: Right, leader_epoch: int
+    ) -> Partition:
+        """Return a partition of a topic; raise as `topic` does.
+
+        Raises KafkaError for an epoch that no leader had.
+        """
+        record = self.topic(topic, right)
+        if leader_epoch > LEADER_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return self.context.partition(record, index)
+
+    def topic(self, topic: str | bytes, right: Right) -> TopicRecord:
+        """Return the topic with a Kafka name or an id, on which the client has a right.
+
+        Raises ForbiddenError, TopicNotFoundError, or KafkaError for an id. Of a topic that is not
+        there a client learns only what it may see.
+        """
+        record = self.context.find_topic(topic)
+        if record is not None:
+            if not self.may(TopicName.parse(record.name), right):
+                raise ForbiddenError
+            return record
+        if isinstance(topic, bytes):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         try:
-            topic = self.context.topics.parse(kafka_name)
+            seen = self.may(self.context.topics.parse(topic), Right.VIEW)
         except RouterError:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        seen = self.may(topic, Right.VIEW)
-        return (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if seen else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
+            seen = True
+        raise TopicNotFoundError if seen else ForbiddenError
 
 
 @dataclass(slots=True, eq=False)

@@ -92,15 +92,13 @@ class KafkaContext:
         """Return the id of a topic, which no other topic has, not even a later one of its name."""
         return _TOPIC_ID.pack(record.created_ms, record.id)
 
-    def find_id(self, topic_id: bytes) -> TopicRecord | None:
-        """Return the topic with an id, None: there is none."""
-        created_ms, number = _TOPIC_ID.unpack(topic_id)
-        record = self.topics.store.topic(number) if number < _MAX_ROW else None
-        return record if record is not None and record.created_ms == created_ms else None
-
     def find_topic(self, topic: str | bytes) -> TopicRecord | None:
         """Return the topic with a Kafka name or an id, None: there is none."""
-        return self.find_id(topic) if isinstance(topic, bytes) else self.topics.find_kafka(topic)
+        if isinstance(topic, str):
+            return self.topics.find_kafka(topic)
+        created_ms, number = _TOPIC_ID.unpack(topic)
+        record = self.topics.store.topic(number) if number < _MAX_ROW else None
+        return record if record is not None and record.created_ms == created_ms else None
 
     def partition(self, record: TopicRecord, index: int) -> Partition:
         """Return a partition of a topic; raise TopicNotFoundError if it has none of this number."""

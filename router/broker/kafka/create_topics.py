@@ -13,15 +13,10 @@ from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import NODE_ID
-from router.broker.kafka.failures import ErrorCode, error_code, error_message
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.broker.kafka.metadata import new_topic
-from router.broker.kafka.topic_configs import (
-    InvalidConfigError,
-    config_change,
-    given_properties,
-    topic_values,
-)
-from router.broker.storage import StoreError, TopicRecord
+from router.broker.kafka.topic_configs import config_change, given_properties, topic_values
+from router.broker.storage import TopicRecord
 from router.broker.topics.names import MAX_PARTITIONS, check_new
 from router.errors import ConflictError, RouterError, TopicExistsError
 from router.model import Policies, TopicName
@@ -36,76 +31,64 @@ UNSET: Final = -1
 _log = structlog.get_logger(__name__)
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a fault
-    """A topic cannot be created as it is asked for."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        self.code = code
-        super().__init__(message)
-
-
 async def create_topics(request: Request) -> Any:
     """Create the topics one after the other; each has its own result."""
     body = request.body
     end = asyncio.get_running_loop().time() + max(0, body.timeout_ms) / 1000
     counted = Counter(topic.name for topic in body.topics)
-    asked = {topic.name: topic for topic in body.topics}
     results: list[Any] = []
-    for name, topic in asked.items():
-        if len(asked) > MAX_TOPICS:
-            refusal = ErrorCode.POLICY_VIOLATION, f"a request creates at most {MAX_TOPICS} topics"
-        elif counted[name] > 1:
-            refusal = ErrorCode.INVALID_REQUEST, "the request names the topic more than once"
-        elif results and asyncio.get_running_loop().time() > end:
-            refusal = ErrorCode.REQUEST_TIMED_OUT, "the time of the request is over"
-        else:
-            results.append(await _result(request, topic))
-            continue
-        results.append(_refused(request, name, *refusal))
+    for name, topic in {topic.name: topic for topic in body.topics}.items():
+        try:
+            if len(counted) > MAX_TOPICS:
+                limit = f"a request creates at most {MAX_TOPICS} topics"
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, limit)
+            if counted[name] > 1:
+                twice = "the request names the topic more than once"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, twice)
+            if results and asyncio.get_running_loop().time() > end:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the time of the request is over")
+            result = _result(request, name, await _created(request, topic))
+        except REFUSALS as failure:
+            result = request.struct(
+                "CreatableTopicResult",
+                name=name,
+                error_code=error_code(failure),
+                error_message=error_message(failure),
+                configs=None,
+            )
+        results.append(result)
     return request.response(topics=results)
 
 
-async def _result(request: Request, asked: Any) -> Any:
-    try:
-        record = await _created(request, asked)
-    except Refusal as refusal:
-        return _refused(request, asked.name, refusal.code, str(refusal))
-    except InvalidConfigError as error:
-        return _refused(request, asked.name, ErrorCode.INVALID_CONFIG, str(error))
-    except (RouterError, StoreError) as failure:
-        return _refused(request, asked.name, error_code(failure), error_message(failure))
-    result = request.struct("CreatableTopicResult", name=asked.name)
-    result.replication_factor = len(REPLICAS)
-    result.num_partitions = max(1, record.partitions)
-    result.configs = [
-        request.struct(
-            "CreatableTopicConfigs",
-            name=found.config.name,
-            value=found.value,
-            read_only=found.config.read is None,
-            config_source=found.source,
-        )
-        for found in topic_values(request.context, record)
-    ]
-    return result
-
-
-def _refused(request: Request, name: str, code: ErrorCode, message: str) -> Any:
+def _result(request: Request, name: str, record: TopicRecord) -> Any:
     return request.struct(
-        "CreatableTopicResult", name=name, error_code=code, error_message=message, configs=None
+        "CreatableTopicResult",
+        name=name,
+        replication_factor=len(REPLICAS),
+        num_partitions=max(1, record.partitions),
+        configs=[
+            request.struct(
+                "CreatableTopicConfigs",
+                name=found.config.name,
+                value=found.value,
+                read_only=found.config.read is None,
+                config_source=found.source,
+            )
+            for found in topic_values(request.context, record)
+        ],
     )
 
 
-async def _created(request: Request, asked: Any) -> TopicRecord:
+async def _created(request: Request, requested: Any) -> TopicRecord:
     """Return the new topic, or what it would be."""
     context, client = request.context, request.client
-    name = new_topic(context, asked.name)
+    name = new_topic(context, requested.name)
     if not client.may(name, Right.CREATE):
-        raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to create the topic")
-    if context.topics.find_kafka(asked.name) is not None:
-        raise TopicExistsError(f"the topic {asked.name} exists already")
-    partitions = _partitions(asked, context.topics.options.auto_partitions)
-    given = [(config.name, config.value) for config in asked.configs]
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to create the topic")
+    if context.topics.find_kafka(requested.name) is not None:
+        raise TopicExistsError(f"the topic {requested.name} exists already")
+    partitions = _partitions(requested, context.topics.options.auto_partitions)
+    given = [(config.name, config.value) for config in requested.configs]
     change = config_change(context.broker.settings, given)
     policies, properties = change.over(Policies()), given_properties(change)
     if request.body.validate_only:
@@ -117,25 +100,26 @@ async def _created(request: Request, asked: Any) -> TopicRecord:
     return record
 
 
-def _partitions(asked: Any, default: int) -> int:
+def _partitions(requested: Any, default: int) -> int:
     """Return the number of partitions, 0: the topic is not partitioned."""
-    if asked.assignments:
-        places = sorted(place.partition_index for place in asked.assignments)
-        if (asked.num_partitions, asked.replication_factor) != (UNSET, UNSET):
-            raise Refusal(ErrorCode.INVALID_REQUEST, "there are both assignments and numbers")
-        replicas = {tuple(place.broker_ids) for place in asked.assignments}
-        if places != list(range(len(places))) or replicas != {REPLICAS}:
-            raise Refusal(
+    if requested.assignments:
+        indexes = sorted(one.partition_index for one in requested.assignments)
+        if (requested.num_partitions, requested.replication_factor) != (UNSET, UNSET):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "there are both assignments and numbers")
+        replicas = {tuple(one.broker_ids) for one in requested.assignments}
+        if indexes != list(range(len(indexes))) or replicas != {REPLICAS}:
+            raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every replica is at the broker {NODE_ID}"
             )
-        return len(places)
-    if asked.replication_factor not in {UNSET, len(REPLICAS)}:
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "there is one broker")
-    if asked.num_partitions == UNSET:
+        return len(indexes)
+    if requested.replication_factor not in {UNSET, len(REPLICAS)}:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "there is one broker")
+    if requested.num_partitions == UNSET:
         return default
-    if not 0 < asked.num_partitions <= MAX_PARTITIONS:
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {MAX_PARTITIONS} partitions")
-    return int(asked.num_partitions)
+    if not 0 < requested.num_partitions <= MAX_PARTITIONS:
+        limit = f"a topic has 1 to {MAX_PARTITIONS} partitions"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, limit)
+    return int(requested.num_partitions)
 
 
 async def _create_owned(

@@ -9,9 +9,7 @@ import structlog
 from router.access.authorizer import TOPIC_RECORDS
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
-from router.broker.kafka.failures import ErrorCode, error_code, error_message
-from router.broker.storage import StoreError, TopicRecord
-from router.errors import RouterError
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.model import TopicName
 
 NO_ID: Final = bytes(16)
@@ -24,56 +22,33 @@ _log = structlog.get_logger(__name__)
 async def delete_topics(request: Request) -> Any:
     """Delete the topics one after the other; each has its own result."""
     body = request.body
-    asked = list(
-        dict.fromkeys(
-            [
-                *((name, NO_ID) for name in body.topic_names),
-                *((topic.name, topic.topic_id) for topic in body.topics),
-            ]
-        )
-    )
-    results = [await _result(request, *topic) for topic in asked[:MAX_TOPICS]]
-    for name, topic_id in asked[MAX_TOPICS:]:
-        message = f"a request deletes at most {MAX_TOPICS} topics"
-        results.append(_answer(request, name, ErrorCode.POLICY_VIOLATION, message))
-        results[-1].topic_id = topic_id
+    requested = dict.fromkeys((name, NO_ID) for name in body.topic_names)
+    requested |= dict.fromkeys((topic.name, topic.topic_id) for topic in body.topics)
+    results = []
+    for number, (name, topic_id) in enumerate(requested):
+        result = request.struct("DeletableTopicResult", name=name, topic_id=topic_id)
+        try:
+            if number >= MAX_TOPICS:
+                limit = f"a request deletes at most {MAX_TOPICS} topics"
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, limit)
+            await _delete(request, result)
+        except REFUSALS as failure:
+            result.error_code, result.error_message = error_code(failure), error_message(failure)
+        results.append(result)
     return request.response(responses=results)
 
 
-async def _result(request: Request, kafka_name: str | None, topic_id: bytes) -> Any:
-    context = request.context
-    if kafka_name is not None:
-        record = context.topics.find_kafka(kafka_name)
-        if record is None:
-            return _answer(request, kafka_name, request.client.missing(kafka_name))
-        return await _deleted(request, record, kafka_name)
-    record = context.find_id(topic_id)
-    if record is None:
-        found = _answer(request, None, ErrorCode.UNKNOWN_TOPIC_ID)
-    else:
-        kafka_name = context.topics.kafka_names.of(TopicName.parse(record.name))
-        found = await _deleted(request, record, kafka_name)
-    found.topic_id = topic_id
-    return found
-
-
-async def _deleted(request: Request, record: TopicRecord, kafka_name: str) -> Any:
+async def _delete(request: Request, result: Any) -> None:
+    """Delete the topic of a result, which is given the topic's name if it has only the id."""
     context, client = request.context, request.client
-    name = TopicName.parse(record.name)
-    if not client.may(name, Right.DELETE):
-        return _answer(request, kafka_name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    try:
-        await context.topics.delete(name)
-        context.broker.leases.forget(record.name)
-        await context.broker.registry.delete(TOPIC_RECORDS, record.name)
-    except (RouterError, StoreError) as failure:
-        return _answer(request, kafka_name, error_code(failure), error_message(failure))
+    topic = result.topic_id if result.name is None else result.name
+    if result.name is None and (found := context.find_topic(topic)) is not None:
+        result.name = context.topics.kafka_names.of(TopicName.parse(found.name))
+    record = client.topic(topic, Right.DELETE)
+    await context.topics.delete(TopicName.parse(record.name))
+    context.broker.leases.forget(record.name)
+    await context.broker.registry.delete(TOPIC_RECORDS, record.name)
     _log.info("topic-deleted", topic=record.name, user=client.identity.principal.name)
-    return _answer(request, kafka_name, ErrorCode.NONE)
-
-
-def _answer(request: Request, name: str | None, code: ErrorCode, message: str | None = None) -> Any:
-    return request.struct("DeletableTopicResult", name=name, error_code=code, error_message=message)
 
 
 DELETE_TOPICS: Final = Api(20, "DeleteTopics", (1, 6), delete_topics)

@@ -8,9 +8,8 @@ from typing import Any, Final
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import NODE_ID
-from router.broker.kafka.failures import ErrorCode
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.kafka.topic_configs import ConfigValue, broker_values, topic_values
-from router.model import TopicName
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -21,8 +20,8 @@ MAX_RESOURCES: Final = 10_000
 
 def describe_configs(request: Request) -> Any:
     """Answer the configs that are named, or all."""
-    asked = request.body.resources[:MAX_RESOURCES]
-    return request.response(results=[_described(request, resource) for resource in asked])
+    requested = request.body.resources[:MAX_RESOURCES]
+    return request.response(results=[_described(request, resource) for resource in requested])
 
 
 def _described(request: Request, resource: Any) -> Any:
@@ -31,32 +30,29 @@ def _described(request: Request, resource: Any) -> Any:
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
-    found = _values(request, resource)
-    if isinstance(found, ErrorCode):
-        result.error_code = found
-        return result
     keys = resource.configuration_keys
-    result.configs = [
-        _config(request, value) for value in found if keys is None or value.config.name in keys
-    ]
+    try:
+        result.configs = [
+            _config(request, value)
+            for value in _values(request, resource)
+            if keys is None or value.config.name in keys
+        ]
+    except REFUSALS as failure:
+        result.error_code = error_code(failure)
     return result
 
 
-def _values(request: Request, resource: Any) -> Sequence[ConfigValue] | ErrorCode:
+def _values(request: Request, resource: Any) -> Sequence[ConfigValue]:
+    """Return the configs of a topic or of the broker; raise KafkaError."""
     context, client = request.context, request.client
+    if resource.resource_type == TOPIC:
+        return topic_values(context, client.topic(resource.resource_name, Right.VIEW))
     if resource.resource_type == BROKER:
         if not client.identity.administers:
-            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        named = resource.resource_name in {"", str(NODE_ID)}
-        return broker_values(context) if named else ErrorCode.INVALID_REQUEST
-    if resource.resource_type != TOPIC:
-        return ErrorCode.INVALID_REQUEST
-    record = context.topics.find_kafka(resource.resource_name)
-    if record is None:
-        return client.missing(resource.resource_name)
-    if not client.may(TopicName.parse(record.name), Right.VIEW):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return topic_values(context, record)
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if resource.resource_name in {"", str(NODE_ID)}:
+            return broker_values(context)
+    raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def _config(request: Request, found: ConfigValue) -> Any:

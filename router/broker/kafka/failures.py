@@ -11,7 +11,7 @@ from router.errors import RouterError
 from router.errors.quoting import said
 from router.wire.kafka.error_codes import ErrorCode
 
-__all__ = ["FAILURES", "ErrorCode", "error_code", "error_message"]
+__all__ = ["FAILURES", "REFUSALS", "ErrorCode", "KafkaError", "error_code", "error_message"]
 
 FAILURES: Final[Mapping[str, ErrorCode]] = {
     errors.RouterError.code: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -69,8 +69,22 @@ FAILURES: Final[Mapping[str, ErrorCode]] = {
 }
 
 
+class KafkaError(Exception):
+    """A request, or one part of it, is refused with a code of Kafka's and a sentence, if any."""
+
+    def __init__(self, code: ErrorCode, sentence: str = "") -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+REFUSALS: Final = (KafkaError, RouterError, DamagedError, StoreError, OSError)
+"""What ends one part of a request, and not the others nor the connection."""
+
+
 def error_code(failure: Exception) -> ErrorCode:
     """Return the code that tells a client of a failure."""
+    if isinstance(failure, KafkaError):
+        return failure.code
     if isinstance(failure, RouterError):
         return FAILURES[failure.code]
     if isinstance(failure, DamagedError | StoreError | OSError):
@@ -78,8 +92,8 @@ def error_code(failure: Exception) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def error_message(failure: Exception) -> str:
-    """Return the sentence that tells a client of a failure."""
+def error_message(failure: Exception) -> str | None:
+    """Return the sentence that tells a client of a failure, None: the code says it all."""
     if isinstance(failure, RouterError):
         return f"{failure.code}: {failure}"
-    return said(failure) if isinstance(failure, OSError) else str(failure)
+    return said(failure) if isinstance(failure, OSError) else str(failure) or None

@@ -23,11 +23,8 @@ from router.broker.consume import Partition
 from router.broker.consume.visible import Visible
 from router.broker.kafka.batch_reader import Batches, BatchReader
 from router.broker.kafka.client import Api, Client, Request
-from router.broker.kafka.context import LEADER_EPOCH
-from router.broker.kafka.failures import ErrorCode, error_code
+from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code
 from router.broker.storage import StoreError
-from router.errors import RouterError
-from router.model import TopicName
 
 MAX_WAIT_SECONDS: Final = 300.0
 NO_SESSION: Final = 0
@@ -100,9 +97,9 @@ class Fetching:
         wait = min(max(request.body.max_wait_ms, 0) / 1_000, MAX_WAIT_SECONDS)
         by_id = request.version >= TOPIC_IDS
         partitions = [
-            self._accept(request, topic.topic_id if by_id else topic.topic, asked)
+            self._accept(request, topic.topic_id if by_id else topic.topic, one)
             for topic in request.body.topics
-            for asked in topic.partitions
+            for one in topic.partitions
         ]
         job = self._job = FetchJob(request, partitions, self._loop.time() + wait)
         if self._connection.writable:
@@ -110,25 +107,20 @@ class Fetching:
         else:
             self._connection.when_writable(partial(self._try_guarded, job))
 
-    def _accept(self, request: Request, topic: str | bytes, asked: Any) -> PartitionFetch:
+    def _accept(self, request: Request, topic: str | bytes, requested: Any) -> PartitionFetch:
         """Return a partition of a request, with the reason why it is refused."""
         found = PartitionFetch(
-            topic, asked.partition, asked.fetch_offset, max(asked.partition_max_bytes, 0)
+            topic,
+            requested.partition,
+            requested.fetch_offset,
+            max(requested.partition_max_bytes, 0),
         )
-        record = self._context.find_topic(topic)
-        if record is None:
-            found.code = _unknown(topic)
-            if isinstance(topic, str):
-                found.code = request.client.missing(topic)
-        elif not request.client.may(TopicName.parse(record.name), Right.SUBSCRIBE):
-            found.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif asked.current_leader_epoch > LEADER_EPOCH:
-            found.code = ErrorCode.UNKNOWN_LEADER_EPOCH
-        else:
-            try:
-                found.partition = self._context.partition(record, asked.partition)
-            except (RouterError, StoreError) as failure:
-                found.code = error_code(failure)
+        try:
+            found.partition = request.client.partition(
+                topic, requested.partition, Right.SUBSCRIBE, requested.current_leader_epoch
+            )
+        except REFUSALS as failure:
+            found.code = error_code(failure)
         return found
 
     def _try(self, job: FetchJob) -> None:

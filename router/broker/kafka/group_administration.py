@@ -12,10 +12,8 @@ from typing import Any, Final
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.coordinator import StoredPosition
-from router.broker.kafka.failures import error_code
+from router.broker.kafka.failures import REFUSALS, error_code
 from router.broker.kafka.group_values import GroupState, Member
-from router.broker.storage import StoreError
-from router.errors import RouterError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -113,8 +111,8 @@ async def _delete(request: Request, group_id: str, places: Sequence[StoredPositi
         for one in places:
             partition = request.context.partition(one.record, one.number)
             await coordinator.offsets.delete(partition, one.name)
-    except (RouterError, StoreError) as failure:
-        return ErrorCode(error_code(failure))
+    except REFUSALS as failure:
+        return error_code(failure)
     return ErrorCode.NONE
 
 

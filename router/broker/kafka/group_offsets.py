@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.consume import Partition
 from router.broker.kafka.client import Api, Request
-from router.broker.kafka.failures import error_code
+from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_values import Caller
-from router.broker.storage import Commit, DamagedError, StoreError, TopicRecord
-from router.errors import RouterError, TopicNotFoundError
+from router.broker.storage import Commit, TopicRecord
+from router.errors import TopicNotFoundError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -23,11 +22,10 @@ MAX_GROUPS: Final = 1_000
 _BATCHED_FROM: Final = 8
 _EPOCH_FROM: Final = 5
 _NO_OFFSET: Final = -1
-Check = Callable[[str], "TopicRecord | ErrorCode"]
-"""Returns a topic by its Kafka name, or why nothing is done with it."""
-Work = Callable[[Request, TopicRecord, str, Any], Awaitable[ErrorCode]]
-"""Serves the request for one partition of a topic."""
-_FAILURES: Final = (RouterError, StoreError, DamagedError, OSError)
+Check = Callable[[str], TopicRecord]
+"""Returns a topic by its Kafka name; raises one of REFUSALS if nothing is done with it."""
+Work = Callable[[Request, TopicRecord, str, Any], Awaitable[None]]
+"""Serves the request for one partition of a topic; raises one of REFUSALS."""
 
 
 async def offset_commit(request: Request) -> Any:
@@ -35,12 +33,13 @@ async def offset_commit(request: Request) -> Any:
     coordinator, group_id = request.context.coordinator, request.body.group_id
     refusal = _check_commit(request)
 
-    def check(topic: str) -> TopicRecord | ErrorCode:
-        found = _readable(request, topic) if refusal is ErrorCode.NONE else refusal
-        if isinstance(found, TopicRecord):
-            read = coordinator.is_read(found, coordinator.name_on(group_id, topic))
-            return ErrorCode.UNKNOWN_MEMBER_ID if read else found
-        return found
+    def check(topic: str) -> TopicRecord:
+        if refusal is not ErrorCode.NONE:
+            raise KafkaError(refusal)
+        record = request.client.topic(topic, Right.SUBSCRIBE)
+        if coordinator.is_read(record, coordinator.name_on(group_id, topic)):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return record
 
     topics = await _each_partition(request, check, _commit)
     await coordinator.offsets.stored()
@@ -78,30 +77,38 @@ async def offset_delete(request: Request) -> Any:
         return request.response(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     topics_read = coordinator.topics_read(body.group_id)
 
-    def check(topic: str) -> TopicRecord | ErrorCode:
-        found = _readable(request, topic)
-        subscribed = isinstance(found, TopicRecord) and found.name in topics_read
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else found
+    def check(topic: str) -> TopicRecord:
+        record = request.client.topic(topic, Right.SUBSCRIBE)
+        if record.name in topics_read:
+            raise KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        return record
 
     return request.response(topics=await _each_partition(request, check, _delete))
 
 
 async def _each_partition(request: Request, check: Check, work: Work) -> list[Any]:
-    """Return the structs of a response: what `check` refuses of a topic, or what `work` says."""
+    """Return the structs of a response, with the codes of what `check` or `work` refuses."""
     name = request.served.api.name
     topics = []
     for topic in request.body.topics:
-        found = check(topic.name)
-        partitions = [
-            request.struct(
+        record, code = None, ErrorCode.NONE
+        try:
+            record = check(topic.name)
+        except REFUSALS as failure:
+            code = error_code(failure)
+        partitions = []
+        for requested in topic.partitions:
+            result = request.struct(
                 f"{name}ResponsePartition",
-                partition_index=one.partition_index,
-                error_code=await work(request, found, topic.name, one)
-                if isinstance(found, TopicRecord)
-                else found,
+                partition_index=requested.partition_index,
+                error_code=code,
             )
-            for one in topic.partitions
-        ]
+            if record is not None:
+                try:
+                    await work(request, record, topic.name, requested)
+                except REFUSALS as failure:
+                    result.error_code = error_code(failure)
+            partitions.append(result)
         topics.append(
             request.struct(f"{name}ResponseTopic", name=topic.name, partitions=partitions)
         )
@@ -118,41 +125,19 @@ def _check_commit(request: Request) -> ErrorCode:
     return request.context.coordinator.check_commit(body.group_id, caller)
 
 
-def _readable(request: Request, topic: str) -> TopicRecord | ErrorCode:
-    record = request.context.topics.find_kafka(topic)
-    if record is None:
-        return request.client.missing(topic)
-    if not request.client.may(TopicName.parse(record.name), Right.SUBSCRIBE):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return record
-
-
-def _partition(request: Request, record: TopicRecord, index: int) -> Partition | None:
-    try:
-        return request.context.partition(record, index)
-    except TopicNotFoundError:
-        return None
-
-
-async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> ErrorCode:
+async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
     coordinator = request.context.coordinator
     metadata = requested.committed_metadata or ""
     if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
     if requested.committed_offset < 0:
-        return ErrorCode.OFFSET_OUT_OF_RANGE
-    partition = _partition(request, record, requested.partition_index)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    partition = request.context.partition(record, requested.partition_index)
     name = coordinator.name_on(request.body.group_id, topic)
     now_ms = request.context.topics.now_ms()
     epoch = requested.committed_leader_epoch
     commit = Commit(requested.committed_offset, epoch, metadata, now_ms)
-    try:
-        await coordinator.offsets.commit(partition, name, commit)
-    except _FAILURES as failure:
-        return ErrorCode(error_code(failure))
-    return ErrorCode.NONE
+    await coordinator.offsets.commit(partition, name, commit)
 
 
 async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -> list[Any]:
@@ -161,7 +146,7 @@ async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -
         stored: dict[str, Iterable[int]] = {}
         found = await request.context.coordinator.stored_groups()
         for one in found.get(group_id, ()):
-            if isinstance(_readable(request, one.topic), TopicRecord):
+            if request.client.may(TopicName.parse(one.record.name), Right.SUBSCRIBE):
                 stored[one.topic] = [*stored.get(one.topic, ()), one.number]
         pairs = list(stored.items())
     else:
@@ -194,39 +179,29 @@ async def _offset(request: Request, group_id: str, topic: str, number: int) -> d
         "metadata": "",
         "error_code": ErrorCode.NONE,
     }
-    record = _readable(request, topic)
-    if record is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return answer | {"error_code": record}
-    if not isinstance(record, TopicRecord):
-        return answer
-    partition = _partition(request, record, number)
-    if partition is None:
-        return answer
     try:
+        record = request.client.topic(topic, Right.SUBSCRIBE)
+        partition = request.context.partition(record, number)
         found = await coordinator.offsets.position(partition, coordinator.name_on(group_id, topic))
-    except _FAILURES as failure:
-        return answer | {"error_code": error_code(failure)}
-    if found is None:
+    except REFUSALS as failure:
+        # A partition that is not there has no offset, as at Apache Kafka.
+        if not isinstance(failure, TopicNotFoundError):
+            answer["error_code"] = error_code(failure)
         return answer
-    answer |= {"committed_offset": found.number, "metadata": found.metadata}
-    if request.version >= _EPOCH_FROM:
-        answer["committed_leader_epoch"] = found.leader_epoch
+    if found is not None:
+        answer |= {"committed_offset": found.number, "metadata": found.metadata}
+        if request.version >= _EPOCH_FROM:
+            answer["committed_leader_epoch"] = found.leader_epoch
     return answer
 
 
-async def _delete(request: Request, record: TopicRecord, topic: str, requested: Any) -> ErrorCode:
+async def _delete(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
     coordinator = request.context.coordinator
-    partition = _partition(request, record, requested.partition_index)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = request.context.partition(record, requested.partition_index)
     name = coordinator.name_on(request.body.group_id, topic)
     if coordinator.is_read(record, name):
-        return ErrorCode.NON_EMPTY_GROUP
-    try:
-        await coordinator.offsets.delete(partition, name)
-    except _FAILURES as failure:
-        return ErrorCode(error_code(failure))
-    return ErrorCode.NONE
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    await coordinator.offsets.delete(partition, name)
 
 
 OFFSET_COMMIT: Final = Api(8, "OffsetCommit", (2, 8), offset_commit)

@@ -18,10 +18,8 @@ from router.broker.consume.visible import Visible
 from router.broker.entries.kafka import TAG, timestamps
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
-from router.broker.kafka.failures import ErrorCode, error_code
-from router.broker.storage import DamagedError, Entry, StoreError
-from router.errors import RouterError
-from router.model import TopicName
+from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code
+from router.broker.storage import DamagedError, Entry
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -48,12 +46,10 @@ async def _partition(request: Request, topic: str, requested: Any) -> Any:
     index = requested.partition_index
     code, timestamp, offset = ErrorCode.NONE, *NONE
     try:
-        visible = _visible(request, topic, requested)
-        if isinstance(visible, ErrorCode):
-            code = visible
-        else:
-            timestamp, offset = await _offset(request.context, visible, requested.timestamp)
-    except (RouterError, StoreError, OSError) as failure:
+        epoch = requested.current_leader_epoch
+        visible = request.client.partition(topic, index, Right.VIEW, epoch).visible
+        timestamp, offset = await _offset(request.context, visible, requested.timestamp)
+    except REFUSALS as failure:
         code = error_code(failure)
     request.count_error(code)
     found = request.struct(
@@ -66,17 +62,6 @@ async def _partition(request: Request, topic: str, requested: Any) -> Any:
     if request.version >= 4 and not code:
         found.leader_epoch = LEADER_EPOCH
     return found
-
-
-def _visible(request: Request, topic: str, requested: Any) -> Visible | ErrorCode:
-    record = request.context.topics.find_kafka(topic)
-    if record is None:
-        return request.client.missing(topic)
-    if not request.client.may(TopicName.parse(record.name), Right.VIEW):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if requested.current_leader_epoch > LEADER_EPOCH:
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return request.context.partition(record, requested.partition_index).visible
 
 
 async def _offset(context: KafkaContext, visible: Visible, timestamp_ms: int) -> tuple[int, int]:

@@ -8,9 +8,9 @@ from typing import Any, Final
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Client, Request
 from router.broker.kafka.context import LEADER_EPOCH, NODE_ID, KafkaContext
-from router.broker.kafka.failures import ErrorCode, error_code
-from router.broker.storage import StoreError, TopicRecord
-from router.errors import BadNameError, RouterError
+from router.broker.kafka.failures import REFUSALS, error_code
+from router.broker.storage import TopicRecord
+from router.errors import BadNameError, ForbiddenError, TopicNotFoundError
 from router.errors.quoting import quoted
 from router.model import TopicName
 
@@ -33,12 +33,12 @@ async def metadata(request: Request) -> Any:
         ]
     else:
         create = request.version < 4 or body.allow_auto_topic_creation
-        asked = dict.fromkeys((topic.name, topic.topic_id) for topic in body.topics[:MAX_TOPICS])
+        named = dict.fromkeys((topic.name, topic.topic_id) for topic in body.topics[:MAX_TOPICS])
         topics = [
             _with_id(request, topic_id)
             if name is None
             else await _named(request, name, create=create)
-            for name, topic_id in asked
+            for name, topic_id in named
         ]
     host, port = context.address(request.client.connection)
     broker = request.struct("MetadataResponseBroker", node_id=NODE_ID, host=host, port=port)
@@ -50,22 +50,18 @@ async def metadata(request: Request) -> Any:
     )
 
 
-async def find_or_create(client: Client, name: str, *, create: bool) -> TopicRecord | ErrorCode:
-    """Return the topic of a Kafka name, created if it may be; or why there is none."""
+async def find_or_create(client: Client, name: str, *, create: bool) -> TopicRecord:
+    """Return the topic of a Kafka name, created if it may be; raise RouterError."""
     topics = client.context.topics
-    if (record := topics.find_kafka(name)) is not None:
-        seen = client.may(TopicName.parse(record.name), Right.VIEW)
-        return record if seen else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    try:
-        full = new_topic(client.context, name)
-        if not client.may(full, Right.VIEW):
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        used = client.may(full, Right.PUBLISH) or client.may(full, Right.SUBSCRIBE)
-        if not (create and used) or topics.creation(full) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return await topics.create_missing(full)
-    except (RouterError, StoreError) as failure:
-        return error_code(failure)
+    if topics.find_kafka(name) is not None:
+        return client.topic(name, Right.VIEW)
+    full = new_topic(client.context, name)
+    if not client.may(full, Right.VIEW):
+        raise ForbiddenError
+    used = client.may(full, Right.PUBLISH) or client.may(full, Right.SUBSCRIBE)
+    if not (create and used) or topics.creation(full) is None:
+        raise TopicNotFoundError
+    return await topics.create_missing(full)
 
 
 def new_topic(context: KafkaContext, name: str) -> TopicName:
@@ -79,25 +75,26 @@ def new_topic(context: KafkaContext, name: str) -> TopicName:
 
 
 async def _named(request: Request, name: str, *, create: bool) -> Any:
-    found = await find_or_create(request.client, name, create=create)
-    if isinstance(found, ErrorCode):
-        return request.struct("MetadataResponseTopic", error_code=found, name=name)
-    return _topic(request, name, found)
+    try:
+        return _topic(request, name, await find_or_create(request.client, name, create=create))
+    except REFUSALS as failure:
+        return request.struct("MetadataResponseTopic", error_code=error_code(failure), name=name)
 
 
 def _with_id(request: Request, topic_id: bytes) -> Any:
-    record = request.context.find_id(topic_id)
-    code = ErrorCode.UNKNOWN_TOPIC_ID
-    if record is not None:
-        topic = TopicName.parse(record.name)
-        if request.client.may(topic, Right.VIEW):
-            return _topic(request, request.context.topics.kafka_names.of(topic), record)
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    # A name of null is what version 12 and later have, and others of those with ids cannot.
-    nameless = None if request.version >= NULL_NAMES else ""
-    return request.struct(
-        "MetadataResponseTopic", error_code=code, name=nameless, topic_id=topic_id
-    )
+    try:
+        record = request.client.topic(topic_id, Right.VIEW)
+    except REFUSALS as failure:
+        # A name of null is what version 12 and later have, and others of those with ids cannot.
+        nameless = None if request.version >= NULL_NAMES else ""
+        return request.struct(
+            "MetadataResponseTopic",
+            error_code=error_code(failure),
+            name=nameless,
+            topic_id=topic_id,
+        )
+    name = request.context.topics.kafka_names.of(TopicName.parse(record.name))
+    return _topic(request, name, record)
 
 
 def _topic(request: Request, name: str, record: TopicRecord) -> Any:

@@ -7,9 +7,7 @@ from typing import Any, Final
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH
-from router.broker.kafka.failures import ErrorCode, error_code
-from router.errors import RouterError
-from router.model import TopicName
+from router.broker.kafka.failures import REFUSALS, error_code
 
 
 def offset_for_leader_epoch(request: Request) -> Any:
@@ -18,30 +16,23 @@ def offset_for_leader_epoch(request: Request) -> Any:
         request.struct(
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
-            partitions=[_partition(request, topic.topic, asked) for asked in topic.partitions],
+            partitions=[_partition(request, topic.topic, one) for one in topic.partitions],
         )
         for topic in request.body.topics
     ]
     return request.response(topics=topics)
 
 
-def _partition(request: Request, topic: str, asked: Any) -> Any:
-    found = request.struct("EpochEndOffset", partition=asked.partition)
-    record = request.context.topics.find_kafka(topic)
-    if record is None:
-        found.error_code = request.client.missing(topic)
-    elif not request.client.may(TopicName.parse(record.name), Right.VIEW):
-        found.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif asked.current_leader_epoch > LEADER_EPOCH:
-        found.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+def _partition(request: Request, topic: str, requested: Any) -> Any:
+    found = request.struct("EpochEndOffset", partition=requested.partition)
+    try:
+        index, epoch = requested.partition, requested.current_leader_epoch
+        visible = request.client.partition(topic, index, Right.VIEW, epoch).visible
+    except REFUSALS as failure:
+        found.error_code = error_code(failure)
     else:
-        try:
-            visible = request.context.partition(record, asked.partition).visible
-        except RouterError as failure:
-            found.error_code = error_code(failure)
-        else:
-            if asked.leader_epoch == LEADER_EPOCH:
-                found.leader_epoch, found.end_offset = LEADER_EPOCH, visible.end_number
+        if requested.leader_epoch == LEADER_EPOCH:
+            found.leader_epoch, found.end_offset = LEADER_EPOCH, visible.end_number
     return found
 
 

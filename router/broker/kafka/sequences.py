@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from router.broker.kafka.failures import KafkaError
 from router.broker.storage import Producers, ProducerState
 from router.model import REQUEST_PRODUCER
 from router.wire.kafka.error_codes import ErrorCode
@@ -25,14 +26,6 @@ SEQUENCES: Final = 1 << 31
 STATES_NAME: Final = f"{REQUEST_PRODUCER}kafka/"
 """No client's producer may have such a name."""
 _EPOCH_BITS: Final = 32
-
-
-class SequenceError(Exception):
-    """A batch must not be stored; `code` says why."""
-
-    def __init__(self, code: ErrorCode, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 class NextBatch(NamedTuple):
@@ -49,10 +42,10 @@ class DuplicateBatch(NamedTuple):
 
 
 def check_sequence(producers: Producers, header: BatchHeader) -> NextBatch | DuplicateBatch:
-    """Return what a batch of an idempotent producer is; raise SequenceError."""
+    """Return what a batch of an idempotent producer is; raise KafkaError."""
     producer, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
     if epoch < 0 or first < 0:
-        raise SequenceError(
+        raise KafkaError(
             ErrorCode.INVALID_RECORD, f"a batch has the epoch {epoch} and the sequence {first}"
         )
     names = [f"{STATES_NAME}{producer}/{slot}" for slot in range(REMEMBERED_BATCHES)]
@@ -74,17 +67,17 @@ def check_sequence(producers: Producers, header: BatchHeader) -> NextBatch | Dup
 def _check_epoch(newest: ProducerState, epoch: int) -> None:
     known = newest.sequence >> _EPOCH_BITS
     if epoch < known:
-        raise SequenceError(
+        raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH, f"the epoch {epoch} is older than {known}"
         )
 
 
 def _check_next(newest: ProducerState, epoch: int, first: int) -> None:
-    """Raise SequenceError unless a sequence may follow the newest batch."""
+    """Raise KafkaError unless a sequence may follow the newest batch."""
     known, last_first = newest.sequence >> _EPOCH_BITS, newest.sequence % (1 << _EPOCH_BITS)
     expected = 0 if epoch > known else (last_first + newest.messages) % SEQUENCES
     if first != expected:
-        raise SequenceError(
+        raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"the sequence {first} does not follow, {expected} is the next",
         )

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from router.broker.kafka.context import NODE_ID, KafkaContext
+from router.broker.kafka.failures import ErrorCode, KafkaError
 from router.broker.storage import TopicRecord
 from router.broker.topics.namespaces import check_policies
 from router.errors import BadRequestError
@@ -48,8 +49,11 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-class InvalidConfigError(ValueError):
-    """A config cannot have the value that is asked for; the text says why."""
+class InvalidConfigError(KafkaError):
+    """A config cannot have the value that is requested; the sentence says why."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, sentence)
 
 
 Default = Callable[[Settings], object]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.broker.kafka.failures import KafkaError
 from router.broker.kafka.sequences import (
     REMEMBERED_BATCHES,
     SEQUENCES,
     DuplicateBatch,
     NextBatch,
-    SequenceError,
     check_sequence,
 )
 from router.broker.storage import Producers, ProducerState
@@ -40,7 +40,7 @@ def judged(producers: Producers, asked: tuple[int, int, int]) -> object:
     """Return what a batch is, or the code that refuses it."""
     try:
         return check_sequence(producers, header(*asked))
-    except SequenceError as error:
+    except KafkaError as error:
         return error.code
 
 
