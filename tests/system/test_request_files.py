@@ -20,8 +20,8 @@ MAX_FILES = {
     "JetStream publish": 62,
     "JetStream fetch": 68,
     "JetStream acknowledge": 48,
-    "NATS publish": 24,
-    "NATS pull and acknowledge": 30,
+    "NATS publish": 22,
+    "NATS pull and acknowledge": 28,
 }
 """Of front and broker together. A module that joins the path takes the place of another."""
 MAX_CALLS = {
@@ -35,8 +35,8 @@ MAX_CALLS = {
     "JetStream publish": 335,
     "JetStream fetch": 460,
     "JetStream acknowledge": 290,
-    "NATS publish": 100,
-    "NATS pull and acknowledge": 215,
+    "NATS publish": 95,
+    "NATS pull and acknowledge": 180,
 }
 
 

@@ -63,8 +63,9 @@ class Visible:
 
     def contains(self, number: int) -> bool:
         """Return whether a message may be delivered now."""
-        ledger = self.ledger
-        return ledger.first_number <= number < self.end_number and not self.is_left_out(number)
+        ledger, deleted = self.ledger, self.ledger.deleted_numbers
+        kept = ledger.first_number <= number < self.end_number
+        return kept and not (deleted.count and deleted.contains(number))
 
     def is_left_out(self, number: int) -> bool:
         """Return whether a message of those that the ledger keeps is left out."""

@@ -10,6 +10,7 @@ from router.broker.nats.archives.restores import Restores
 from router.broker.nats.archives.snapshots import Snapshots
 from router.broker.nats.consumers import api as consumer_api
 from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.api import JetStreamApi, cluster_apis
 from router.broker.nats.server import NatsServer
@@ -45,7 +46,8 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
         ),
         PublishContext(
             store=store,
-            now_ms=topics.now_ms,
+            hub=server.hub,
+            clock=topics.clock,
             check_schema=schemas.check_without,
             new_producer_name=lambda: f"nats-{store.boot}-{next(numbers)}",
             tally=topics.tally,
@@ -56,9 +58,9 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     api.add(StreamApi(streams, lambda: (api.total, api.errors)).apis())
     api.add(cluster_apis())
     api.add(DirectGet(streams, server.hub).apis())
-    consumers = Consumers(server.hub, topics, streams)
+    consumers = Consumers(server.hub, topics, streams, api)
     streams.consumers = server.consumers = consumers
-    api.add(consumer_api.apis(server.hub, streams, consumers))
+    api.add(consumer_api.apis(streams, consumers))
     snapshots = Snapshots(server.hub, streams, consumers.now_ns, lambda: server.max_pending)
     restores = Restores(server.hub, streams, store, topics.options.max_groups)
     server.snapshots, server.restores = snapshots, restores
@@ -68,6 +70,8 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     server.hub.serve(f"{PREFIX}>", SystemService(server).handle)
     if server.jetstream:
         server.hub.serve("$JS.API.>", api.handle)
+        server.hub.serve(f"{NEXT_PREFIX}>", consumers.services.request)
+        server.stream_for = streams.for_subject
     server.counters.observe(api.collect)
     server.counters.observe(consumers.collect)
     server.counters.observe(streams.collect)

@@ -24,6 +24,7 @@ from router.broker.entries import Transcoder
 from router.broker.nats.archives.restores import Restores
 from router.broker.nats.archives.snapshots import Snapshots
 from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.api import JetStreamApi
@@ -41,7 +42,7 @@ from router.model import Principal
 from router.settings import Settings
 from router.settings.options import SettingsOptions, from_setting
 from router.sharing.registry import AsyncRegistry
-from router.wire.nats.encode import msg_parts
+from router.wire.nats.encode import MessageEncoder
 from router.wire.nats.headers import status, status_code
 from router.wire.nats.message import AckResult, NatsMessage
 
@@ -50,7 +51,6 @@ PROTOCOL_VERSION: Final = "2.10.0"
 HEARTBEAT: Final = 100
 NO_RESPONDERS: Final = 503
 RepliesTaker = Callable[[list[NatsMessage]], object]
-_NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
 MAX_PENDING_BYTES: Final = 512 << 20
 """Of all clients together, as long as each may have MIN_PENDING_BYTES."""
 MIN_PENDING_BYTES: Final = 1 << 20
@@ -115,7 +115,9 @@ class NatsServer:
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
         self._addresses = NATS.addresses(settings)
-        self._encoded, self._parts = NatsMessage(""), (b"", b"")
+        self.encoder = MessageEncoder()
+        # The stream that stores what clients publish to a literal subject; none without JetStream.
+        self.stream_for: Callable[[str], Stream | None] = lambda _subject: None
         # Clients must not guess it: they could read the replies, and write their own.
         self._inbox = f"_INBOX.{secrets.token_hex(INBOX_BYTES)}"
         self._inboxes = 0
@@ -127,10 +129,6 @@ class NatsServer:
         """Return how many bytes may wait for a client; fewer if there are many clients."""
         share = MAX_PENDING_BYTES // max(1, self.metrics.connections)
         return min(self.options.max_pending, max(MIN_PENDING_BYTES, share))
-
-    def stream_for(self, subject: str) -> Stream | None:
-        """Return the stream that stores what clients publish to a literal subject."""
-        return self.streams.for_subject(subject) if self.jetstream else None
 
     def new_client_id(self) -> int:
         """Return a number that no other client of this process has."""
@@ -160,16 +158,6 @@ class NatsServer:
             **({"connect_urls": [urlsplit(url).netloc]} if url else {}),
         }
 
-    def encoded(self, message: NatsMessage) -> tuple[bytes, bytes]:
-        """Return `encode.msg_parts` of a message, made once for all that receive it now."""
-        if message is not self._encoded:
-            self._encoded, self._parts = message, msg_parts(message)
-        return self._parts
-
-    def answer(self, reply: str, payload: bytes) -> None:
-        """Send the acknowledgement of a publish."""
-        self.hub.publish(NatsMessage(reply, payload=payload))
-
     def begin_request_for(
         self,
         principal: Principal,
@@ -184,8 +172,8 @@ class NatsServer:
         Raises ForbiddenError for a message that the principal may not publish.
         """
         caller = PrincipalCaller(principal, administers, self.authorizer)
-        if not SubjectRights(caller, self.streams.topic_of, time.monotonic).may_publish(
-            message.subject
+        if not SubjectRights(caller, self.streams.topic_of, time.monotonic).may(
+            Right.PUBLISH, message.subject
         ):
             raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
         if not caller.unrestricted and (name := _pulled_stream(message.subject)):
@@ -200,9 +188,9 @@ class NatsServer:
     async def acknowledge_for(
         self, principal: Principal, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
-        """Take acknowledgements of a principal of HTTP; see `ClientAnswers.acknowledge`."""
+        """Take acknowledgements of a principal of HTTP; see `ConsumerServices.acknowledge`."""
         caller = PrincipalCaller(principal, False, self.authorizer)
-        return await self.consumers.answers.acknowledge(caller, subjects, payload)
+        return await self.consumers.services.acknowledge(caller, subjects, payload)
 
     async def request(
         self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
@@ -243,7 +231,7 @@ class NatsServer:
             received = self.hub.publish(request, caller=caller)
             stream = self.stream_for(request.subject)
             if stream is not None:
-                publisher = self.streams.publisher(self.answer, _ignore, _ignore)
+                publisher = self.streams.publisher(_ignore, _ignore)
                 publisher.publish(stream, request)
                 publisher.flush()
             elif not received:
@@ -256,7 +244,11 @@ class NatsServer:
 
 def _pulled_stream(subject: str) -> str:
     """Return the stream whose messages a subject pulls, "" if it pulls none."""
-    return subject.removeprefix(_NEXT).partition(".")[0] if subject.startswith(_NEXT) else ""
+    return (
+        subject.removeprefix(NEXT_PREFIX).partition(".")[0]
+        if subject.startswith(NEXT_PREFIX)
+        else ""
+    )
 
 
 def _ignore() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from router.access.permissions import Right
 from router.broker.context import BrokerContext
 from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.authorization import SubjectRights
@@ -221,8 +222,8 @@ class NatsSession:
             return
         if message.headers and not self._options.headers:
             message = message._replace(headers=b"")
-        before, behind = self._server.encoded(message)
-        self._write(1, before, sid, behind)
+        head, tail = self._server.encoder.parts(message)
+        self._write(1, head, sid, tail)
 
     def send_run(self, sid: bytes, messages: Sequence[NatsMessage]) -> None:
         """Send messages for a subscription whose client takes them."""
@@ -320,7 +321,9 @@ class NatsSession:
                 self._complain("Invalid Publish Subject")
                 return
         publishable = literal or service
-        if not (self.caller.unrestricted or (publishable and self.rights.may_publish(subject))):
+        if not (
+            self.caller.unrestricted or (publishable and self.rights.may(Right.PUBLISH, subject))
+        ):
             self._complain(f'Permissions Violation for Publish to "{subject}"')
             return
         if options.verbose:
@@ -332,18 +335,18 @@ class NatsSession:
         stream = self._server.stream_for(subject) if stored else None
         if stream is not None:
             self._published = True
-            self._stored_by().publish(stream, message)
+            (self._publisher or self._open_publisher()).publish(stream, message)
         elif not count and options.no_responders:
             self._hub.no_responders(message)
 
     def _acknowledge(self, operation: Acknowledgements) -> None:
         """Hand acknowledgements to their consumer, or publish them if others may see them too."""
         stream, consumer, deliveries, _ = operation
-        direct = not (self._options.verbose or self._hub.observes_services)
+        direct = not (self._options.verbose or self._hub.may_see_services)
         if (
             direct
-            and self.rights.may_publish(f"{ACK_PREFIX}{stream}.{consumer}")
-            and self._server.consumers.answers.acknowledge_run(self.caller, operation)
+            and self.rights.may(Right.PUBLISH, f"{ACK_PREFIX}{stream}.{consumer}")
+            and self._server.consumers.services.acknowledge_run(self.caller, operation)
         ):
             metrics, size = self._metrics, operation.payload_bytes
             metrics.received_messages += len(deliveries)
@@ -354,15 +357,13 @@ class NatsSession:
             for message in operation.messages():
                 self._publish(Publish(message))
 
-    def _stored_by(self) -> Publisher:
+    def _open_publisher(self) -> Publisher:
         """Return what stores the client's messages, made with the first."""
-        if self._publisher is None:
-            connection = self.connection
-            self._publisher = self._server.streams.publisher(
-                self._server.answer,
-                lambda: connection.hold_reading(_STREAMS),
-                lambda: connection.release_reading(_STREAMS),
-            )
+        connection = self.connection
+        self._publisher = self._server.streams.publisher(
+            lambda: connection.hold_reading(_STREAMS),
+            lambda: connection.release_reading(_STREAMS),
+        )
         return self._publisher
 
     def _subscribe(self, operation: Subscribe) -> None:

@@ -37,6 +37,19 @@ def msg_parts(message: NatsMessage, subject: str | None = None) -> tuple[bytes, 
     return f"HMSG {shown} ".encode(), b"%b%b%b\r\n" % (behind, headers, payload)
 
 
+class MessageEncoder:
+    """Encodes a message once for all that receive it one after the other."""
+
+    def __init__(self) -> None:
+        self._message, self._parts = NatsMessage(""), (b"", b"")
+
+    def parts(self, message: NatsMessage) -> tuple[bytes, bytes]:
+        """Return `msg_parts` of a message."""
+        if message is not self._message:
+            self._message, self._parts = message, msg_parts(message)
+        return self._parts
+
+
 def run_parts(sid: bytes, messages: Iterable[NatsMessage]) -> list[bytes]:
     """Return messages with reply subjects for the subscription `sid`, in pieces."""
     name, end = sid.decode("utf-8", "surrogateescape"), ""

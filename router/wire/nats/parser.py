@@ -160,6 +160,8 @@ class ClientParser:
         self.expected_bytes = 1
         self.max_payload = max_payload
         self._max_line: Final = max_control_line + _MAX_VERB_BYTES
+        # No limit is lower than what an acknowledgement may be.
+        self._takes_acks: Final = max_payload >= len(_ACK) and self._max_line >= _MAX_ACK_LINE
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._failed = False
@@ -200,15 +202,16 @@ class ClientParser:
         find = data.find
         split = _split if b"\f" in data or b"\v" in data else bytes.split
         while start < end:
-            if data.startswith(_ACK_LINE, start) and self._takes_acknowledgements():
+            if data.startswith(_ACK_LINE, start) and self._takes_acks:
                 acknowledged = _acknowledgements(data, start)
                 if acknowledged is not None:
                     found.append(acknowledged)
                     start += len(acknowledged.data)
                     continue
             stop = find(b"\n", start)
+            if (end if stop < 0 else stop) - start > self._max_line:
+                raise NatsProtocolError(MAX_CONTROL_LINE_EXCEEDED)
             if stop < 0:
-                self._check_line(end - start)
                 self.expected_bytes = end - start + 1
                 return start
             words = split(data[start:stop])
@@ -217,7 +220,6 @@ class ClientParser:
                 self._line(data[start:stop], words, found)
                 start = stop + 1
                 continue
-            self._check_line(stop - start)
             head, size = self._sizes(words, headed)
             body = stop + 1
             last = body + size
@@ -232,10 +234,6 @@ class ClientParser:
             start = last + 2
         self.expected_bytes = 1
         return start
-
-    def _takes_acknowledgements(self) -> bool:
-        """Return whether no limit is lower than what an acknowledgement may be."""
-        return self.max_payload >= len(_ACK) and self._max_line >= _MAX_ACK_LINE
 
     def _sizes(self, words: list[bytes], headed: int) -> tuple[int, int]:
         """Return the bytes of the headers, and of headers and payload; raise NatsProtocolError."""
@@ -257,7 +255,6 @@ class ClientParser:
 
     def _line(self, line: bytes, words: list[bytes], found: list[Operation]) -> None:
         """Append the operation of a line that no payload follows; raise NatsProtocolError."""
-        self._check_line(len(line))
         verb = words[0].upper() if words else b""
         if verb == b"SUB":
             found.append(_subscribe(words))
@@ -271,10 +268,6 @@ class ClientParser:
             found.append(_connect(line))
         elif not verb.startswith(_NO_OPERATION):
             raise NatsProtocolError(UNKNOWN_OPERATION)
-
-    def _check_line(self, size: int) -> None:
-        if size > self._max_line:
-            raise NatsProtocolError(MAX_CONTROL_LINE_EXCEEDED)
 
 
 def _split(line: bytes) -> list[bytes]:

@@ -40,8 +40,8 @@ class DeliveryRules:
     """How messages are acknowledged and delivered again.
 
     `ack_wait` is how long a delivery has for its acknowledgement; `backoff` is that of the first,
-    second … delivery instead, and the last one holds for all that follow. `ack_wait`,
-    `max_deliver`, `max_pending` -1: unlimited. With `keeps_exhausted` messages that reached
+    second … delivery instead, and the last one holds for all that follow. `ack_wait`
+    and `max_deliver` -1: unlimited. With `keeps_exhausted` messages that reached
     `max_deliver` are remembered, since a stream whose retention depends on its consumers keeps
     them. `in_order`: what is due comes in the order of the log, else as it became due.
     """
@@ -50,7 +50,7 @@ class DeliveryRules:
     ack_wait: int = 30_000_000_000
     backoff: tuple[int, ...] = ()
     max_deliver: int = UNLIMITED
-    max_pending: int = 1000
+    max_pending: int = MAX_PENDING
     keeps_exhausted: bool = False
     in_order: bool = False
 
@@ -63,11 +63,6 @@ class DeliveryRules:
     def is_last(self, delivery: int) -> bool:
         """Return whether a message that was delivered so often is delivered no more."""
         return 0 < self.max_deliver <= delivery
-
-    @property
-    def pending_limit(self) -> int:
-        """How many messages may be pending."""
-        return self.max_pending if self.max_pending > 0 else MAX_PENDING
 
 
 class Agenda:

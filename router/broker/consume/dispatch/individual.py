@@ -34,7 +34,7 @@ REPLAY_AHEAD: Final = 64
 MAX_DELAYED_ENTRIES: Final = 50_000
 # The clock of days may be set; the timer runs by another one, and looks at it at least so often.
 MAX_TIMER_SECONDS: Final = 30.0
-RULES: Final = DeliveryRules(ack_wait=UNLIMITED, max_pending=UNLIMITED, in_order=True)
+RULES: Final = DeliveryRules(ack_wait=UNLIMITED, in_order=True)
 
 _ENTRY: Final = 48
 _SLOT: Final = 16

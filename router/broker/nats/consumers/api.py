@@ -1,20 +1,15 @@
-"""The API of consumers: CONSUMER.CREATE, INFO, NAMES, LIST, DELETE, PAUSE, MSG.NEXT and others."""
+"""The API of consumers: CONSUMER.CREATE, INFO, NAMES, LIST, DELETE, PAUSE and others."""
 
 from __future__ import annotations
-
-from collections.abc import Coroutine
-from typing import Any
 
 from router.access.permissions import Right
 from router.broker.nats.consumers.consumer import Consumer
 from router.broker.nats.consumers.consumers import Consumers
-from router.broker.nats.protocol.api import PREFIX, Api, ApiCall
-from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
-from router.errors import RouterError
 from router.wire.nats.jetstream.consumer_rules import addressed_consumer, checked_consumer
-from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.errors import ErrorCode, error
 from router.wire.nats.jetstream.replies import (
     MAX_INFOS,
     MAX_NAMES,
@@ -32,12 +27,11 @@ from router.wire.nats.jetstream.requests import (
     UnpinRequest,
     require_empty,
 )
-from router.wire.nats.message import NatsMessage
 
 
-def apis(hub: Hub, streams: Streams, consumers: Consumers) -> tuple[Api, ...]:
+def apis(streams: Streams, consumers: Consumers) -> tuple[Api, ...]:
     """Return the rows of the table."""
-    calls = ConsumerApi(hub, streams, consumers)
+    calls = ConsumerApi(streams, consumers)
     return (
         Api("CONSUMER.CREATE.*", "consumer_create", calls.create),
         Api("CONSUMER.CREATE.*.*", "consumer_create", calls.create),
@@ -50,15 +44,13 @@ def apis(hub: Hub, streams: Streams, consumers: Consumers) -> tuple[Api, ...]:
         Api("CONSUMER.PAUSE.*.*", "consumer_pause", calls.pause),
         Api("CONSUMER.RESET.*.*", "consumer_reset", calls.reset),
         Api("CONSUMER.UNPIN.*.*", "consumer_unpin", calls.unpin),
-        Api("CONSUMER.MSG.NEXT.*.*", "", calls.next),
     )
 
 
 class ConsumerApi:
     """The handlers; they raise JetStreamError, RouterError and StoreError."""
 
-    def __init__(self, hub: Hub, streams: Streams, consumers: Consumers) -> None:
-        self._hub = hub
+    def __init__(self, streams: Streams, consumers: Consumers) -> None:
         self._streams = streams
         self._consumers = consumers
 
@@ -120,32 +112,6 @@ class ConsumerApi:
         await self._find(call, Right.SUBSCRIBE)
         raise error(ErrorCode.CONSUMER_INVALID_PRIORITY_GROUP)
 
-    def next(self, call: ApiCall) -> Coroutine[Any, Any, None] | None:
-        """Serve CONSUMER.MSG.NEXT: messages and statuses go to the reply subject.
-
-        Nothing is waited for if the stream is open, so that requests and acknowledgements of a
-        client are taken in their order.
-        """
-        try:
-            stream = self._streams.find(call.name)
-            if not stream.opened and not stream.closed:
-                return self._next_later(call, stream)
-            if call.reply:
-                self._check_rights(call, stream, Right.SUBSCRIBE)
-                consumer: Consumer | None = stream.consumers.get(call.names[1])
-                if consumer is None:
-                    raise error(ErrorCode.CONSUMER_NOT_FOUND)
-                consumer.request(call.reply, call.body)
-        except (JetStreamError, RouterError):
-            subject = f"{PREFIX}CONSUMER.MSG.NEXT.{'.'.join(call.names)}"
-            self._hub.no_responders(NatsMessage(subject, call.reply))
-        return None
-
-    async def _next_later(self, call: ApiCall, stream: Stream) -> None:
-        await stream.open()
-        if stream.opened:
-            self.next(call)
-
     async def _create(self, call: ApiCall, form: str) -> ConsumerInfo:
         request = ConsumerCreateRequest.read(call.body)
         config = addressed_consumer(f"{form}.{'.'.join(call.names)}", request)
@@ -157,16 +123,10 @@ class ConsumerApi:
     async def _stream(self, call: ApiCall, right: Right) -> Stream:
         """Return the stream that a call names; raise JetStreamError 10059 if it is hidden."""
         stream = await self._streams.open(call.name)
-        self._check_rights(call, stream, right)
+        if not call.caller.may(stream.topic_name, Right.VIEW):
+            raise error(ErrorCode.STREAM_NOT_FOUND)
+        call.caller.authorize(stream.topic_name, right)
         return stream
-
-    def _check_rights(self, call: ApiCall, stream: Stream, right: Right) -> None:
-        caller = call.caller
-        if not caller.unrestricted:
-            if not caller.may(stream.topic_name, Right.VIEW):
-                raise error(ErrorCode.STREAM_NOT_FOUND)
-            if not caller.may(stream.topic_name, right):
-                caller.authorize(stream.topic_name, right)
 
     async def _find(self, call: ApiCall, right: Right) -> Consumer:
         stream = await self._stream(call, right)

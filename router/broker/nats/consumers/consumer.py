@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from router.broker.consume.cursor.pending import Acks, DeliveryRules
+from router.broker.consume.cursor.pending import MAX_PENDING, Acks, DeliveryRules
 from router.broker.nats.consumers.deliveries import (
     NS_PER_SECOND,
     Deliveries,
@@ -73,7 +73,7 @@ def ack_rules(config: ConsumerConfig, retention: Retention) -> DeliveryRules:
         config.ack_wait,
         config.backoff,
         config.max_deliver,
-        config.max_ack_pending,
+        config.max_ack_pending if config.max_ack_pending > 0 else MAX_PENDING,
         keeps_exhausted=retention is not Retention.LIMITS,
     )
 
@@ -161,7 +161,7 @@ class Consumer:
     async def update(self, config: ConsumerConfig) -> None:
         """Go on with another configuration. Raises DamagedError, OSError."""
         old, self.config, self._deliveries.config = self.config, config, config
-        self.state.rules = ack_rules(config, self.stream.config.retention)
+        self.state.configure(ack_rules(config, self.stream.config.retention))
         if old.filters != config.filters:
             await self._read_anew()
         places = [(one.deliver_subject, one.deliver_group) for one in (old, config)]
@@ -173,7 +173,7 @@ class Consumer:
 
     async def stream_changed(self) -> None:
         """Go on with another configuration of the stream. Raises DamagedError, OSError."""
-        self.state.rules = ack_rules(self.config, self.stream.config.retention)
+        self.state.configure(ack_rules(self.config, self.stream.config.retention))
         await self._read_anew()
         self._go_on()
 
@@ -389,8 +389,11 @@ class Consumer:
         # also of a pause that ended after delivering was tried, and before this
         if self.config.pause_until is not None and (deliveries.held or self.paused_ns):
             events.append(self.config.pause_until)
-        due = [one for one in events if one is not None]
-        return min(due, default=None)
+        first = None
+        for time_ns in events:
+            if time_ns is not None and (first is None or time_ns < first):
+                first = time_ns
+        return first
 
     def _inactive_at(self) -> int | None:
         """Return when the consumer is deleted if no client uses it until then."""

@@ -20,7 +20,6 @@ import structlog
 
 from router.broker.consume import LiveMember, Subscription
 from router.broker.consume.membership.live_members import OWNER
-from router.broker.nats.consumers.answers import ClientAnswers
 from router.broker.nats.consumers.consumer import (
     Consumer,
     ConsumerContext,
@@ -30,7 +29,9 @@ from router.broker.nats.consumers.consumer import (
 from router.broker.nats.consumers.deliveries import DeliveryTally, steady_clock
 from router.broker.nats.consumers.log import ConsumerLog, DurableLog, start_place
 from router.broker.nats.consumers.reading import start_of
+from router.broker.nats.consumers.services import ConsumerServices
 from router.broker.nats.consumers.state import ConsumerState
+from router.broker.nats.protocol.api import JetStreamApi
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
@@ -64,7 +65,7 @@ _log = structlog.get_logger(__name__)
 class Consumers:
     """The consumers of all streams; used on the event loop."""
 
-    def __init__(self, hub: Hub, topics: Topics, streams: Streams) -> None:
+    def __init__(self, hub: Hub, topics: Topics, streams: Streams, api: JetStreamApi) -> None:
         self._hub = hub
         self._store = topics.store
         self._live = topics.live_members
@@ -76,7 +77,7 @@ class Consumers:
         self._context = ConsumerContext(
             self._hub, self.now_ns, self._expire, self._exhausted, self._tally
         )
-        self.answers = ClientAnswers(hub, streams)
+        self.services = ConsumerServices(hub, streams, api)
 
     def find(self, stream: Stream, name: str) -> Consumer:
         """Return a consumer; raise JetStreamError 10014 if there is none."""
@@ -190,7 +191,7 @@ class Consumers:
 
     async def close_all(self) -> None:
         """End what is under way."""
-        await self.answers.close()
+        await self.services.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -116,11 +116,13 @@ class Deliveries:
 
     def wake_for_request(self) -> None:
         """Deliver as `wake` does, without a task if what is requested was read ahead."""
-        most = MESSAGES_PER_YIELD if self._task is None else 0
-        while most > 0 and self._is_ready():
-            count = self._send_run(most) or self._send_cached()
-            most = most - count if count else 0
-        self.wake()
+        left = MESSAGES_PER_YIELD if self._task is None else 0
+        while self._is_ready():
+            count = (self._send_run(left) or self._send_cached()) if left > 0 else 0
+            if not count:
+                self.wake()
+                return
+            left -= count
 
     def _send_cached(self) -> int:
         """Deliver the next message if it was read ahead; return how many went."""
@@ -212,31 +214,32 @@ class Deliveries:
         if not run or run[0].sequence <= self.replay_to:
             return 0
         state, prefix = parts.state, self._prefix
-        state.pass_over(run[0].sequence - 1)
-        number, left = state.delivered.consumer, source.num_left
+        if run[0].sequence > state.next_sequence:
+            state.pass_over(run[0].sequence - 1)
+        left = source.num_left
+        sequences = [message.sequence for message in run]
+        number = state.deliver_new(sequences, now)
         messages = []
         for sequence, subject, block, payload, time_ns, *_ in run:
-            number += 1
             left -= 1
             reply = f"{prefix}1.{sequence}.{number}.{time_ns}.{left}"
             messages.append(_new(NatsMessage, (subject, reply, block, payload)))
-        sequences = [message.sequence for message in run]
-        state.deliver_new(sequences, now)
+            number += 1
         source.run_taken(run)
         parts.tally.deliveries += len(run)
         parts.log.delivered(run)
         self.last_ns, self._last_time_ns = now, run[-1].time_ns
         receiver.deliver_run(messages)
         self.outlet.run_sent(len(run), now)
-        self._release(sequences)
+        if config.ack_policy is AckPolicy.NONE:
+            self._release(sequences)
         parts.log.changed()
         return len(run)
 
     def _release(self, sequences: Sequence[int]) -> None:
-        """Keep messages no longer whose consumer needs no acknowledgement."""
+        """Keep messages no longer that are not to be acknowledged."""
         stream = self._parts.stream
-        retains = stream.config.retention is not Retention.LIMITS
-        if retains and self.config.ack_policy is AckPolicy.NONE:
+        if stream.config.retention is not Retention.LIMITS:
             for sequence in sequences:
                 stream.acknowledged(sequence)
 
@@ -265,7 +268,8 @@ class Deliveries:
         self.last_ns, self._last_time_ns = now, message.time_ns
         parts.hub.publish(NatsMessage(message.subject, reply, block, payload), to=to)
         self.outlet.sent(to, size, now)
-        self._release((sequence,))
+        if self.config.ack_policy is AckPolicy.NONE:
+            self._release((sequence,))
         parts.log.changed()
         return True
 

@@ -180,13 +180,13 @@ class DurableLog(ConsumerLog):
         began = time.perf_counter()
         state = self._state
         # A first pending message: all before it is acknowledged, or none of this consumer's.
-        first = next(iter(state.pending()), None)
+        pending = state.pending()
+        first = next(iter(pending), None)
         place = self._last if first is None else self._places.get(first)
-        if place is not None:
+        if place is not None and place.entry > self._record.cursor.mark_delete:
             self._store.acknowledge(self._record, _ack_all(place, itself=first is None))
-        if len(self._places) > 2 * state.num_pending_acks + 1_000:
-            kept = set(state.pending())
-            self._places = {one: at for one, at in self._places.items() if one in kept}
+        if len(self._places) > 2 * len(pending) + 1_000:
+            self._places = {one: at for one, at in self._places.items() if one in pending}
         self._store.commit(self._record, Commit(state.floor.stream, metadata=state.dump()))
         self._pause_seconds = max(NOTE_SECONDS, (time.perf_counter() - began) / NOTE_SHARE)
 

@@ -174,7 +174,8 @@ class PullQueue:
         request = self._read(reply, body)
         if request is None:
             return False
-        self.expire(now_ns)
+        if self._waiting:
+            self.expire(now_ns)
         if request.no_wait:
             count = available()
             if not count and not request.expires:
@@ -290,6 +291,8 @@ class PullQueue:
 
     def next_event(self) -> int | None:
         """Return when a request ends or needs a heartbeat."""
+        if not self._waiting:
+            return None
         times = [time for one in self._waiting for time in (one.expires_ns, one.beats_ns)]
         return min([time for time in times if time is not None], default=None)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -47,7 +47,7 @@ class PendingDelivery(NamedTuple):
 class ConsumerState:
     """What a consumer was delivered and acknowledged.
 
-    `rules` may be replaced when the configuration changes. `delivered` is the number of the last
+    `configure` replaces the rules. `delivered` is the number of the last
     delivery and the sequence that all before `next_sequence` end with.
     """
 
@@ -58,17 +58,13 @@ class ConsumerState:
         self.resume = 0
         self.exhausted: set[int] = set()
         self._deliveries = 0
+        self.rules = rules
         # A plain dictionary takes ever longer to find its first key while the first ones go.
         self._pending: Pending[int] = Pending(rules, OrderedDict())
 
-    @property
-    def rules(self) -> DeliveryRules:
-        """Return how messages are acknowledged and delivered again."""
-        return self._pending.rules
-
-    @rules.setter
-    def rules(self, rules: DeliveryRules) -> None:
-        self._pending.rules = rules
+    def configure(self, rules: DeliveryRules) -> None:
+        """Acknowledge messages and deliver them again by other rules."""
+        self.rules = self._pending.rules = rules
 
     @property
     def delivered(self) -> SequencePair:
@@ -93,21 +89,21 @@ class ConsumerState:
     @property
     def may_deliver_new(self) -> bool:
         """Return whether the limit of pending messages lets a new message go out."""
-        return len(self._pending.held) < self.rules.pending_limit
+        return len(self._pending.held) < self.rules.max_pending
 
     @property
     def num_deliverable(self) -> int:
         """Return how many new messages the limit of pending ones lets go out."""
         if self.rules.acks is Acks.NONE:
-            return self.rules.pending_limit
-        return max(0, self.rules.pending_limit - len(self._pending.held))
+            return self.rules.max_pending
+        return max(0, self.rules.max_pending - len(self._pending.held))
 
     def attempts(self, sequence: int) -> int:
         """Return how often a message was delivered; 0: it is not pending."""
         pending = self._pending
         return pending.redelivered.get(sequence, 0) + 1 if sequence in pending.held else 0
 
-    def pending(self) -> Iterable[int]:
+    def pending(self) -> KeysView[int]:
         """Return the sequences of the pending messages in their order."""
         return self._pending.held.keys()
 
@@ -150,10 +146,10 @@ class ConsumerState:
         else:
             self._pending.deliver((sequence,), (self._deliveries,), now_ns)
 
-    def deliver_new(self, sequences: Sequence[int], now_ns: int) -> None:
-        """Take note that new messages go out, in order; as `deliver` of each, and none is listed.
+    def deliver_new(self, sequences: Sequence[int], now_ns: int) -> int:
+        """Take note that new messages go out, in order; return the number of the first delivery.
 
-        Raises ValueError if one of them is not new.
+        As `deliver` of each; none is listed. Raises ValueError if one of them is not new.
         """
         if self.listed or sequences[0] < self.next_sequence:
             raise ValueError(f"message {sequences[0]} is not the next in order")
@@ -162,8 +158,9 @@ class ConsumerState:
         self.next_sequence = sequences[-1] + 1
         if self.rules.acks is Acks.NONE:
             self.floor = SequencePair(self._deliveries, sequences[-1])
-            return
-        self._pending.deliver(sequences, count(first), now_ns)
+        else:
+            self._pending.deliver(sequences, count(first), now_ns)
+        return first
 
     def pass_over(self, sequence: int, *, acknowledged: bool = False) -> None:
         """Go on behind a message: it is not there any more, or none of this consumer's.

@@ -86,14 +86,6 @@ class SubjectRights:
         self._answers: dict[tuple[str, Right], bool] = {}
         self._until = 0.0
 
-    def may_publish(self, subject: str) -> bool:
-        """Return whether the caller may publish to a literal subject."""
-        return self._may(subject, Right.PUBLISH)
-
-    def may_receive(self, subject: str) -> bool:
-        """Return whether the caller may receive what is published to a literal subject."""
-        return self._may(subject, Right.SUBSCRIBE)
-
     def checks_messages(self, pattern: str) -> bool:
         """Return whether what a subscription receives is checked by the subject of each message."""
         wild = not _WILDCARDS.isdisjoint(pattern)
@@ -108,10 +100,14 @@ class SubjectRights:
             # The name of another client's inbox is its secret.
             return len(tokens) > 1 and not _WILDCARDS.intersection(tokens[:2])
         if not _WILDCARDS.intersection(tokens):
-            return self.may_receive(subject)
+            return self.may(Right.SUBSCRIBE, subject)
         return True
 
-    def _may(self, subject: str, right: Right) -> bool:
+    def may(self, right: Right, subject: str) -> bool:
+        """Return whether the caller may publish to a literal subject, or receive what comes there.
+
+        `right` is PUBLISH or SUBSCRIBE.
+        """
         if self._caller.unrestricted:
             return True
         now = self._clock()

@@ -118,7 +118,9 @@ class Hub:
         self._members: SubjectTrie[Subscription] = SubjectTrie()
         self._services: list[tuple[str, Service]] = []
         self._inboxes: dict[str, Subscriber] = {}
-        self._num_members = self._may_see_services = self._may_see_inboxes = 0
+        self._num_members = self._may_see_inboxes = 0
+        # Subscriptions that may receive what services are called for.
+        self.may_see_services = 0
         self._size = 0
         self._watches: dict[str, dict[str, list[_Watch]]] = {}
         self.pattern_observer: PatternObserver | None = None
@@ -144,7 +146,7 @@ class Hub:
         (self._members if queue else self._plain).insert(subject, subscription)
         self._num_members += bool(queue)
         self._size += subscription.size
-        self._may_see_services += _may_match_service(subject)
+        self.may_see_services += _may_match_service(subject)
         self._may_see_inboxes += _may_match_inbox(subject)
         self._changed(subject, added=True)
         return subscription
@@ -155,7 +157,7 @@ class Hub:
         trie.remove(subscription.subject, subscription)
         self._num_members -= bool(subscription.queue)
         self._size -= subscription.size
-        self._may_see_services -= _may_match_service(subscription.subject)
+        self.may_see_services -= _may_match_service(subscription.subject)
         self._may_see_inboxes -= _may_match_inbox(subscription.subject)
         self._changed(subscription.subject, added=False)
 
@@ -184,7 +186,7 @@ class Hub:
         count = 0
         if caller is not None and subject.startswith("$"):
             count = self._call_service(subject, ServiceRequest(message, caller))
-            if count and not self._may_see_services:
+            if count and not self.may_see_services:
                 return count
         plain = self._plain
         fresh = subject.startswith(INBOX)
@@ -204,11 +206,6 @@ class Hub:
                     member.subscriber.deliver(message)
                     count += 1
         return count
-
-    @property
-    def observes_services(self) -> bool:
-        """Return whether a subscription may receive what services are called for."""
-        return self._may_see_services > 0
 
     def sole_receiver(self, subject: str) -> Subscriber | None:
         """Return the one subscriber that receives a subject; None: there are several, or none.
@@ -286,10 +283,14 @@ class Hub:
         return cancel
 
     def serve(self, pattern: str, service: Service) -> None:
-        """Call a service for the subjects of a pattern, a literal prefix and `.>`."""
+        """Call a service for the subjects of a pattern, a literal prefix and `.>`.
+
+        Of several the one with the longest prefix is called.
+        """
         if not pattern.startswith("$") or not pattern.endswith(".>"):
             raise ValueError(f"a service has a prefix that begins with $, not {pattern}")
         self._services.append((pattern.removesuffix(">"), service))
+        self._services.sort(key=lambda served: -len(served[0]))
 
     def _call_service(self, subject: str, request: ServiceRequest) -> int:
         for prefix, service in self._services:

@@ -27,6 +27,7 @@ import structlog
 from router.broker.consume import Flow, NameBusyError, Producer, ProducerFencedError
 from router.broker.consume.context import Tally
 from router.broker.nats.protocol.failures import jetstream_error
+from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.log.subject_index import stored_size
 from router.broker.nats.streams.publish_checks import (
@@ -66,10 +67,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """What all publishers share; `tally` counts what is stored, `tasks` own what waits."""
+    """What all publishers share; `tally` counts what is stored, `tasks` own what waits.
+
+    `clock` returns the seconds since 1970.
+    """
 
     store: Store
-    now_ms: Callable[[], int]
+    hub: Hub
+    clock: Callable[[], float]
     check_schema: Callable[[TopicRecord], None]
     new_producer_name: Callable[[], str]
     tally: Tally
@@ -118,19 +123,17 @@ class _Entry:
 class Publisher:
     """Stores what one client publishes.
 
-    `answer` sends a payload to a reply subject. From `hold` to `release` the client is not read
-    from, because a stream has to be opened first.
+    Acknowledgements go to the reply subjects of messages. From `hold` to `release` the client is
+    not read from, because a stream has to be opened first.
     """
 
     def __init__(
         self,
         context: PublishContext,
-        answer: Callable[[str, bytes], None],
         hold: Callable[[], None],
         release: Callable[[], None],
     ) -> None:
         self._context = context
-        self._answer = answer
         self._hold = hold
         self._release = release
         self._pending: list[_Pending] = []
@@ -252,7 +255,7 @@ class Publisher:
 
         After the time `until` only one is checked.
         """
-        now_ms = self._context.now_ms()
+        now_ms = int(self._context.clock() * 1000)
         entry = _Entry(stream.ledger.next_index + 1)
         checked = stream.restricts or stream.ledger.terminated
         for place, message in enumerate(batch):
@@ -310,7 +313,7 @@ class Publisher:
             epoch=0,
             generated=True,
             deduplicated=False,
-            since_ms=self._context.now_ms(),
+            since_ms=int(self._context.clock() * 1000),
             flow=Flow(time.monotonic()),
         )
         stream.partition.producers.add(producer)
@@ -360,11 +363,14 @@ class Publisher:
             interest.stored(places, entry_id)
         if stream.config.no_ack:
             return
-        answer, head = self._answer, b'{"stream":%b,"seq":' % orjson.dumps(stream.name)
+        publish, head = (
+            self._context.hub.publish,
+            b'{"stream":%b,"seq":' % orjson.dumps(stream.name),
+        )
         sequence = entry.first
         for _, reply, _, _ in entry.messages:
             if reply:
-                answer(reply, b"%b%d}" % (head, sequence))
+                publish(NatsMessage(reply, payload=b"%b%d}" % (head, sequence)))
             sequence += 1
 
     async def _roll_up(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
@@ -381,13 +387,15 @@ class Publisher:
 
     def _acknowledge_duplicate(self, stream: Stream, message: NatsMessage, sequence: int) -> None:
         """Acknowledge a message that is stored already, when that one is on disk."""
-        ack = PubAck(stream.name, sequence, duplicate=True).to_bytes()
-        if message.reply and not stream.config.no_ack:
-            self._context.store.after_sync(partial(self._answer, message.reply, ack))
+        ack = PubAck(stream.name, sequence, duplicate=True)
+        self._context.store.after_sync(partial(self._answer, stream, message, ack))
 
     def _refuse(self, stream: Stream, message: NatsMessage, refusal: JetStreamError) -> None:
+        self._answer(stream, message, PubAck(stream.name, error=refusal))
+
+    def _answer(self, stream: Stream, message: NatsMessage, ack: PubAck) -> None:
         if message.reply and not stream.config.no_ack:
-            self._answer(message.reply, PubAck(stream.name, error=refusal).to_bytes())
+            self._context.hub.publish(NatsMessage(message.reply, payload=ack.to_bytes()))
 
 
 def _knows(stream: Stream, subject: str) -> bool:

@@ -46,7 +46,7 @@ from router.metrics import Sample
 from router.model import NO_PROPERTIES, NOT_PARTITIONED, Policies, TopicName
 from router.sharing.registry import NEW, AsyncRegistry
 from router.wire.nats.jetstream.config import StreamConfig
-from router.wire.nats.jetstream.errors import ErrorCode, error
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.stream_rules import checked_stream_update
 from router.wire.nats.subjects import is_literal, matches, overlaps
 
@@ -137,6 +137,16 @@ class Streams:
             stream = self._named[name] = self.of_partition(*found)
         return stream
 
+    def get(self, name: str) -> Stream | None:
+        """Return a stream, which may not be open; None: there is none."""
+        stream = self._named.get(name)
+        if stream is not None and not stream.closed:
+            return stream
+        try:
+            return self.find(name)
+        except (JetStreamError, RouterError):
+            return None
+
     async def open(self, name: str) -> Stream:
         """Return an open stream; raise JetStreamError 10059, OSError, StoreError."""
         stream = self.find(name)
@@ -185,14 +195,9 @@ class Streams:
                     found.append(name)
         return sorted(found)
 
-    def publisher(
-        self,
-        answer: Callable[[str, bytes], None],
-        hold: Callable[[], None],
-        release: Callable[[], None],
-    ) -> Publisher:
+    def publisher(self, hold: Callable[[], None], release: Callable[[], None]) -> Publisher:
         """Return what stores the messages of a client; see Publisher."""
-        return Publisher(self._publishing, answer, hold, release)
+        return Publisher(self._publishing, hold, release)
 
     # Changes; each is complete on disk on return.
 

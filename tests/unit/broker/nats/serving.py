@@ -111,7 +111,7 @@ class Serving:
         inbox = Inbox()
         subscription = self.hub.subscribe("acks", inbox)
         stream = self.server.streams.for_subject(subject)
-        publisher = self.server.streams.publisher(self.server.answer, _ignore, _ignore)
+        publisher = self.server.streams.publisher(_ignore, _ignore)
         assert stream is not None
         for payload in payloads:
             publisher.publish(stream, NatsMessage(subject, "acks", b"", payload))

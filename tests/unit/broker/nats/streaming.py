@@ -15,6 +15,7 @@ import orjson
 from router.access.permissions import Right
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.streams.log.messages import EntryCache, StoredMessage
 from router.broker.nats.streams.log.subject_index import SubjectBudget, stored_size
 from router.broker.nats.streams.publishing import PublishContext, Publisher
@@ -31,6 +32,19 @@ from router.wire.nats.message import NatsMessage
 
 DEADLINE_SECONDS = 10.0
 SMALL = StoreOptions(segment=4_000, journal=8_000, cache=20_000, reserve=0, index_step=500)
+
+
+class Acknowledged(Subscriber):
+    """Keeps what publishes were answered with, by their reply subjects."""
+
+    def __init__(self, answers: dict[str, dict[str, Any]]) -> None:
+        self._answers = answers
+
+    def deliver(self, message: NatsMessage) -> None:
+        found = orjson.loads(message.payload)
+        if "error" in found:
+            found["error"] = found["error"]["err_code"]
+        self._answers[message.subject] = found
 
 
 class Anyone:
@@ -154,21 +168,17 @@ async def streaming(
         store, transcoder, EntryCache(), SubjectBudget(max_subjects), data, topics.now_ms
     )
     names = count()
+    hub = Hub()
     publishing = PublishContext(
-        store, topics.now_ms, lambda _: None, lambda: f"nats-{next(names)}", topics.tally
+        store, hub, topics.clock, lambda _: None, lambda: f"nats-{next(names)}", topics.tally
     )
     streams = Streams(topics, registry, context, publishing)
     answers: dict[str, dict[str, Any]] = {}
 
-    def answer(reply: str, payload: bytes) -> None:
-        found = orjson.loads(payload)
-        if "error" in found:
-            found["error"] = found["error"]["err_code"]
-        answers[reply] = found
-
+    hub.subscribe(">", Acknowledged(answers))
     reading = asyncio.Event()
     reading.set()
-    publisher = Publisher(publishing, answer, reading.clear, reading.set)
+    publisher = Publisher(publishing, reading.clear, reading.set)
     rig = Rig(store, topics, streams, clock, publisher, answers, reading)
     await streams.load()
     try:

@@ -254,7 +254,7 @@ def test_each_stream_needs_the_right_to_read_it(
         await served.consumer("c")
         await served.publish(b"1")
         (message,) = await served.pull("c")
-        answers = served.server.consumers.answers
+        answers = served.server.consumers.services
         done, failure = await answers.acknowledge(Restricted(*rights), [message.reply], b"+ACK")
         assert (done, getattr(failure, "code", None)) == (code is None, code)
         assert (await served.info("c"))["num_ack_pending"] == (code is not None)

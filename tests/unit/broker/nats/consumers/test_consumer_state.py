@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from router.broker.consume.cursor.pending import UNLIMITED, Acks, DeliveryRules
+from router.broker.consume.cursor.pending import MAX_PENDING, UNLIMITED, Acks, DeliveryRules
 from router.broker.nats.consumers.state import ConsumerState, SequencePair
 
 SECOND = 1_000_000_000
@@ -37,7 +37,7 @@ class Modelled(RuleBasedStateMachine):
         start=st.integers(1, 4),
         backoff=st.lists(st.integers(1, 20), max_size=3),
         max_deliver=st.sampled_from([UNLIMITED, 1, 2, 4]),
-        limit=st.sampled_from([UNLIMITED, 1, 3]),
+        limit=st.sampled_from([MAX_PENDING, 1, 3]),
     )
     def begin(self, start: int, backoff: list[int], max_deliver: int, limit: int) -> None:
         self.ack_rules = DeliveryRules(
@@ -93,7 +93,7 @@ class Modelled(RuleBasedStateMachine):
             sequence = self.next if again is None else again
             if again is None:
                 limit = self.ack_rules.max_pending
-                allowed = limit < 0 or len(self.pending) < limit
+                allowed = len(self.pending) < limit
                 assert self.state.may_deliver_new is allowed
                 if not allowed or sequence > self.last:
                     return
@@ -117,7 +117,7 @@ class Modelled(RuleBasedStateMachine):
         """Several new messages at once are as many, one after the other."""
         one_by_one = ConsumerState.load(self.ack_rules, self.state.dump())
         limit = self.ack_rules.max_pending
-        if limit >= 0 and self.policy is not Acks.NONE:
+        if self.policy is not Acks.NONE:
             assert self.state.num_deliverable == max(0, limit - len(self.pending))
         count = min(count, self.state.num_deliverable, self.last + 1 - self.next)
         run = range(self.next, self.next + count)

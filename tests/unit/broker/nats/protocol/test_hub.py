@@ -296,8 +296,8 @@ def topic_of(subject: str) -> TopicName | None:
 )
 def test_rights_of_subjects(subject: str, publish: bool, receive: bool, subscribe: bool) -> None:
     rights = SubjectRights(Clerk(Principal("clerk"), False, None), topic_of, lambda: 0.0)
-    assert rights.may_publish(subject) is publish
-    assert rights.may_receive(subject) is receive
+    assert rights.may(Right.PUBLISH, subject) is publish
+    assert rights.may(Right.SUBSCRIBE, subject) is receive
     assert rights.may_subscribe(subject) is subscribe
     assert rights.checks_messages(subject) is (
         ("*" in subject or ">" in subject) and not subject.startswith("_INBOX.")
@@ -309,13 +309,13 @@ def test_answers_are_kept_for_a_moment() -> None:
     clerk = Clerk(Principal("clerk"), False, None)
     rights = SubjectRights(clerk, topic_of, lambda: now[0])
     for _ in range(3):
-        assert rights.may_publish("a")
+        assert rights.may(Right.PUBLISH, "a")
     assert clerk.asked == 1
     now[0] = 2.0
-    assert rights.may_publish("a")
+    assert rights.may(Right.PUBLISH, "a")
     assert clerk.asked == 2
     for number in range(5_000):
-        rights.may_publish(f"many.{number}")
+        rights.may(Right.PUBLISH, f"many.{number}")
     assert len(rights._answers) < 2_100
 
 
@@ -325,6 +325,6 @@ def test_an_unrestricted_caller_may_all() -> None:
 
     rights = SubjectRights(ANYBODY, nothing, lambda: 0.0)
     for subject in ("_INBOX.>", "bad", "x/y", "$JS.>"):
-        assert rights.may_publish(subject)
+        assert rights.may(Right.PUBLISH, subject)
         assert rights.may_subscribe(subject)
         assert not rights.checks_messages(subject)

@@ -1,8 +1,9 @@
-"""What clients answer to what consumers sent: acknowledgements and answers to flow control.
+"""What clients send to consumers: requests for messages, acknowledgements, flow control.
 
-Plain acknowledgements of a client of the listener come as the runs that its parser found. Others
-come as messages to `$JS.ACK.>` and `$JS.FC.>`, whose subjects name stream and consumer, or many in
-one request of HTTP, which is answered once when all of them are durable.
+They are services of the hub, whose subjects name stream and consumer: NEXT_PREFIX, `$JS.ACK.` and
+`$JS.FC.`. Nothing is waited for if the stream is open, so that those of one client are taken in
+their order. Plain acknowledgements of a client of the listener come as the runs that its parser
+found, and those of HTTP many in one request, which is answered once when all are durable.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from router.access.permissions import Right
 from router.broker.nats.consumers.consumer import Consumer
 from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.protocol.acks import AckSubject, read_ack, read_subject
+from router.broker.nats.protocol.api import JetStreamApi
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES
-from router.broker.nats.protocol.hub import Hub, ServiceRequest
+from router.broker.nats.protocol.hub import Hub, Service, ServiceRequest
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
-from router.broker.storage import StoreError
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
@@ -30,10 +31,12 @@ from router.errors import (
     RouterError,
     SubscriptionNotFoundError,
 )
-from router.wire.nats.jetstream.errors import JetStreamError
 from router.wire.nats.message import AckResult
 from router.wire.nats.parser import Acknowledgements
 
+NEXT_PREFIX: Final = "$JS.API.CONSUMER.MSG.NEXT."
+_NEXT_TOKENS: Final = 7
+"""Of `$JS.API.CONSUMER.MSG.NEXT.<stream>.<consumer>`."""
 _FLOW_TOKENS: Final = 5
 """Of `$JS.FC.<stream>.<consumer>.<id>`."""
 
@@ -43,17 +46,18 @@ _NOT_DELIVERED: Final = (
 )
 
 MAX_WAITING: Final = 10_000
-"""Acknowledgements that wait for their stream; those beyond them are dropped."""
+"""Messages that wait for their stream to open; those beyond them are dropped."""
 
 _log = structlog.get_logger(__name__)
 
 
-class ClientAnswers:
-    """Hands the answers of clients to the consumers of the streams."""
+class ConsumerServices:
+    """Hands what clients send to the consumers of the streams; `api` counts requests as calls."""
 
-    def __init__(self, hub: Hub, streams: Streams) -> None:
+    def __init__(self, hub: Hub, streams: Streams, api: JetStreamApi) -> None:
         self._hub = hub
         self._streams = streams
+        self._api = api
         self._tasks: set[asyncio.Task[None]] = set()
         hub.serve("$JS.ACK.>", self._acknowledge)
         hub.serve("$JS.FC.>", self._confirm_flow)
@@ -95,7 +99,7 @@ class ClientAnswers:
         return AckResult(done, failure)
 
     async def _opened_stream(self, name: str) -> Stream:
-        stream = self._find_stream(name)
+        stream = self._streams.get(name)
         if stream is not None and not stream.opened:
             try:
                 await stream.open()
@@ -110,16 +114,29 @@ class ClientAnswers:
 
         Then they are served one by one, as messages that may be refused.
         """
-        stream = self._find_stream(operation.stream)
+        stream = self._streams.get(operation.stream)
         if stream is None or stream.closed or not stream.opened:
             return False
         consumer: Consumer | None = stream.consumers.get(operation.consumer)
-        if consumer is None:
-            return False
-        if not (caller.unrestricted or caller.may(stream.topic_name, Right.SUBSCRIBE)):
+        if consumer is None or not caller.may(stream.topic_name, Right.SUBSCRIBE):
             return False
         consumer.acknowledge_run(operation.deliveries)
         return True
+
+    def request(self, request: ServiceRequest) -> None:
+        """Serve NEXT_PREFIX: messages and statuses go to the reply subject."""
+        message = request.message
+        tokens = message.subject.split(".")
+        if len(tokens) != _NEXT_TOKENS:
+            return
+        consumer = self._consumer(tokens[5], tokens[6], request, self.request)
+        if consumer is None:
+            return
+        self._api.total += 1
+        if not request.caller.may(consumer.stream.topic_name, Right.SUBSCRIBE):
+            self._hub.no_responders(message)
+        elif message.reply:
+            consumer.request(message.reply, message.payload)
 
     def _acknowledge(self, request: ServiceRequest) -> None:
         """Serve `$JS.ACK.>`."""
@@ -127,28 +144,9 @@ class ClientAnswers:
         ack = read_subject(message.subject)
         if ack is None:
             return
-        stream = self._find_stream(ack.stream)
-        if stream is None or stream.closed:
-            self._hub.no_responders(message)
-            return
-        if not stream.opened:
-            if len(self._tasks) < MAX_WAITING:
-                self._start(self._acknowledge_later(request, stream))
-            return
-        consumer = stream.consumers.get(ack.consumer)
-        if consumer is None:
-            self._hub.no_responders(message)
-        elif request.caller.unrestricted or request.caller.may(stream.topic_name, Right.SUBSCRIBE):
+        consumer = self._consumer(ack.stream, ack.consumer, request, self._acknowledge)
+        if consumer is not None and request.caller.may(consumer.stream.topic_name, Right.SUBSCRIBE):
             consumer.acknowledge(ack, message.payload, message.reply)
-
-    async def _acknowledge_later(self, request: ServiceRequest, stream: Stream) -> None:
-        """Open the stream first: the broker was started since the message was delivered."""
-        try:
-            await stream.open()
-        except (JetStreamError, RouterError, StoreError, OSError) as failure:
-            _log.warning("nats-stream-not-open", stream=stream.name, reason=str(failure))
-        if stream.opened:
-            self._acknowledge(request)
 
     def _confirm_flow(self, request: ServiceRequest) -> None:
         """Serve `$JS.FC.>`: the answer of a client that has taken what was sent before."""
@@ -156,16 +154,30 @@ class ClientAnswers:
         tokens = subject.split(".")
         if len(tokens) != _FLOW_TOKENS:
             return
-        stream = self._find_stream(tokens[2])
+        stream = self._streams.get(tokens[2])
         consumer = stream.consumers.get(tokens[3]) if stream is not None else None
         if consumer is not None:
             consumer.confirm_flow(subject)
 
-    def _find_stream(self, name: str) -> Stream | None:
-        try:
-            return self._streams.find(name)
-        except (JetStreamError, RouterError):
-            return None
+    def _consumer(
+        self, stream_name: str, name: str, request: ServiceRequest, serve: Service
+    ) -> Consumer | None:
+        """Return the consumer that a message is for.
+
+        None: there is none, which the message is answered with, or the stream is not open since
+        the broker was started: `serve` is called when it is.
+        """
+        stream = self._streams.get(stream_name)
+        if stream is not None and not stream.closed:
+            if not stream.opened:
+                if len(self._tasks) < MAX_WAITING:
+                    self._start(_serve_opened(stream, request, serve))
+                return None
+            consumer: Consumer | None = stream.consumers.get(name)
+            if consumer is not None:
+                return consumer
+        self._hub.no_responders(request.message)
+        return None
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -173,10 +185,17 @@ class ClientAnswers:
         task.add_done_callback(self._tasks.discard)
 
 
+async def _serve_opened(stream: Stream, request: ServiceRequest, serve: Service) -> None:
+    try:
+        await stream.open()
+    except FAILURES as failure:
+        _log.warning("nats-stream-not-open", stream=stream.name, reason=str(failure))
+    if stream.opened:
+        serve(request)
+
+
 def _authorize(caller: Caller, stream: Stream) -> None:
     """Raise ForbiddenError without the right to read a stream, or as if there were no stream."""
-    if caller.unrestricted:
-        return
     if not caller.may(stream.topic_name, Right.VIEW):
         raise SubscriptionNotFoundError(_NO_CONSUMER)
     caller.authorize(stream.topic_name, Right.SUBSCRIBE)
