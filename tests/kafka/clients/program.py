@@ -162,13 +162,27 @@ class Program(KafkaClient):
 def java(version: str, folder: Path, bootstrap: str) -> Program:
     """Compile the program with a version of the Java client, and start it."""
     jars = maven.classpath(JARS[version])
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "Driver.class").exists():
-        command = ["javac", "-nowarn", "-cp", jars, "-d", str(folder), str(JAVA / "Driver.java")]
-        done = subprocess.run(command, capture_output=True, timeout=COMPILE_SECONDS, check=False)
-        assert done.returncode == 0, done.stderr.decode()
+    compiled("Driver", jars, folder)
     start = ["java", "-Xmx192m", *FAST_START, "-cp", f"{jars}:{folder}", "Driver"]
     return Program(version, start, bootstrap)
+
+
+def compiled(program: str, jars: str, folder: Path) -> Path:
+    """Compile one of the programs in Java into a folder, if it is not there; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / f"{program}.class").exists():
+        command = [
+            "javac",
+            "-nowarn",
+            "-cp",
+            jars,
+            "-d",
+            str(folder),
+            str(JAVA / f"{program}.java"),
+        ]
+        done = subprocess.run(command, capture_output=True, timeout=COMPILE_SECONDS, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+    return folder
 
 
 def franz_go(bootstrap: str) -> Program:

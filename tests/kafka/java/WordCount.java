@@ -1,0 +1,86 @@
+// Counts words with Kafka Streams: a repartition topic, a store and its changelog.
+// Usage: WordCount BOOTSTRAP APPLICATION FOLDER INPUT OUTPUT. Prints "restored N" for each store that was read
+// from its changelog and "running" when it runs; ends, clean, with its standard input.
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Properties;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.CloseOptions;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+public final class WordCount {
+    // Says how many records a store was restored from.
+    static final class Restored implements StateRestoreListener {
+        @Override
+        public void onRestoreStart(TopicPartition partition, String store, long first, long end) {
+        }
+
+        @Override
+        public void onBatchRestored(TopicPartition partition, String store, long end, long count) {
+        }
+
+        @Override
+        public void onRestoreEnd(TopicPartition partition, String store, long count) {
+            say("restored " + count);
+        }
+    }
+
+    static synchronized void say(String line) {
+        System.out.println(line);
+        System.out.flush();
+    }
+
+    public static void main(String[] args) throws Exception {
+        Properties config = new Properties();
+        config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[0]);
+        config.put(StreamsConfig.APPLICATION_ID_CONFIG, args[1]);
+        config.put(StreamsConfig.STATE_DIR_CONFIG, args[2]);
+        // Each word has an output of its own, and commits come soon.
+        config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
+        config.put(StreamsConfig.topicPrefix("min.cleanable.dirty.ratio"), "0.01");
+
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(args[3], Consumed.with(Serdes.String(), Serdes.String()))
+            .flatMapValues(line -> Arrays.asList(line.split(" ")))
+            .groupBy((key, word) -> word, Grouped.with("words", Serdes.String(), Serdes.String()))
+            .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts")
+                .withKeySerde(Serdes.String()).withValueSerde(Serdes.Long()))
+            .toStream()
+            .mapValues(count -> Long.toString(count))
+            .to(args[4], Produced.with(Serdes.String(), Serdes.String()));
+
+        KafkaStreams streams = new KafkaStreams(builder.build(), config);
+        streams.setGlobalStateRestoreListener(new Restored());
+        streams.setStateListener((now, before) -> {
+            if (now == KafkaStreams.State.RUNNING) {
+                say("running");
+            }
+        });
+        streams.setUncaughtExceptionHandler(failure -> {
+            failure.printStackTrace();
+            say("failed " + failure);
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
+        streams.start();
+        while (System.in.read() >= 0) {
+        }
+        // A member that stays would hold the partitions until its session ends.
+        if (!streams.close(CloseOptions.timeout(Duration.ofSeconds(20))
+                .withGroupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP))) {
+            System.exit(1);
+        }
+    }
+}
