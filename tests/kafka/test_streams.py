@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.kafka.clients import SECONDS, Record
+from tests.kafka.clients.confluent import topic_configs
 from tests.kafka.clients.program import compiled
 from tests.kafka.conftest import Clients
 from tests.processes import wait_until
@@ -106,8 +106,8 @@ def test_words_are_counted_and_the_state_is_restored(clients: Clients, tmp_path:
     with program.running() as restored:
         assert sum(restored) == 0
         wait_for(words)
-    changelog = configs(clients.bootstrap, f"{program.application}-counts-changelog")
-    repartition = configs(clients.bootstrap, f"{program.application}-words-repartition")
+    changelog = topic_configs(clients.bootstrap, f"{program.application}-counts-changelog")
+    repartition = topic_configs(clients.bootstrap, f"{program.application}-words-repartition")
     assert changelog.items() >= {("cleanup.policy", "compact"), DIRTY_RATIO}
     assert repartition.items() >= {
         ("cleanup.policy", "delete"),
@@ -121,10 +121,3 @@ def test_words_are_counted_and_the_state_is_restored(clients: Clients, tmp_path:
         # At least the newest value of each word; all of them where nothing was cleaned.
         assert len(words) <= sum(restored) <= words.total()
         wait_for(words + Counter(" ".join(MORE).split()))
-
-
-def configs(bootstrap: str, topic: str) -> dict[str, str | None]:
-    """Return the configs of a topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    return {entry.name: entry.value for entry in found.result(SECONDS).values()}

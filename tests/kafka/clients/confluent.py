@@ -18,7 +18,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.kafka.clients import SECONDS, SESSION_MS, ClientError, KafkaClient, Read, Record
@@ -43,6 +43,13 @@ def read_of(message: Message) -> Read:
     assert offset is not None
     headers: Any = message.headers() or ()
     return Read(offset, Record(message.value(), message.key(), tuple(headers), timestamp))
+
+
+def topic_configs(bootstrap: str, topic: str) -> dict[str, str | None]:
+    """Return the configs of a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return {entry.name: entry.value for entry in found.result(SECONDS).values()}
 
 
 class Confluent(KafkaClient):
