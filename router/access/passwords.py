@@ -74,6 +74,18 @@ class Users:
         found = parse_verifiers(record.partition(":")[2]).get(mechanism)
         return found or ScramVerifier.decoy(mechanism, self._secret, name)
 
+    def scram_iterations(self) -> dict[str, dict[str, int]]:
+        """Return the iterations of each mechanism for the users that have verifiers of SCRAM."""
+        found = {
+            name: parse_verifiers(record.partition(":")[2])
+            for name, record in sorted(self._file.get().items())
+        }
+        return {
+            name: {mechanism: verifier.iterations for mechanism, verifier in verifiers.items()}
+            for name, verifiers in found.items()
+            if verifiers
+        }
+
     def names(self) -> list[str]:
         """Return the names of all users."""
         return sorted(self._file.get())

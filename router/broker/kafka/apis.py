@@ -7,12 +7,17 @@ from typing import Final
 from router.broker.kafka.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from router.broker.kafka.api_versions import API_VERSIONS
 from router.broker.kafka.client import Api
+from router.broker.kafka.cluster_administration import APIS as CLUSTER_ADMINISTRATION
 from router.broker.kafka.create_partitions import CREATE_PARTITIONS
 from router.broker.kafka.create_topics import CREATE_TOPICS
 from router.broker.kafka.delete_records import DELETE_RECORDS
 from router.broker.kafka.delete_topics import DELETE_TOPICS
 from router.broker.kafka.describe_cluster import DESCRIBE_CLUSTER
-from router.broker.kafka.describe_configs import DESCRIBE_CONFIGS
+from router.broker.kafka.describe_configs import DESCRIBE_CONFIGS, LIST_CONFIG_RESOURCES
+from router.broker.kafka.describe_log_dirs import DESCRIBE_LOG_DIRS
+from router.broker.kafka.describe_producers import DESCRIBE_PRODUCERS
+from router.broker.kafka.describe_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
+from router.broker.kafka.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from router.broker.kafka.fetch import FETCH
 from router.broker.kafka.find_coordinator import FIND_COORDINATOR
 from router.broker.kafka.group_administration import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
@@ -54,4 +59,10 @@ APIS: Final[tuple[Api, ...]] = (
     DESCRIBE_CLUSTER,
     DELETE_GROUPS,
     OFFSET_DELETE,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    DESCRIBE_PRODUCERS,
+    LIST_CONFIG_RESOURCES,
+    DESCRIBE_TOPIC_PARTITIONS,
+    *CLUSTER_ADMINISTRATION,
 )

@@ -27,4 +27,4 @@ async def describe_cluster(request: Request) -> Any:
     )
 
 
-DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", (0, 1), describe_cluster)
+DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", (0, 2), describe_cluster)

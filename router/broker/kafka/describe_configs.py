@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): the configs of topics, and of the broker."""
+"""DescribeConfigs (32) and ListConfigResources (74): the configs of topics, and of the broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
+from router.broker.kafka.metadata import visible_topics
 from router.broker.kafka.topic_configs import ConfigValue, broker_values, topic_values
 
 TOPIC: Final = 2
 BROKER: Final = 4
 """The numbers of kinds of resources."""
+CLIENT_METRICS: Final = 16
+RESOURCE_TYPES: Final = frozenset({TOPIC, BROKER, 8, CLIENT_METRICS, 32})
+"""All types of Kafka's: loggers of brokers and groups have no configs here."""
 MAX_RESOURCES: Final = 10_000
 """That one request may name."""
 
@@ -76,4 +80,27 @@ def _config(request: Request, found: ConfigValue) -> Any:
     return described
 
 
+def list_config_resources(request: Request) -> Any:
+    """Answer the topics and the broker, or those of them that are of the types that are named.
+
+    Version 0 lists subscriptions of metrics, of which there are none.
+    """
+    types = frozenset(request.body.resource_types if request.version else {CLIENT_METRICS})
+    if types - RESOURCE_TYPES:
+        return request.response(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    types = types or RESOURCE_TYPES
+    found: list[tuple[int, str]] = []
+    if TOPIC in types:
+        found += ((TOPIC, name) for name, _ in visible_topics(request.client))
+    if BROKER in types:
+        found.append((BROKER, str(NODE_ID)))
+    return request.response(
+        config_resources=[
+            request.struct("ConfigResource", resource_name=name, resource_type=kind)
+            for kind, name in found
+        ]
+    )
+
+
+LIST_CONFIG_RESOURCES: Final = Api(74, "ListConfigResources", (0, 1), list_config_resources)
 DESCRIBE_CONFIGS: Final = Api(32, "DescribeConfigs", (1, 4), describe_configs)

@@ -18,12 +18,25 @@ from router.broker.consume.visible import Visible
 from router.broker.entries.kafka import TAG, timestamps
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
-from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.storage import DamagedError, Entry
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+VERSIONS: Final = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The first version that has each of these constants. The last three are of remote storage: the log
+is local to its beginning, and nothing of it is, or will be, stored elsewhere.
+"""
+NOWHERE: Final = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
 NONE: Final = -1, -1
 """Timestamp and offset where there is no message."""
 _LAST_TIME: Final = (1 << 63) - 1
@@ -48,7 +61,10 @@ async def _partition(request: Request, topic: str, requested: Any) -> Any:
     try:
         epoch = requested.current_leader_epoch
         visible = request.client.partition(topic, index, Right.VIEW, epoch).visible
-        timestamp, offset = await _offset(request.context, visible, requested.timestamp)
+        time = requested.timestamp
+        if time < EARLIEST and request.version < VERSIONS.get(time, request.version + 1):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        timestamp, offset = await _offset(request.context, visible, time)
     except REFUSALS as failure:
         code = error_code(failure)
     request.count_error(code)
@@ -59,7 +75,7 @@ async def _partition(request: Request, topic: str, requested: Any) -> Any:
         timestamp=timestamp,
         offset=offset,
     )
-    if request.version >= 4 and not code:
+    if request.version >= 4 and not code and requested.timestamp not in NOWHERE:
         found.leader_epoch = LEADER_EPOCH
     return found
 
@@ -68,11 +84,11 @@ async def _offset(context: KafkaContext, visible: Visible, timestamp_ms: int) ->
     """Return the timestamp and offset that stand for a time, or for one of the constants."""
     if timestamp_ms == LATEST:
         return NONE[0], visible.end_number
-    if timestamp_ms == EARLIEST:
+    if timestamp_ms in {EARLIEST, EARLIEST_LOCAL}:
         return NONE[0], min(visible.first_number, visible.end_number)
     if timestamp_ms == MAX_TIMESTAMP:
         return await _latest(context, visible)
-    if timestamp_ms < 0:
+    if timestamp_ms in NOWHERE:
         return NONE
     return await _by_time(context, visible, timestamp_ms)
 
@@ -139,4 +155,4 @@ async def _times(
     ]
 
 
-LIST_OFFSETS: Final = Api(2, "ListOffsets", (1, 7), list_offsets)
+LIST_OFFSETS: Final = Api(2, "ListOffsets", (1, 11), list_offsets)

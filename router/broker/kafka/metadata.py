@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from router.access.permissions import Right
@@ -26,11 +27,7 @@ async def metadata(request: Request) -> Any:
     body, context = request.body, request.context
     topics: list[Any]
     if body.topics is None or (request.version == 0 and not body.topics):
-        topics = [
-            _topic(request, context.topics.kafka_names.of(name), record)
-            for record in context.topics.records()
-            if request.client.may(name := TopicName.parse(record.name), Right.VIEW)
-        ]
+        topics = [_topic(request, *found) for found in visible_topics(request.client)]
     else:
         create = request.version < 4 or body.allow_auto_topic_creation
         named = dict.fromkeys((topic.name, topic.topic_id) for topic in body.topics[:MAX_TOPICS])
@@ -48,6 +45,15 @@ async def metadata(request: Request) -> Any:
         controller_id=NODE_ID,
         topics=topics,
     )
+
+
+def visible_topics(client: Client) -> Iterator[tuple[str, TopicRecord]]:
+    """Yield all topics that a client may see, with their Kafka names."""
+    topics = client.context.topics
+    for record in topics.records():
+        name = TopicName.parse(record.name)
+        if client.may(name, Right.VIEW):
+            yield topics.kafka_names.of(name), record
 
 
 async def find_or_create(client: Client, name: str, *, create: bool) -> TopicRecord:

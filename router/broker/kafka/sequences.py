@@ -41,6 +41,34 @@ class DuplicateBatch(NamedTuple):
     entry: int
 
 
+class ActiveProducer(NamedTuple):
+    """A producer that a partition remembers: its last record, and when that was stored."""
+
+    producer: int
+    epoch: int
+    last_sequence: int
+    time_ms: int
+
+
+def active_producers(producers: Producers) -> list[ActiveProducer]:
+    """Return the producers of a partition by their ids."""
+    newest: dict[int, ProducerState] = {}
+    for name, state in producers:
+        if name.startswith(STATES_NAME):
+            producer = int(name.removeprefix(STATES_NAME).partition("/")[0])
+            if producer not in newest or newest[producer].entry < state.entry:
+                newest[producer] = state
+    return [
+        ActiveProducer(
+            producer,
+            state.sequence >> _EPOCH_BITS,
+            (state.sequence % (1 << _EPOCH_BITS) + state.messages - 1) % SEQUENCES,
+            state.time_ms,
+        )
+        for producer, state in sorted(newest.items())
+    ]
+
+
 def check_sequence(producers: Producers, header: BatchHeader) -> NextBatch | DuplicateBatch:
     """Return what a batch of an idempotent producer is; raise KafkaError."""
     producer, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence

@@ -174,6 +174,11 @@ class Store:
             ("router_journal_unsynced_bytes", (), waiting),
         ]
 
+    @property
+    def folder(self) -> Path:
+        """Return the data folder."""
+        return self._context.folder
+
     async def disk_usage(self) -> DiskUsage:
         """Return what the store takes of its disk; raise OSError."""
         return await asyncio.to_thread(measure_disk, self._context.folder)

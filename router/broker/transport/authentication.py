@@ -8,7 +8,7 @@ Passwords are checked as router/access/passwords.py decides, in threads beside t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -123,6 +123,10 @@ class ListenerAuthorizer(Authorizer):
     def scram_verifier(self, name: str, mechanism: str) -> ScramVerifier:
         """Return what proves a user's password by a mechanism; raise UnauthenticatedError."""
         return self._users().users.verifier(name, mechanism)
+
+    def scram_iterations(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the iterations of each mechanism for the users that can authenticate by SCRAM."""
+        return {} if self._passwords is None else self._passwords.users.scram_iterations()
 
     def judge_proof(self, name: str, address: str, proved: bool) -> Login:
         """Return the login of a user that has, or has not, proved its password by SCRAM.

@@ -22,13 +22,14 @@ from router.broker.storage import (
     LatestTime,
 )
 from router.model import Message
+from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.record_batches import build_batch, check_batch, open_batch
 from router.wire.kafka.records import read_records, write_record
 from router.wire.pulsar import pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.kafka.test_fetch import fetched, listed
-from tests.unit.broker.kafka.test_produce import FULL, on_topic, produced
+from tests.unit.broker.kafka.test_produce import FULL, batch, on_topic, produced
 from tests.unit.broker.storage.rig import SMALL, ignore
 from tests.wire.kafka.batches import split_batches
 
@@ -169,6 +170,25 @@ def test_a_lookup_reads_little_however_far_the_time_is_behind(tmp_path: Path) ->
         assert disk.count < 3 * (4 << 20) // 8
 
     on_topic(tmp_path, test, disk=disk, options=options)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_constants_are_served_from_their_version_on(tmp_path: Path, version: int) -> None:
+    expected = {-1: 3, -2: 0, -3: 2, -4: 0, -5: -1, -6: -1, -7: -1}
+    since = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11, -7: 99}
+
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        await produced(client, batch(3))
+        for constant, offset in expected.items():
+            found = await listed(client, constant, version)
+            if version < since[constant]:
+                assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+                continue
+            assert (found.error_code, found.offset) == (0, offset)
+            if version >= 4:
+                assert found.leader_epoch == (0 if offset >= 0 else -1)
+
+    on_topic(tmp_path, test)
 
 
 def test_the_largest_timestamp_has_the_first_record_with_it(tmp_path: Path) -> None:

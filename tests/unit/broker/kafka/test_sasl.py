@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from router.access.scram import write_verifiers
 from router.broker.kafka.failures import ErrorCode
 from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry
@@ -23,15 +24,23 @@ from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.kafka.test_fetch import fetched, listed
 from tests.unit.broker.kafka.test_produce import batch, produced
 
-PERMISSIONS = "anna  t  publish\nreader  t  subscribe\nanna  own*  manage\n"
+PERMISSIONS = """
+anna    t     publish
+reader  t     subscribe
+anna    own*  manage
+root    *     manage
+"""
 Test = Callable[[KafkaServer], Awaitable[None]]
 
 
 def with_users(folder: Path, test: Test) -> None:
-    """Run a test against a listener with the users anna and reader, whose password is `secret`."""
-    (folder / "users").write_text(
-        "".join(f"{name}:{hashed('secret')}\n" for name in ("anna", "reader"))
-    )
+    """Run a test against a listener with the users anna, reader and root.
+
+    Their password is `secret`; root administers, and can authenticate by SCRAM.
+    """
+    lines = [f"{name}:{hashed('secret')}\n" for name in ("anna", "reader")]
+    lines.append(f"root:{hashed('secret')}:{write_verifiers('secret')}\n")
+    (folder / "users").write_text("".join(lines))
     (folder / "permissions").write_text(PERMISSIONS)
     settings = load(
         None,

@@ -1,0 +1,119 @@
+"""APIs of what a cluster of one broker has none of, so that tools show that and go on.
+
+There are no quotas, transactions and reassignments of partitions; the only broker leads them all.
+Permissions are the router's own: an ACL is neither shown nor taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.kafka.client import Api, Request
+from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code, error_message
+
+ACLS: Final = "there are no ACLs: the router has permissions of its own"
+ELECTION: Final = "the only broker leads the partition"
+QUOTA_ENTITIES: Final = frozenset({"user", "client-id", "ip"})
+TRANSACTION_STATES: Final = frozenset(
+    {
+        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+        *("Dead", "PrepareEpochFence"),
+    }
+)
+
+
+def describe_acls(request: Request) -> Any:
+    """Answer as a broker without an authorizer of Kafka's."""
+    request.count_error(ErrorCode.SECURITY_DISABLED)
+    return request.response(error_code=ErrorCode.SECURITY_DISABLED, error_message=ACLS)
+
+
+def create_acls(request: Request) -> Any:
+    """Refuse every ACL."""
+    return request.response(results=_refused(request, "AclCreationResult", request.body.creations))
+
+
+def delete_acls(request: Request) -> Any:
+    """Refuse every filter."""
+    results = _refused(request, "DeleteAclsFilterResult", request.body.filters)
+    return request.response(filter_results=results)
+
+
+def _refused(request: Request, struct: str, requested: Any) -> list[Any]:
+    code = ErrorCode.SECURITY_DISABLED
+    request.count_error(code)
+    return [request.struct(struct, error_code=code, error_message=ACLS) for _ in requested]
+
+
+def describe_client_quotas(request: Request) -> Any:
+    """Answer that there are none."""
+    for component in request.body.components:
+        if component.entity_type not in QUOTA_ENTITIES:
+            return request.response(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                error_message="quotas are of users, clients and addresses",
+                entries=None,
+            )
+    return request.response(entries=())
+
+
+def elect_leaders(request: Request) -> Any:
+    """Answer for each partition that is named that its leader stays, or that it is not there."""
+    results = []
+    for topic in request.body.topic_partitions or ():
+        partitions = [_election(request, topic.topic, index) for index in topic.partitions]
+        results.append(
+            request.struct("ReplicaElectionResult", topic=topic.topic, partition_result=partitions)
+        )
+    return request.response(replica_election_results=results)
+
+
+def _election(request: Request, topic: str, index: int) -> Any:
+    code, message = ErrorCode.ELECTION_NOT_NEEDED, ELECTION
+    try:
+        record = request.client.topic(topic, Right.MANAGE)
+        if not 0 <= index < max(1, record.partitions):
+            code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no such partition"
+    except REFUSALS as failure:
+        code, message = error_code(failure), error_message(failure) or ""
+    return request.struct(
+        "PartitionResult", partition_id=index, error_code=code, error_message=message
+    )
+
+
+def list_partition_reassignments(request: Request) -> Any:
+    """Answer that there are none."""
+    return request.response(topics=())
+
+
+def list_transactions(request: Request) -> Any:
+    """Answer that there are none, and which states Kafka does not know."""
+    unknown = [state for state in request.body.state_filters if state not in TRANSACTION_STATES]
+    return request.response(unknown_state_filters=unknown, transaction_states=())
+
+
+def describe_transactions(request: Request) -> Any:
+    """Answer that no transactional id is known."""
+    return request.response(
+        transaction_states=[
+            request.struct(
+                "TransactionState",
+                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                transactional_id=name,
+            )
+            for name in request.body.transactional_ids
+        ]
+    )
+
+
+APIS: Final = (
+    Api(29, "DescribeAcls", (1, 3), describe_acls),
+    Api(30, "CreateAcls", (1, 3), create_acls),
+    Api(31, "DeleteAcls", (1, 3), delete_acls),
+    Api(43, "ElectLeaders", (0, 2), elect_leaders),
+    Api(46, "ListPartitionReassignments", (0, 0), list_partition_reassignments),
+    Api(48, "DescribeClientQuotas", (0, 1), describe_client_quotas),
+    Api(65, "DescribeTransactions", (0, 0), describe_transactions),
+    Api(66, "ListTransactions", (0, 2), list_transactions),
+)

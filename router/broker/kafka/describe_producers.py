@@ -1,0 +1,54 @@
+"""DescribeProducers (61): the idempotent producers that partitions remember."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.kafka.client import Api, Request
+from router.broker.kafka.context import LEADER_EPOCH
+from router.broker.kafka.failures import REFUSALS, error_code, error_message
+from router.broker.kafka.sequences import active_producers
+
+NO_COORDINATOR: Final = -1
+"""The epoch where there are no transactions."""
+
+
+def describe_producers(request: Request) -> Any:
+    """Answer the producers of each partition, with the last record that each one stored."""
+    topics = [
+        request.struct(
+            "TopicResponse",
+            name=topic.name,
+            partitions=[
+                _partition(request, topic.name, index) for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.body.topics
+    ]
+    return request.response(topics=topics)
+
+
+def _partition(request: Request, topic: str, index: int) -> Any:
+    described = request.struct("PartitionResponse", partition_index=index)
+    try:
+        partition = request.client.partition(topic, index, Right.VIEW, LEADER_EPOCH)
+    except REFUSALS as failure:
+        described.error_code = error_code(failure)
+        described.error_message = error_message(failure)
+        return described
+    described.active_producers = [
+        request.struct(
+            "ProducerState",
+            producer_id=found.producer,
+            producer_epoch=found.epoch,
+            last_sequence=found.last_sequence,
+            last_timestamp=found.time_ms,
+            coordinator_epoch=NO_COORDINATOR,
+        )
+        for found in active_producers(partition.ledger.producers)
+    ]
+    return described
+
+
+DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", (0, 0), describe_producers)
