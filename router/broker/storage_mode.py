@@ -13,7 +13,7 @@ from typing import Protocol
 
 from router.broker.consume.membership.leases import Leases
 from router.broker.disk.files import Disk
-from router.broker.entries import ENTRY_FORMATS, latest_time
+from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions, TopicRecord
@@ -67,7 +67,7 @@ async def open_storage(
     # The clock that is passed around starts here.
     clock: Callable[[], float] = time.time  # noqa: TID251
     stored = StoreOptions.from_settings(settings)
-    store = await Store.open(folder, stored, clock, disk, latest_time)
+    store = await Store.open(folder, stored, clock, disk, latest_time, keep_messages)
     options = TopicOptions.from_settings(settings)
     namespaces = Namespaces(
         registry,

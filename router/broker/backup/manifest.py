@@ -15,7 +15,7 @@ FORMAT: Final = 1
 METADATA: Final = "metadata.db"
 REGISTRY: Final = "registry.db"
 _FILE: Final = re.compile(r"(metadata|registry)\.db|journal/[0-9]+\.log|subjects/[0-9]+\.idx")
-_SEGMENT: Final = re.compile(r"[0-9]+/[0-9]+\.(seg|idx)")
+_SEGMENT: Final = re.compile(r"[0-9]+/[0-9]+(-[0-9]+)?\.(seg|idx)")
 _HISTORY: Final = re.compile(r"[0-9a-f]{16}|")
 
 

@@ -40,7 +40,7 @@ LATEST: Final = "latest"
 _ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z")
 _HISTORY: Final = re.compile(r"[0-9a-f]{16}")
 _LEDGER: Final = re.compile(r"[0-9]+")
-_SEGMENT: Final = re.compile(r"[0-9]+\.(seg|idx)")
+_SEGMENT: Final = re.compile(r"[0-9]+(-[0-9]+)?\.(seg|idx)")
 
 
 class Repository:

@@ -205,8 +205,8 @@ class _Taking:
         done: Callable[[StoredFile], None],
     ) -> None:
         folder = self._repository.segments_of(history)
-        source = file_of(self._data / "ledgers", ledger, segment.first_entry)
-        target = file_of(folder, ledger, segment.first_entry)
+        source = file_of(self._data / "ledgers", ledger, segment)
+        target = file_of(folder, ledger, segment)
         name = f"{ledger}/{target.name}"
         before = known.get(name)
         index_name = f"{ledger}/{target.stem}.idx"
@@ -296,7 +296,7 @@ def _is_whole(known: StoredFile | None, size: int, target: Path) -> bool:
 def _to_copy(segments: list[tuple[int, Segment]], known: Mapping[str, StoredFile]) -> int:
     total = 0
     for ledger, segment in segments:
-        before = known.get(f"{ledger}/{segment.first_entry:020d}.seg")
+        before = known.get(f"{ledger}/{file_of(Path(), ledger, segment).name}")
         total += segment.size - (0 if before is None else min(before.size, segment.size))
     return total
 

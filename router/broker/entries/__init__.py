@@ -64,6 +64,15 @@ class Codec(EntryFormat, Protocol):
         """
         ...
 
+    def keep_messages(self, payload: bytes, live: int) -> bytes:
+        """Return an entry with some of its messages, for the log; the others take little of it.
+
+        `live` has a bit for each message, the first in the lowest. Every message keeps its place:
+        what is gone is among those of `to_messages`, without its content. Raises
+        UnreadableEntryError.
+        """
+        ...
+
     def latest_time(self, payload: bytes, stored_ms: int) -> int:
         """Return the latest timestamp that Kafka readers get with a message of an entry.
 
@@ -94,6 +103,10 @@ class _UnknownFormat:
         """Raise UnreadableEntryError."""
         raise self._error(f"{len(messages)} messages of {timestamp_ms}")
 
+    def keep_messages(self, payload: bytes, live: int) -> bytes:
+        """Raise UnreadableEntryError."""
+        raise self._error(f"{len(payload)} bytes, of which {live.bit_count()} messages are left")
+
     def latest_time(self, payload: bytes, stored_ms: int) -> int:
         """Return the time of storing."""
         del payload
@@ -123,6 +136,14 @@ def latest_time(entry: Entry) -> int:
         return ENTRY_FORMATS[entry.format].latest_time(entry.payload, entry.timestamp_ms)
     except Exception:  # noqa: BLE001 - what a client sent must not end the store, which calls this
         return UNKNOWN_TIME
+
+
+def keep_messages(entry: Entry, live: int) -> bytes | None:
+    """Return the payload of an entry with some of its messages; None: it stays; see Store."""
+    try:
+        return ENTRY_FORMATS[entry.format].keep_messages(entry.payload, live)
+    except Exception:  # noqa: BLE001 - what a client sent must not stop the work on the log
+        return None
 
 
 def transcode(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes:

@@ -2,7 +2,9 @@
 
 Theory of operation. A batch is stored with whatever base offset it came with: a Kafka reader is
 sent it with the offset and epoch of its place (`PREFIX_BYTES`), nothing else of it changes. Its
-count was proved before it was stored (`prove_batch`), so that offsets are message numbers.
+count was proved before it was stored (`prove_batch`), so that offsets are message numbers. A batch
+of which deleted records were reclaimed (`keep_messages`) has the others at their offsets; in place
+of each that is gone other readers see an empty message, which is left out for them.
 
 For other readers a batch becomes messages. A key is a key, a null value a null value, headers are
 properties (`record_messages`). A record's time, unless it is the time at which a broker stored it,
@@ -14,8 +16,9 @@ only its consumer can read (encrypted, a chunk) has no records: `empty` keeps it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from struct import Struct
 from typing import Final
 
@@ -41,13 +44,16 @@ from router.wire.kafka.record_batches import (
     read_header,
 )
 from router.wire.kafka.record_messages import message_headers, read_message, routing_headers
-from router.wire.kafka.records import first_key, read_records, write_record
+from router.wire.kafka.records import Record, first_key, read_records, write_record
 
 TAG: Final = KAFKA_FORMAT
 MAX_RECORDS: Final = 1 << 16
 """Of a batch that is stored; with MAX_RECORDS_BYTES it fits into one entry of Pulsar's."""
 MAX_RECORDS_BYTES: Final = 4 << 20
 """Of the records of a batch that is stored, without their compression."""
+
+GONE: Final = Message(b"")
+"""In the place of a message of which no more is stored than that it was there."""
 
 _MAX_UNPACKED_BYTES: Final = 64 << 20
 _FIRST_RECORD_BYTES: Final = 1 << 10
@@ -71,8 +77,8 @@ class KafkaEntry:
 
     @property
     def messages(self) -> int:
-        """Return how many messages the entry holds."""
-        return max(1, self._header.records)
+        """Return how many messages the entry held when it was stored."""
+        return max(1, self._header.last_offset_delta + 1)
 
     @property
     def producer(self) -> tuple[str, int]:
@@ -123,7 +129,10 @@ def describe_special(payload: bytes) -> None:
 
 
 def to_messages(payload: bytes) -> Sequence[Message]:
-    """Return all messages of an entry; raise UnreadableEntryError."""
+    """Return all messages of an entry, GONE for each that was reclaimed.
+
+    Raises UnreadableEntryError.
+    """
     try:
         header = read_header(payload)
         return list(_messages(header, open_batch(header, payload, _MAX_UNPACKED_BYTES)))
@@ -157,13 +166,21 @@ def latest_time(payload: bytes, stored_ms: int) -> int:
 
 
 def timestamps(payload: bytes) -> list[int]:
-    """Return the timestamp of each record of a batch; raise UnreadableEntryError."""
+    """Return the timestamp of each record of a batch, 0 for each that was reclaimed.
+
+    Raises UnreadableEntryError.
+    """
     try:
         header = read_header(payload)
         records = read_records(open_batch(header, payload, _MAX_UNPACKED_BYTES), header.records)
-        return [header.base_timestamp + record[1] for record in records]
+        if header.records == header.last_offset_delta + 1:
+            return [header.base_timestamp + record[1] for record in records]
+        found = [0] * _offsets(header)
+        for offset, record in _numbered(header, records):
+            found[offset] = header.base_timestamp + record[1]
     except RecordsError as error:
         raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+    return found
 
 
 def latest_of(messages: Sequence[Message], stored_ms: int) -> int:
@@ -187,13 +204,46 @@ def without_deleted(payload: bytes, live: int) -> bytes:
         raise UnreadableEntryError(f"no Kafka entry: {error}") from error
 
 
+def keep_messages(payload: bytes, live: int) -> bytes:
+    """Return what `without_deleted` does, compressed as the batch was; for the log."""
+    try:
+        header = read_header(payload)
+        return keep_records(header, payload, live, _MAX_UNPACKED_BYTES, header.codec)
+    except RecordsError as error:
+        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+
+
 def _messages(header: BatchHeader, records: bytes) -> Iterator[Message]:
     first, sender_s_time = header.base_timestamp, not header.has_append_time
-    for place, record in enumerate(read_records(records, header.records)):
-        if record[0] != place:
-            raise UnreadableEntryError(f"record {place} says that it has the number {record[0]}")
+    expected = 0
+    for offset, record in _numbered(header, read_records(records, header.records)):
+        if offset > expected:
+            yield from repeat(GONE, offset - expected)
         event_time = first + record[1] if sender_s_time else 0
         yield read_message(record, event_time if 0 < event_time <= _MAX_TIMESTAMP else None)
+        expected = offset + 1
+    yield from repeat(GONE, _offsets(header) - expected)
+
+
+def _numbered(header: BatchHeader, records: Iterable[Record]) -> Iterator[tuple[int, Record]]:
+    """Yield the records with their numbers in the batch; raise UnreadableEntryError."""
+    expected, end = 0, _offsets(header)
+    for record in records:
+        offset = record[0]
+        if not expected <= offset < end:
+            raise UnreadableEntryError(
+                f"a record before {end} says that it has the number {offset}"
+            )
+        yield offset, record
+        expected = offset + 1
+
+
+def _offsets(header: BatchHeader) -> int:
+    """Return how many offsets a batch takes; raise UnreadableEntryError: as many as none stored."""
+    count = header.last_offset_delta + 1
+    if not header.records <= count <= max(header.records, MAX_RECORDS):
+        raise UnreadableEntryError(f"{header.records} records cannot take {count} offsets")
+    return count
 
 
 def _timestamp(message: Message, stored_ms: int) -> int:

@@ -86,6 +86,23 @@ def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
     return pack([write_message(message) for message in messages])
 
 
+def keep_messages(payload: bytes, live: int) -> bytes:
+    """Return an entry with some of its messages, of the others the subjects; see Codec.
+
+    The subject of the first may decide which consumer gets the entry.
+    """
+    try:
+        messages = unpack(payload)
+    except ProtocolError as error:
+        raise UnreadableEntryError(f"no NATS entry: {error}") from error
+    return pack(
+        [
+            message if live >> place & 1 else message._replace(headers=b"", payload=b"")
+            for place, message in enumerate(messages)
+        ]
+    )
+
+
 def latest_time(payload: bytes, stored_ms: int) -> int:
     """Return the latest time that Kafka readers get; see Codec."""
     if _EVENT_TIME not in payload:

@@ -21,8 +21,10 @@ from router.broker.consume.entry_info import (
     UnreadableEntryError,
 )
 from router.broker.consume.membership.hashing import murmur3
+from router.broker.entries.kafka import GONE
 from router.broker.storage import PULSAR_FORMAT
 from router.model import NO_PROPERTIES, Message
+from router.wire import pulsar
 from router.wire.pulsar import (
     MAX_MESSAGE_SIZE,
     ProtocolError,
@@ -124,10 +126,10 @@ def describe_special(payload: bytes) -> EntryInfo | None:
 
 
 def to_messages(payload: bytes) -> Sequence[Message]:
-    """Return all messages of an entry; raise UnreadableEntryError.
+    """Return all messages of an entry, GONE for each that was compacted out of its batch.
 
-    So it does if they are larger together than _MAX_UNPACKED_BYTES, and if the entry is encrypted
-    or a chunk of a message, which its consumer alone can undo.
+    Raises UnreadableEntryError, also if they are larger together than _MAX_UNPACKED_BYTES, and if
+    the entry is encrypted or a chunk of a message, which its consumer alone can undo.
     """
     try:
         unpacked = unpack(payload, _MAX_UNPACKED_BYTES)
@@ -135,7 +137,23 @@ def to_messages(payload: bytes) -> Sequence[Message]:
         raise UnreadableEntryError(f"no Pulsar entry: {error}") from error
     if any(one.opaque for one in unpacked):
         raise UnreadableEntryError("the entry is encrypted, or a part of a message")
-    return [one.message for one in unpacked]
+    if unpacked and unpacked[0].batch_index < 0:
+        return [unpacked[0].message]
+    count = read_metadata(payload).num_messages_in_batch
+    if len(unpacked) == count:
+        return [one.message for one in unpacked]
+    messages = [GONE] * count
+    for one in unpacked:
+        messages[one.batch_index] = one.message
+    return messages
+
+
+def keep_messages(payload: bytes, live: int) -> bytes:
+    """Return a batch with some of its messages, the others compacted out; see Codec."""
+    try:
+        return pulsar.keep_messages(payload, live, _MAX_UNPACKED_BYTES)
+    except ProtocolError as error:
+        raise UnreadableEntryError(f"no Pulsar batch: {error}") from error
 
 
 def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:

@@ -12,7 +12,7 @@ from router.broker.disk.files import Disk
 from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.options import StoreOptions
 from router.broker.storage.reading import SegmentReader
-from router.broker.storage.records import LatestTime
+from router.broker.storage.records import KeepMessages, LatestTime
 from router.broker.storage.removals import Removals
 from router.broker.storage.writing import SegmentLimits, SegmentWriter
 
@@ -82,10 +82,16 @@ class StoreContext:
     reader: SegmentReader
     readers: Executor
     tails: TailCache
+    keep_messages: KeepMessages
 
     @classmethod
     def build(
-        cls, folder: Path, options: StoreOptions, disk: Disk, latest_time: LatestTime
+        cls,
+        folder: Path,
+        options: StoreOptions,
+        disk: Disk,
+        latest_time: LatestTime,
+        keep_messages: KeepMessages,
     ) -> StoreContext:
         """Return the parts, for the running event loop; no file is opened."""
         files = JournalFiles(disk, folder / "journal", options.journal, relaxed=options.relaxed)
@@ -102,4 +108,5 @@ class StoreContext:
             SegmentReader(disk, folder / "ledgers", latest_time),
             ThreadPoolExecutor(_READER_THREADS, "reader"),
             TailCache(),
+            keep_messages,
         )

@@ -37,6 +37,12 @@ class _Chunk:
         self.lasts = array("Q", lasts)
         self.count = sum(self.lasts) - sum(self.firsts) + len(self.firsts)
 
+    def copy(self) -> _Chunk:
+        """Return a chunk with the same ranges."""
+        copied = object.__new__(_Chunk)
+        copied.firsts, copied.lasts, copied.count = self.firsts[:], self.lasts[:], self.count
+        return copied
+
 
 class DeletedRanges:
     """The deleted numbers of one partition; all ends of ranges are included.
@@ -113,6 +119,19 @@ class DeletedRanges:
                     return
                 yield max(start, first), end
             place = 0
+
+    def around(self, first: int, last: int) -> DeletedRanges:
+        """Return a copy that has all the ranges between two numbers, and some of the others.
+
+        A million ranges take a few milliseconds.
+        """
+        low = bisect_left(self._chunk_lasts, first)
+        high = bisect_right(self._chunks, last, low, key=lambda chunk: chunk.firsts[0])
+        copied = DeletedRanges()
+        copied._chunks = [chunk.copy() for chunk in self._chunks[low:high]]
+        copied._chunk_lasts = self._chunk_lasts[low:high]
+        copied.count = sum(chunk.count for chunk in copied._chunks)
+        return copied
 
     def count_between(self, first: int, last: int) -> int:
         """Return how many of the numbers from `first` to `last` are deleted."""

@@ -175,7 +175,7 @@ def segments_of(metadata: sqlite3.Connection) -> Iterator[tuple[int, Segment]]:
     """Yield all segments, each with the id of its ledger, in order."""
     for ledger, *rest in metadata.execute(
         "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms,"
-        " max_ms, latest_ms FROM segments ORDER BY ledger_id, first_entry"
+        " max_ms, latest_ms, generation, reclaimed FROM segments ORDER BY ledger_id, first_entry"
     ):
         yield ledger, Segment(*rest)
 

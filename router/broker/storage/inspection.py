@@ -71,7 +71,7 @@ class SegmentView:
 
 def view_segment(disk: Disk, ledgers: Path, ledger: int, segment: Segment) -> SegmentView:
     """Read a segment whole."""
-    path = file_of(ledgers, ledger, segment.first_entry)
+    path = file_of(ledgers, ledger, segment)
     data = b""
     with suppress(FileNotFoundError):
         data = read_file(disk, path)
@@ -103,7 +103,9 @@ def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Findin
                 f"ledger {row.id}: entries {expected} to {last} are missing", serious=True
             )
         expected, number = segment.next_entry, segment.next_index
-        yield from inspect_segment(view_segment(disk, ledgers, row.id, segment))
+        view = view_segment(disk, ledgers, row.id, segment)
+        yield from inspect_segment(view)
+        yield from _inspect_gaps(view, deleted)
     if not _covered(row, expected, row.next_entry):
         sentence = (
             f"ledger {row.id}: its segments end before entry {expected}, not {row.next_entry}"
@@ -126,10 +128,21 @@ def inspect_segment(view: SegmentView) -> Iterator[Finding]:
                 f"which do not follow {number - 1}"
             )
             yield Finding(sentence, serious=True, file=view.path)
-        entry_id, number = entry.entry_id + 1, entry.index + 1
+        entry_id, number = item.after.entry, item.after.number
     if not view.index_sound:
         path = view.path.with_suffix(".idx")
         yield Finding(f"the index {path} is not sound; it is not needed", serious=False, file=path)
+
+
+def _inspect_gaps(view: SegmentView, deleted: DeletedRanges) -> Iterator[Finding]:
+    """Yield the gaps of a segment that stand for messages which are not deleted."""
+    for item in view.entries:
+        if item.is_gap and not deleted.covers(item.point.number, item.entry.index):
+            sentence = (
+                f"{view.path}: entries {item.entry.entry_id} to {item.after.entry - 1} are gone, "
+                "and their messages are not deleted"
+            )
+            yield Finding(sentence, serious=True, file=view.path)
 
 
 def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ _LEDGERS: Final = (
 )
 _OF_LEDGERS: Final = (
     "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms,"
-    " latest_ms FROM segments ORDER BY ledger_id, first_entry",
+    " latest_ms, generation, reclaimed FROM segments ORDER BY ledger_id, first_entry",
     "SELECT ledger_id, name, sequence, entry, messages, time_ms FROM producers ORDER BY ledger_id",
     "SELECT ledger_id, first_entry, last_entry, reason FROM holes ORDER BY ledger_id, first_entry",
     "SELECT ledger_id, first_number, last_number FROM deleted ORDER BY ledger_id, first_number",
@@ -60,7 +60,7 @@ class StoredLedger(NamedTuple):
     topic_epoch: int | None
     terminated: int
     removed_entry: int
-    segments: list[tuple[int, int, int, int, int, int, int, int]]
+    segments: list[tuple[int, int, int, int, int, int, int, int, int, int]]
     producers: list[tuple[str, int, int, int, int]]
     holes: list[tuple[int, int, str]]
     deleted: list[tuple[int, int]]

@@ -16,7 +16,7 @@ from typing import Final
 from router.broker.disk import database
 
 SCHEMA: Final = database.Schema(
-    version=8,
+    version=9,
     statements="""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -34,7 +34,8 @@ CREATE TABLE segments (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     first_entry INTEGER NOT NULL, first_index INTEGER NOT NULL, next_entry INTEGER NOT NULL,
     next_index INTEGER NOT NULL, size INTEGER NOT NULL, first_ms INTEGER NOT NULL,
-    max_ms INTEGER NOT NULL, latest_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+    max_ms INTEGER NOT NULL, latest_ms INTEGER NOT NULL, generation INTEGER NOT NULL,
+    reclaimed INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
 ) WITHOUT ROWID;
 CREATE TABLE subscriptions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -67,7 +68,7 @@ INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1), ('history', 
 """Of the whole folder: whatever changes the bytes of journal or segments has a new version.
 
 `history` names a line of appends: two copies of a folder that have the same one hold the same bytes
-up to the end of the shorter of two segments. A repair and a restore begin another one.
+up to the end of the shorter of two files of a segment. A repair and a restore begin another one.
 """
 
 

@@ -21,7 +21,7 @@ from router.broker.storage.context import StoreContext
 from router.broker.storage.faults import leaves_mark
 from router.broker.storage.recovery import Replay, open_journal, recover
 from router.broker.storage.rows import SubscriptionRecord
-from router.broker.storage.segments import file_of
+from router.broker.storage.segments import file_name, folder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ def _remove_unknown_segments(context: StoreContext, connection: sqlite3.Connecti
     Those that were flushed after the last checkpoint go too: the journal has what they hold.
     """
     root, disk = context.folder / "ledgers", context.disk
-    found = connection.execute("SELECT ledger_id, first_entry FROM segments")
-    known = {file_of(root, ledger, first) for ledger, first in found}
+    found = connection.execute("SELECT ledger_id, first_entry, generation FROM segments")
+    known = {folder_of(root, ledger) / file_name(*rest) for ledger, *rest in found}
     for ledger in disk.list(root):
         for name in disk.list(root / ledger) if ledger.isdecimal() else ():
             path = root / ledger / name

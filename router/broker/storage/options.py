@@ -32,6 +32,7 @@ class StoreOptions(SettingsOptions):
     unsynced: int = 32 << 20
     open_files: int = 512
     index_step: int = 16 << 10
+    reclaim_bytes: int = 4 << 10
 
     @classmethod
     def from_settings(cls, settings: Settings) -> StoreOptions:

@@ -250,6 +250,17 @@ class Ledger(PartitionReader):
             self._tail.pop(entry, None)
         self._tail_start = max(self._tail_start, self.first_entry)
 
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Take a segment that holds what is left of some adjacent ones."""
+        at = self.segments.index(old[0])
+        self.segments = (*self.segments[:at], new, *self.segments[at + len(old) :])
+
+    @property
+    def recorded_segments(self) -> tuple[Segment, ...]:
+        """The segments that are written no more, as the metadata has them."""
+        closed = self.segments[:-1]
+        return tuple(s for s in closed if s.next_entry <= self._recorded_entry)
+
     def change(self) -> LedgerChange:
         """Return what a checkpoint stores of this ledger; its producer states are handed over."""
         known = self.producers.last

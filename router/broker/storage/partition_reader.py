@@ -37,9 +37,10 @@ class PartitionReader:
     readable; `first_number` and `durable_number` are the numbers of the first messages there. The
     first ones follow from the segments and the next number that the metadata names, so they never
     go back: not when retention removes everything, nor when the process ends. `deleted_numbers` are
-    those of messages that were deleted one by one: entries are read as they were written, and what
-    delivers them leaves those messages out. All before `removed_entry` is gone, and retention or a
-    limit of a stream took some of it: that is lost to readers that have not received it.
+    those of messages that were deleted one by one: entries are read as they were written, or
+    without some of those messages, and what delivers them leaves them out. All before
+    `removed_entry` is gone, and retention or a limit of a stream took some of it: that is lost to
+    readers that have not received it.
     """
 
     def __init__(self, ledger_id: int, reader: SegmentReader, readers: Executor) -> None:
@@ -55,7 +56,7 @@ class PartitionReader:
         self._readers = readers
         self._tail: dict[int, Entry] = {}
         self._tail_start = 0
-        self._hints: OrderedDict[int, tuple[int, Point]] = OrderedDict()
+        self._hints: OrderedDict[int, tuple[tuple[int, int], Point]] = OrderedDict()
 
     @property
     def durable_number(self) -> int:
@@ -80,7 +81,8 @@ class PartitionReader:
         """Return durable entries in order, from the first readable one at or after `start`.
 
         Stops at both bounds, though never before the first entry; may stop earlier. Empty: there
-        are none. What retention removed or repair gave up is passed over. Raises DamagedError if
+        are none. What retention removed, repair gave up or was deleted and reclaimed is passed
+        over, between entries too. Raises DamagedError if
         the first entry cannot be read as it was written, OSError if files cannot be opened.
         """
         start = max(start, self.first_entry)
@@ -99,6 +101,9 @@ class PartitionReader:
             if answer is None:
                 start = max(start, self.first_entry)
                 continue
+            if not answer.entries:
+                start = segment.next_entry
+                continue
             # A consumer that reads on from here need not look for the place.
             self._give_hint(segment, answer.after)
             return answer.entries
@@ -108,8 +113,8 @@ class PartitionReader:
         """Return the entry that holds the message of a number.
 
         This is the first one kept if the message is older than that, and `durable_entry` if it is
-        not durable yet. Where the message was given up it is the next entry; where damage hides it,
-        the first entry of the damage. Raises OSError if files cannot be opened.
+        not durable yet. Where the message was given up or reclaimed it is the next entry; where
+        damage hides it, the first entry of the damage. Raises OSError if files cannot be opened.
         """
         while not self.discarded:
             if (entry := self.cached_entry_of_number(number)) is not None:
@@ -118,14 +123,17 @@ class PartitionReader:
             if place == len(self.segments):
                 return self._tail_start
             segment = self.segments[place]
-            if number <= segment.first_index:
+            if number <= segment.first_index and not segment.generation:
                 return segment.first_entry
+            number = max(number, segment.first_index)
             find, first = self._reader.entry_of_number, segment.first_entry
             try:
                 point = await self._in_thread(find, segment, first, number)
             except DamagedError as error:
                 return error.first
-            if point is not None:
+            if point is not None and point.entry == segment.next_entry:
+                number = segment.next_index
+            elif point is not None:
                 self._give_hint(segment, point)
                 return point.entry
         return self.durable_entry
@@ -243,11 +251,11 @@ class PartitionReader:
         return before.next_index if before is not None and ends else segment.first_index
 
     def _take_hint(self, entry: int, segment: Segment) -> Point | None:
-        first, hint = self._hints.pop(entry, (-1, None))
-        return hint if first == segment.first_entry else None
+        file, hint = self._hints.pop(entry, (None, None))
+        return hint if file == (segment.first_entry, segment.generation) else None
 
     def _give_hint(self, segment: Segment, point: Point) -> None:
-        self._hints[point.entry] = (segment.first_entry, point)
+        self._hints[point.entry] = ((segment.first_entry, segment.generation), point)
         if len(self._hints) > MAX_HINTS:
             self._hints.popitem(last=False)
 

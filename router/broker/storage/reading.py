@@ -20,9 +20,11 @@ from router.broker.storage.offset_index import (
     TimeKey,
 )
 from router.broker.storage.records import (
+    GAP_FORMAT,
     HEAD,
     Entry,
     LatestTime,
+    entry_behind,
     read_record,
     record_size,
     unknown_time,
@@ -44,7 +46,10 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Entries in order, and where the record after the last one begins."""
+    """Entries in order, and where the record after the last one begins.
+
+    No entries: those that were requested are gone, up to the segment's end.
+    """
 
     entries: list[Entry]
     after: Point
@@ -61,7 +66,7 @@ class SegmentReader:
 
     def path(self, ledger: int, segment: Segment) -> Path:
         """Return the file of a segment."""
-        return file_of(self._ledgers, ledger, segment.first_entry)
+        return file_of(self._ledgers, ledger, segment)
 
     def read(
         self, ledger: int, segment: Segment, request: ReadRequest, hint: Point | None = None
@@ -82,14 +87,27 @@ class SegmentReader:
         # Slowly and thoroughly: something was not as it should be.
         return self._read_around(ledger, segment, request)
 
+    def records(self, descriptor: int, segment: Segment) -> Iterator[SegmentEntry]:
+        """Yield the entries and gaps of a segment, whose open file this is, up to damage.
+
+        It ends before the segment's end if there is any. Raises OSError.
+        """
+        start = Point(segment.first_entry, 0, segment.first_index)
+        yield from map(SegmentEntry._make, self._records(descriptor, segment, start, segment.size))
+
     def entry_of_number(self, ledger: int, segment: Segment, number: int) -> Point:
         """Return where the entry stands that holds the message of a number of the segment.
 
-        If damage hides it, this is the first entry of the damage. Raises OSError.
+        If damage hides it, this is the first entry of the damage, and if it was reclaimed the next
+        entry, or the segment's end. Raises OSError.
         """
         path = self.path(ledger, segment)
         part = self._indexes.load(path, segment).at_number(number, segment)
-        item, damage, after = self._find(path, segment, part, lambda entry: entry.index >= number)
+
+        def matches(entry: Entry) -> bool:
+            return entry.index >= number and entry.format != GAP_FORMAT
+
+        item, damage, after = self._find(path, segment, part, matches)
         if item is not None and (damage is None or number >= item.point.number):
             return item.point
         return after if damage is None else Point(damage.first, damage.start, after.number)
@@ -97,15 +115,19 @@ class SegmentReader:
     def number_before(self, ledger: int, segment: Segment, entry: int) -> Point:
         """Return where an entry of the segment stands, with the number of its first message.
 
-        If damage hides the number, it is that of the first message behind. Raises OSError.
+        If damage hides the number, or the entry was reclaimed, the number is that of the first
+        message behind. Raises OSError.
         """
         path = self.path(ledger, segment)
         part = self._indexes.load(path, segment).at_entry(entry, segment)
-        item, _damage, after = self._find(path, segment, part, lambda one: one.entry_id >= entry)
+        item, _damage, after = self._find(
+            path, segment, part, lambda one: entry_behind(one) > entry
+        )
         if after.entry == entry:
             return after
-        end = Point(segment.next_entry, segment.size, segment.next_index)
-        return end if item is None else item.point
+        if item is None:
+            return Point(segment.next_entry, segment.size, segment.next_index)
+        return item.after if item.is_gap else item.point
 
     def find_time(
         self, ledger: int, segment: Segment, start: int, timestamp_ms: int, key: TimeKey
@@ -124,7 +146,8 @@ class SegmentReader:
         first = max(start, part.start.entry)
 
         def matches(entry: Entry) -> bool:
-            return entry.entry_id >= first and key.of_entry(entry) >= timestamp_ms
+            known = entry.entry_id >= first and entry.format != GAP_FORMAT
+            return known and key.of_entry(entry) >= timestamp_ms
 
         item, damage, _after = self._find(path, segment, part, matches)
         if damage is not None and damage.last >= first:
@@ -144,7 +167,7 @@ class SegmentReader:
                 if matches(entry):
                     item = SegmentEntry(entry, place)
                     return item, None, item.point
-                behind = entry.entry_id + 1
+                behind = entry_behind(entry)
         if behind == segment.next_entry:
             return None, None, Point(behind, segment.size, segment.next_index)
         return _first(self._scan(path, segment), segment, matches)
@@ -161,18 +184,19 @@ class SegmentReader:
     ) -> ReadResult | None:
         """Return entries from the hint on, which end before any damage; None: look closer."""
         entries: list[Entry] = []
-        left, last = request.max_bytes, hint.place
-        for entry, place in self._records(descriptor, segment, hint, hint.place + left):
-            if entry.entry_id < request.start:
-                continue
-            left -= len(entry.payload)
-            if left < 0 and entries:
-                break
-            entries.append(entry)
-            last = place
+        left, last = request.max_bytes, None
+        for item in self._records(descriptor, segment, hint, hint.place + left):
+            entry = item[0]
+            if entry.entry_id >= request.start and entry.format != GAP_FORMAT:
+                left -= len(entry.payload)
+                if left < 0 and entries:
+                    break
+                entries.append(entry)
+            last = item
             if len(entries) >= request.max_entries:
                 break
-        return ReadResult(entries, SegmentEntry(entries[-1], last).after) if entries else None
+        after = hint if last is None else SegmentEntry(*last).after
+        return ReadResult(entries, after) if entries or after.place == segment.size else None
 
     def _read_around(self, ledger: int, segment: Segment, request: ReadRequest) -> ReadResult:
         """Return entries from the first one requested up to the next damage.
@@ -189,7 +213,7 @@ class SegmentReader:
                 if entries:
                     break
                 raise DamagedError(ledger, path, *item)
-            if item.entry.entry_id < request.start:
+            if item.entry.entry_id < request.start or item.is_gap:
                 continue
             left -= len(item.entry.payload)
             if entries and (left < 0 or len(entries) >= request.max_entries):
@@ -203,8 +227,8 @@ class SegmentReader:
     ) -> Iterator[tuple[Entry, int]]:
         """Yield entries and their places from a point on, up to the first that is not as it should.
 
-        Each must be sound, and continue the ids and numbers of the one before. `end` bounds
-        what is read ahead.
+        Gaps are among them. Each must be sound, and continue the ids and numbers of the one before.
+        `end` bounds what is read ahead.
         """
         expected, at, number = start[:3]
         data, base = b"", at
@@ -225,7 +249,7 @@ class SegmentReader:
                 return
             yield entry, at
             at += HEAD.size + len(entry.payload)
-            expected, number = expected + 1, entry.index + 1
+            expected, number = entry_behind(entry), entry.index + 1
 
 
 def _first(
@@ -242,6 +266,6 @@ def _first(
             damage = item if damage is None else damage._replace(last=item.last, end=item.end)
         elif matches(item.entry):
             return item, damage, after
-        else:
+        elif damage is None or not item.is_gap:
             damage, after = None, item.after
     return None, damage, after

@@ -4,6 +4,10 @@ A record is length, CRC32-C, entry id, index, timestamp, format, message count, 
 counts what follows the checksum, and the checksum covers just that. The same bytes stand in the
 journal and in the segment, so an entry carries one checksum from its arrival until it is read.
 
+A segment from which deleted messages were reclaimed has a gap record in the place of entries of
+which nothing is left: it has their ids, the numbers of their messages, and a checksum like an
+entry. So one record still leads to the next, and a record that is lost is never taken for a gap.
+
 The payload is opaque here: its format is a number, which readers know. An entry's timestamp is when
 it was stored. The times that its messages have of their own are in the payload: a function that
 reads them is an argument of the store (`LatestTime`).
@@ -34,6 +38,10 @@ PULSAR_FORMAT: Final = 1
 KAFKA_FORMAT: Final = 2
 NATS_FORMAT: Final = 3
 """The numbers of formats; what can be read is in `router.broker.entries`."""
+GAP_FORMAT: Final = 0
+"""Of a gap record, which is no entry: its payload is the id of the last entry of the gap."""
+MAX_GAP_MESSAGES: Final = (1 << 32) - 1
+_LAST_ENTRY: Final = struct.Struct(">Q")
 
 
 class Entry(NamedTuple):
@@ -50,6 +58,11 @@ class Entry(NamedTuple):
     payload: bytes
 
 
+KeepMessages = Callable[[Entry, int], bytes | None]
+"""Returns the payload of an entry with some of its messages only, each at its place in it.
+
+There is a bit for each message, the first in the lowest. None: the entry stays as it is.
+"""
 LatestTime = Callable[[Entry], int]
 """Returns the latest time of the messages of an entry, by its payload (ms since 1970)."""
 
@@ -58,6 +71,11 @@ def unknown_time(entry: Entry) -> int:
     """Return UNKNOWN_TIME: a LatestTime that does not read the payload."""
     del entry
     return UNKNOWN_TIME
+
+
+def keep_all(entry: Entry, live: int) -> None:
+    """Return None: a KeepMessages that knows no format."""
+    del entry, live
 
 
 class Record(NamedTuple):
@@ -72,6 +90,25 @@ def make_head(entry: Entry) -> bytes:
     entry_id, index, timestamp_ms, format_tag, messages, payload = entry
     fields = FIELDS.pack(entry_id, index, timestamp_ms, format_tag, messages)
     return SUM.pack(FIELDS.size + len(payload), crc32c(payload, crc32c(fields, 0))) + fields
+
+
+def make_gap(first: Entry, last_entry: int, index: int, timestamp_ms: int) -> Entry:
+    """Return the gap from an entry, or gap, to another entry, which ends with the message `index`.
+
+    `timestamp_ms` is the latest time at which one of the entries was stored.
+    """
+    messages = index - first.index + first.messages
+    return Entry(
+        first.entry_id, index, timestamp_ms, GAP_FORMAT, messages, _LAST_ENTRY.pack(last_entry)
+    )
+
+
+def entry_behind(entry: Entry) -> int:
+    """Return the id of the entry that follows one, or a gap."""
+    if entry.format != GAP_FORMAT:
+        return entry.entry_id + 1
+    last: int = _LAST_ENTRY.unpack(entry.payload)[0]
+    return last + 1
 
 
 def record_size(data: bytes, at: int) -> int | None:

@@ -82,7 +82,7 @@ def _divide(context: RepairContext, view: SegmentView) -> None:
     ]
 
     def record(connection: sqlite3.Connection) -> None:
-        rows.replace_segment(connection, view.ledger, view.segment, made)
+        rows.replace_segments(connection, view.ledger, [view.segment], made)
         for hole in holes:
             rows.insert_hole(connection, view.ledger, hole, context.now_ms)
 
@@ -96,7 +96,7 @@ def _runs(entries: Sequence[SegmentEntry]) -> Iterator[list[SegmentEntry]]:
     """Yield the runs of consecutive entries that stand one behind the other."""
     run: list[SegmentEntry] = []
     for item in entries:
-        if run and (item.entry.entry_id != run[-1].entry.entry_id + 1 or item.place != run[-1].end):
+        if run and item.point[:2] != run[-1].after[:2]:
             yield run
             run = []
         run.append(item)
@@ -107,14 +107,7 @@ def _runs(entries: Sequence[SegmentEntry]) -> Iterator[list[SegmentEntry]]:
 def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[SegmentEntry]) -> Segment:
     """Return the segment of a run, in the old file if it begins it, else in its own."""
     first, start, after = run[0].entry, run[0].place, run[-1].after
-    path = file_of(context.ledgers, view.ledger, first.entry_id)
-    if path != view.path:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with opened(context.disk, path, flags) as descriptor:
-            write_all(context.disk, descriptor, [view.data[start : after.place]])
-            context.disk.sync_data(descriptor)
-    _write_index(context.disk, path, _points(run, start, UNKNOWN_TIME))
-    return Segment(
+    segment = Segment(
         first.entry_id,
         run[0].point.number,
         after.entry,
@@ -123,6 +116,16 @@ def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[Segmen
         first.timestamp_ms,
         max(item.entry.timestamp_ms for item in run),
     )
+    if first.entry_id == view.segment.first_entry:
+        segment = replace(segment, generation=view.segment.generation)
+    path = file_of(context.ledgers, view.ledger, segment)
+    if path != view.path:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with opened(context.disk, path, flags) as descriptor:
+            write_all(context.disk, descriptor, [view.data[start : after.place]])
+            context.disk.sync_data(descriptor)
+    _write_index(context.disk, path, _points(run, start, UNKNOWN_TIME))
+    return segment
 
 
 def _points(run: Sequence[SegmentEntry], start: int, latest_ms: int) -> list[Point]:

@@ -94,16 +94,23 @@ class RetentionTask:
         """
         self._delete_messages(ledger, ((ledger.first_number, number - 1),))
         await self._checkpoint(now_ms)
+        await self.drop_deleted(ledger)
+
+    async def drop_deleted(self, ledger: Ledger) -> int:
+        """Remove the segments of a ledger whose messages are all deleted; return their bytes.
+
+        A checkpoint comes before. Raises StoreError if the disk fails.
+        """
 
         def choose(one: Ledger) -> Sequence[Segment]:
             return () if one.discarded else without_messages(one.segments, one.deleted_numbers)
 
-        await self._drop([ledger], choose, "delete-records")
+        return await self._drop([ledger], choose, "delete-records")
 
     async def _drop(
         self, ledgers: Iterable[Ledger], choose: Callable[[Ledger], Sequence[Segment]], event: str
-    ) -> None:
-        """Remove of each of these ledgers the segments that are chosen."""
+    ) -> int:
+        """Remove of each of these ledgers the segments that are chosen; return their bytes."""
         dropped: dict[Ledger, Sequence[Segment]] = {}
         async with self._checkpointer.alone():
             for ledger in ledgers:
@@ -133,14 +140,17 @@ class RetentionTask:
                 ledger.drop(tuple(s for s in ledger.segments if s.first_entry not in firsts))
                 remove = partial(self._context.writer.remove, ledger.id, segments)
                 await self._checkpointer.in_thread(remove)
+        total = 0
         for ledger, segments in dropped.items():
             size = sum(segment.size for segment in segments)
+            total += size
             _log.info(event, ledger=ledger.id, segments=len(segments), bytes=size)
             for record in self._catalog.subscriptions(ledger.id):
                 self._acknowledge(record, Ack(ledger.first_entry - 1, cumulative=True))
                 # Not journalled: a start finds the same gaps.
                 if skip_holes(record, ledger):
                     self._checkpointer.cursors[record] = None
+        return total
 
     async def _use_due(self, now_ms: int) -> None:
         """Use the idle ledgers of which something may go."""

@@ -240,7 +240,7 @@ def _save_segments(
     connection: sqlite3.Connection, ledger: int, segments: Iterable[Segment]
 ) -> None:
     connection.executemany(
-        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         ((ledger, *_columns(segment)) for segment in segments),
     )
 
@@ -275,11 +275,11 @@ def expire_producers(connection: sqlite3.Connection, until_ms: int) -> None:
     connection.execute("DELETE FROM producers WHERE time_ms <= ?", (until_ms,))
 
 
-def replace_segment(
-    connection: sqlite3.Connection, ledger: int, old: Segment, new: Iterable[Segment]
+def replace_segments(
+    connection: sqlite3.Connection, ledger: int, old: Iterable[Segment], new: Iterable[Segment]
 ) -> None:
-    """Put other segments in the place of one."""
-    drop_segments(connection, [(ledger, old.first_entry)])
+    """Put other segments in the place of some."""
+    drop_segments(connection, [(ledger, segment.first_entry) for segment in old])
     _save_segments(connection, ledger, new)
 
 

@@ -1,7 +1,8 @@
 """Owns what a segment is: its bounds, its files, and finding damage in it; pure.
 
 A segment holds entries with consecutive ids and message numbers, record after record. Its bounds
-are those of the metadata: bytes of the file after `size` do not count.
+are those of the metadata: bytes of the file after `size` do not count. Where deleted messages were
+reclaimed (see reclaim) a gap record stands for the entries of which nothing is left.
 
 Behind a damaged record the next good one must be found without trusting lengths that may be damaged
 themselves, nor bytes that may lie inside a payload and look like a record. A record counts as found
@@ -16,12 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from router.broker.storage.records import HEAD, SUM, UNKNOWN_TIME, Entry, read_record, record_size
+from router.broker.storage.records import (
+    GAP_FORMAT,
+    HEAD,
+    SUM,
+    UNKNOWN_TIME,
+    Entry,
+    entry_behind,
+    read_record,
+    record_size,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A part of a ledger in one file: entries and message indexes from first to before next.
+
+    `generation` counts how often the file was written again without deleted messages; each has its
+    own name. `reclaimed` is how many of the segment's messages were deleted then.
 
     `first_ms` and `max_ms` are times at which entries were stored; `latest_ms` is not before any of
     the times that messages have by their payloads.
@@ -35,6 +48,8 @@ class Segment:
     first_ms: int
     max_ms: int
     latest_ms: int = UNKNOWN_TIME
+    generation: int = 0
+    reclaimed: int = 0
 
 
 class Point(NamedTuple):
@@ -60,7 +75,7 @@ class Damage(NamedTuple):
 
 
 class SegmentEntry(NamedTuple):
-    """A sound entry and the place of its record."""
+    """A sound entry, or gap, and the place of its record."""
 
     entry: Entry
     place: int
@@ -79,7 +94,12 @@ class SegmentEntry(NamedTuple):
     @property
     def after(self) -> Point:
         """Where the entry behind it stands."""
-        return Point(self.entry.entry_id + 1, self.end, self.entry.index + 1)
+        return Point(entry_behind(self.entry), self.end, self.entry.index + 1)
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether the record stands for entries of which nothing is left."""
+        return self.entry.format == GAP_FORMAT
 
 
 def folder_of(ledgers: Path, ledger: int) -> Path:
@@ -87,13 +107,18 @@ def folder_of(ledgers: Path, ledger: int) -> Path:
     return ledgers / str(ledger)
 
 
-def file_of(ledgers: Path, ledger: int, first_entry: int) -> Path:
+def file_of(ledgers: Path, ledger: int, segment: Segment) -> Path:
     """Return the file of a segment; its index has the suffix .idx."""
-    return ledgers / str(ledger) / f"{first_entry:020d}.seg"
+    return ledgers / str(ledger) / file_name(segment.first_entry, segment.generation)
+
+
+def file_name(first_entry: int, generation: int) -> str:
+    """Return the name of a segment's file."""
+    return f"{first_entry:020d}-{generation}.seg" if generation else f"{first_entry:020d}.seg"
 
 
 def scan(data: bytes, segment: Segment, points: Sequence[Point]) -> Iterator[SegmentEntry | Damage]:
-    """Yield all entries of a segment, and the damage between them.
+    """Yield all entries and gaps of a segment, and the damage between them.
 
     `data` is the file from its beginning; bytes after the segment's size are not looked at.
     """
@@ -104,7 +129,7 @@ def scan(data: bytes, segment: Segment, points: Sequence[Point]) -> Iterator[Seg
         if entry is not None and entry.entry_id == expected:
             yield SegmentEntry(entry, at)
             at += HEAD.size + len(entry.payload)
-            expected += 1
+            expected = entry_behind(entry)
             continue
         after, resumed = _resume(data, at, expected, segment, points)
         yield Damage(expected, after - 1, at, resumed)
@@ -168,5 +193,5 @@ def _leads(data: bytes, at: int, entry_id: int, target: tuple[int, int]) -> bool
         if entry is None or entry.entry_id != entry_id:
             return False
         at += HEAD.size + len(entry.payload)
-        entry_id += 1
+        entry_id = entry_behind(entry)
     return (entry_id, at) == target

@@ -3,7 +3,7 @@
 The layout of the data folder:
   metadata.db              topics, subscriptions, cursors, what is synced (SQLite)
   journal/<n>.log          the newest of everything, for all partitions; see journal, commit_groups
-  ledgers/<id>/<entry>.seg entries by partition; see segments and writing
+  ledgers/<id>/<entry>.seg entries by partition; see segments, writing and reclaim
   ledgers/<id>/<entry>.idx points that lead into a segment; see offset_index
   subjects/<id>.idx        the subjects of a stream; see nats/streams/log/index_checkpoint
   READ-ONLY                the reason why the folder must be repaired before it is written
@@ -49,7 +49,8 @@ from router.broker.storage.loading import StoredLedger
 from router.broker.storage.opening import Opened, open_folder
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
-from router.broker.storage.records import LatestTime, unknown_time
+from router.broker.storage.reclaim import Reclaimer
+from router.broker.storage.records import KeepMessages, LatestTime, keep_all, unknown_time
 from router.broker.storage.retention_task import RetentionTask
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
@@ -70,7 +71,8 @@ class Store:
     `boot` counts the starts of the folder. The callbacks in `pressure` are called when `full`
     changed, and when `congested` ended after it was seen to hold.
 
-    Lookups are those of Catalog, changes of cursors and deletions of messages those of CursorLog.
+    Lookups are those of Catalog, changes of cursors and deletions of messages those of CursorLog,
+    `reclaim` is that of Reclaimer.
     `synced` returns when everything done so far is on disk, or raises StoreError.
     """
 
@@ -99,7 +101,8 @@ class Store:
         self.commit = cursors.commit
         self.delete_messages = cursors.delete_messages
         self._sweep = RetentionTask(catalog, self._checkpointer, context, cursors)
-        self.retain = self._sweep.run
+        self._reclaimer = Reclaimer(catalog, self._checkpointer, context, self._sweep)
+        self.reclaim = self._reclaimer.reclaim
         self._pressed = False
         self._space_task = asyncio.ensure_future(self._watch_space())
         self.failed = journal.failed
@@ -117,14 +120,16 @@ class Store:
         clock: Clock,
         disk: Disk | None = None,
         latest_time: LatestTime = unknown_time,
+        keep_messages: KeepMessages = keep_all,
     ) -> Store:
         """Recover the folder, made if it is not there, and return its store.
 
         `latest_time` returns the time by which `Ledger.find_latest_time` searches; without it
-        segments have no such index, and lookups read them from their beginning. Raises StoreError
-        with a sentence for the operator.
+        segments have no such index, and lookups read them from their beginning. `keep_messages`
+        writes entries again of which messages were deleted; without it only whole entries are
+        reclaimed. Raises StoreError with a sentence for the operator.
         """
-        context = StoreContext.build(folder, options, disk or Disk(), latest_time)
+        context = StoreContext.build(folder, options, disk or Disk(), latest_time, keep_messages)
         try:
             opened = await asyncio.to_thread(open_folder, context)
         except BaseException:
@@ -135,6 +140,7 @@ class Store:
     async def close(self) -> None:
         """Bring everything to rest, see Checkpointer.finish; or, if the store failed, just end."""
         self._space_task.cancel()
+        await self._reclaimer.close()
         with suppress(StoreError):
             await self._journal.settle()
             await self._checkpointer.finish()
@@ -350,6 +356,14 @@ class Store:
         """Call when everything appended so far is on disk; at once if it is."""
         if not self.failed.done():
             self._journal.after_sync(done)
+
+    async def retain(self, now_ms: int) -> None:
+        """Apply retention once, as RetentionTask.run does, and begin to reclaim space.
+
+        To be called about once a minute. Raises StoreError.
+        """
+        await self._sweep.run(now_ms)
+        self._reclaimer.begin(now_ms)
 
     async def delete_before(self, ledger: Ledger, number: int) -> None:
         """Delete the messages of a ledger with lower numbers; on disk on return.

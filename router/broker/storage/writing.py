@@ -12,9 +12,9 @@ one such call also takes the place of many syncs when many partitions are active
 take half a second instead of fifteen. For a few files it is not used, as it would write the data of
 other programs too.
 
-The first time a ledger is written in the life of a process its folder is set right: files that the
-metadata does not know go, and the last segment is cut to its synced size. That is recovery's work,
-done late so that a restart does not touch the folders of ten thousand topics.
+The first time a ledger is written in the life of a process its folder is set right (`prepare`):
+files that the metadata does not know go, and the last segment is cut to its synced size. That is
+recovery's work, done late so that a restart does not touch the folders of ten thousand topics.
 """
 
 from __future__ import annotations
@@ -97,8 +97,7 @@ class SegmentWriter:
         """Write records behind the segments and return the segments as they are then."""
         if self._root < 0 and self._disk.syncs_all:
             self._root = self._disk.open(self._ledgers, os.O_RDONLY | os.O_DIRECTORY)
-        if ledger not in self._prepared:
-            self._prepare(ledger, segments)
+        self.prepare(ledger, segments)
         file = self._files.pop(ledger, None)
         if file is not None:
             self._files[ledger] = file
@@ -137,7 +136,7 @@ class SegmentWriter:
             file = self._files.get(ledger)
             if file is not None and file.segment.first_entry == segment.first_entry:
                 self._close(self._files.pop(ledger))
-            path = file_of(self._ledgers, ledger, segment.first_entry)
+            path = file_of(self._ledgers, ledger, segment)
             for file_path in (path.with_suffix(".idx"), path):
                 self._removals.run(file_path, partial(self._disk.unlink, file_path))
 
@@ -165,7 +164,7 @@ class SegmentWriter:
 
     def _may_reopen(self, ledger: int, segment: Segment, record: Record, roll_ms: int) -> bool:
         # A file that lost bytes is left as it is, to be reported: behind it a new one begins.
-        lost = file_of(self._ledgers, ledger, segment.first_entry) in self._lost
+        lost = file_of(self._ledgers, ledger, segment) in self._lost
         return not lost and self._continues(segment, record, roll_ms)
 
     def _continues(self, segment: Segment, record: Record, roll_ms: int) -> bool:
@@ -231,15 +230,15 @@ class SegmentWriter:
         if old is not None:
             self._close_synced(old)
         entry = first.entry
-        path = file_of(self._ledgers, ledger, entry.entry_id)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         index, time_ms = entry.index + 1 - entry.messages, entry.timestamp_ms
         segment = Segment(entry.entry_id, index, entry.entry_id, index, 0, time_ms, time_ms, 0)
+        path = file_of(self._ledgers, ledger, segment)
         self._folders.add(path.parent)
         return self._keep(ledger, _OpenSegment(path, segment, self._disk.open(path, flags)))
 
     def _reopen(self, ledger: int, segment: Segment) -> _OpenSegment:
-        path = file_of(self._ledgers, ledger, segment.first_entry)
+        path = file_of(self._ledgers, ledger, segment)
         file = _OpenSegment(path, segment, self._disk.open(path, os.O_WRONLY | os.O_APPEND))
         file.pointed = segment.size
         return self._keep(ledger, file)
@@ -272,19 +271,21 @@ class SegmentWriter:
         if file.index is not None:
             self._disk.close(file.index)
 
-    def _prepare(self, ledger: int, segments: Segments) -> None:
-        """Set the ledger's folder right; see above."""
+    def prepare(self, ledger: int, segments: Segments) -> None:
+        """Set the ledger's folder right, once; see above."""
+        if ledger in self._prepared:
+            return
         folder = folder_of(self._ledgers, ledger)
         if self._disk.make_folder(folder):
             self._folders.add(self._ledgers)
-        known = {file_of(self._ledgers, ledger, s.first_entry).stem for s in segments}
+        known = {file_of(self._ledgers, ledger, segment).stem for segment in segments}
         names = self._disk.list(folder)
         for name in names:
             # A backup still needs those whose removal waits.
             if Path(name).stem not in known and not self._removals.is_waiting(folder / name):
                 self._disk.unlink(folder / name)
         if segments:
-            path = file_of(self._ledgers, ledger, segments[-1].first_entry)
+            path = file_of(self._ledgers, ledger, segments[-1])
             if path.name not in names or not self._cut(path, segments[-1]):
                 self._lost.add(path)
             elif path.with_suffix(".idx").name in names:

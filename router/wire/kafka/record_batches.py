@@ -6,7 +6,7 @@ epoch, which stand before it, may be written by a broker without a new CRC. A br
 batch, stores it and serves it reads the header and the CRC alone (`check_batch`); what the batch
 says of its records is proved by `open_batch` and `read_records`, which decompress it.
 
-Offsets within a partition are the base offset and a record's place. A producer's batch is dense:
+Offsets within a partition are the base offset and a record's number. A producer's batch is dense:
 `last_offset_delta + 1 == count`; a batch that a broker compacted may have gaps, and no records.
 """
 
@@ -28,7 +28,12 @@ from router.wire.kafka.errors import (
     RecordsError,
     UnknownCompressionError,
 )
-from router.wire.kafka.records import MIN_RECORD_BYTES, check_records, read_length
+from router.wire.kafka.records import (
+    MIN_RECORD_BYTES,
+    check_records,
+    read_length,
+    read_offset,
+)
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
@@ -288,23 +293,33 @@ def empty_batch(offsets: int, timestamp_ms: int) -> bytes:
     return bytes(batch)
 
 
-def keep_records(header: BatchHeader, batch: Bytes, kept: int, limit: int) -> bytes:
-    """Return a batch with some of its records, which keep their offsets, not compressed.
+def keep_records(
+    header: BatchHeader, batch: Bytes, kept: int, limit: int, codec: int = NONE
+) -> bytes:
+    """Return a batch with some of its records, which keep their offsets.
 
-    `kept` has a bit for each record, the first in the lowest. Readers go on behind the whole batch.
+    `kept` has a bit for each offset of the batch, the first in the lowest. Readers go on behind the
+    whole batch. `codec` is the compression of the result.
     Raises CorruptRecordsError, OversizedRecordsError, InvalidRecordsError.
     """
     data, at, records = open_batch(header, batch, limit), 0, []
+    offsets = header.last_offset_delta + 1
+    dense = header.records == offsets
     # A digit is found at once, a bit of a number with 65,000 bits is not.
-    for mark in f"{kept:0{header.records}b}"[::-1][: header.records]:
-        length, start = read_length(data, at)
-        if mark == "1":
-            records.append(data[at : start + length])
-        at = start + length
+    marks = f"{kept:0{offsets}b}"[::-1]
+    try:
+        for place in range(header.records):
+            length, start = read_length(data, at)
+            if marks[place if dense else read_offset(data, start)] == "1":
+                records.append(data[at : start + length])
+            at = start + length
+    except (IndexError, ValueError) as error:
+        raise InvalidRecordsError(f"a record of a batch cannot be read: {error}") from error
     rest = build_batch(
         records,
         header.base_timestamp,
         header.max_timestamp,
+        codec=codec,
         producer=(header.producer_id, header.producer_epoch, header.base_sequence),
         attributes=header.attributes & ~CODEC_MASK,
         base_offset=header.base_offset,

@@ -85,6 +85,12 @@ def read_length(data: bytes, at: int) -> tuple[int, int]:
     return length, end
 
 
+def read_offset(data: bytes, at: int) -> int:
+    """Return the offset of a record, behind whose length `at` is; raise IndexError, ValueError."""
+    _, at = read_varint(data, at + 1)
+    return read_varint(data, at)[0]
+
+
 def write_record(
     offset: int,
     timestamp: int,

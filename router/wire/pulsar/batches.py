@@ -46,6 +46,9 @@ _PLAIN_HEADS: Final = 4096
 # A tuple class is made through Python code; here it is made in loops that run none.
 _new: Final[Callable[..., Any]] = tuple.__new__
 
+_GONE: Final = SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString()
+_COMPACTED_OUT: Final = _SIZE.pack(len(_GONE)) + _GONE
+
 Described = tuple[bytes | None, Mapping[str, str], int | None]
 Row = tuple[bytes, bytes | None, Mapping[str, str], int | None, int]
 Header = MessageMetadata | SingleMessageMetadata
@@ -144,6 +147,36 @@ def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ())
         return [_plain(metadata, body, opaque=False)]
     unpacked = read_batch(body, metadata)
     return _left_over(unpacked, ack_set)
+
+
+def keep_messages(payload: bytes, live: int, limit: int) -> bytes:
+    """Return a batch with some of its messages; each other one is marked as compacted out.
+
+    `live` has a bit for each message, the first in the lowest. Places and compression stay. Raises
+    ProtocolError if it is no batch that can be taken apart, or a body would exceed `limit` bytes.
+    """
+    entry = split_payload(payload)
+    metadata = entry.metadata
+    opaque = metadata.encryption_keys or metadata.num_chunks_from_msg > 1
+    if opaque or entry.broker_entry is not None or entry.checksum_ok is False:
+        raise ProtocolError("no entry that can be taken apart")
+    body = inflate(metadata, entry.body, limit)
+    kept, at = [], 0
+    for index in range(metadata.num_messages_in_batch):
+        begin = at
+        start = begin + _SIZE.size
+        if start > len(body):
+            raise ProtocolError("batch cut short")
+        value_at = start + _SIZE.unpack_from(body, begin)[0]
+        at = value_at + read_head(body[start:value_at])[0]
+        kept.append(body[begin:at] if live >> index & 1 else _COMPACTED_OUT)
+    if not kept or at != len(body):
+        raise ProtocolError("a batch is not of the size of its messages")
+    body = b"".join(kept)
+    if metadata.compression != NONE:
+        metadata.uncompressed_size = len(body)
+        body = compress(metadata.compression, body)
+    return join_payload(metadata, body)
 
 
 def write_batch(messages: Iterable[Message]) -> Iterator[bytes]:

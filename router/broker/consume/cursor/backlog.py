@@ -78,16 +78,23 @@ class BacklogCounter:
         into = min(entry - segment.first_entry, entries)
         if 0 < into < entries != messages and self._reads:
             self._reads -= 1
-            found = await _index_of(ledger, entry - 1)
+            found = await _number_behind(ledger, entry - 1)
             if found is not None:
-                return found + 1
+                return found
         return segment.first_index + into * messages // max(1, entries)
 
 
-async def _index_of(ledger: Ledger, entry: int) -> int | None:
+async def _number_behind(ledger: Ledger, entry: int) -> int | None:
+    """Return the number of the first message behind an entry; None: it cannot be read.
+
+    If the entry is gone, that is the first message which is not.
+    """
     try:
         found = await ledger.read(entry, 1, 1)
     except (DamagedError, OSError):
         # Where delivery meets it, it is reported.
         return None
-    return found[0].index if found and found[0].entry_id == entry else None
+    if not found:
+        return None
+    first = found[0]
+    return first.index + 1 - (first.messages if first.entry_id > entry else 0)

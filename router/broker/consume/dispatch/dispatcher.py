@@ -249,9 +249,12 @@ class Feed:
         except (DamagedError, OSError) as error:
             self._fail(error)
         else:
-            found = entries[0].entry_id if entries else end
-            if found > number:
-                self._source.skip(number, found)
+            # Entries that are gone stand before the first one, or were reclaimed between two.
+            expected = number
+            for found in [entry.entry_id for entry in entries] or [end]:
+                if found > expected:
+                    self._source.skip(expected, found)
+                expected = found + 1
             self._ahead = {entry.entry_id: entry for entry in entries}
         self._resume()
 

@@ -69,6 +69,11 @@ def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
     )
 
 
+def keep_messages(payload: bytes, live: int) -> bytes:
+    """Raise UnreadableEntryError: there is no form with fewer messages."""
+    raise UnreadableEntryError(f"{len(payload)} bytes, {live:b}")
+
+
 def latest_time(payload: bytes, stored_ms: int) -> int:
     """Return the time of storing: messages of this format have no other."""
     del payload
@@ -94,6 +99,7 @@ class _Tiny:
     describe_special = staticmethod(describe_special)
     to_messages = staticmethod(to_messages)
     from_messages = staticmethod(from_messages)
+    keep_messages = staticmethod(keep_messages)
     latest_time = staticmethod(latest_time)
 
 
