@@ -255,8 +255,10 @@ RESULTS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "stream_create": stream_infos,
     "stream_update": stream_infos,
     "stream_info": st.builds(replies.StreamInfoPage, info=stream_infos, page=_pages),
-    "stream_names": st.builds(replies.Names, st.just("streams"), _names_page, _pages),
-    "stream_list": st.builds(replies.StreamList, st.lists(stream_infos, max_size=2), _pages),
+    "stream_names": st.builds(replies.ListPage, st.just("streams"), _names_page, _pages),
+    "stream_list": st.builds(
+        replies.ListPage, st.just("streams"), st.lists(stream_infos, max_size=2), _pages
+    ),
     "stream_delete": st.just(replies.Success()),
     "stream_purge": st.builds(replies.Purged, _counts),
     "stream_msg_delete": st.just(replies.Success()),
@@ -270,8 +272,10 @@ RESULTS: Final[dict[str, st.SearchStrategy[Any]]] = {
     ),
     "consumer_create": consumer_infos,
     "consumer_info": consumer_infos,
-    "consumer_names": st.builds(replies.Names, st.just("consumers"), _names_page, _pages),
-    "consumer_list": st.builds(replies.ConsumerList, st.lists(consumer_infos, max_size=2), _pages),
+    "consumer_names": st.builds(replies.ListPage, st.just("consumers"), _names_page, _pages),
+    "consumer_list": st.builds(
+        replies.ListPage, st.just("consumers"), st.lists(consumer_infos, max_size=2), _pages
+    ),
     "consumer_delete": st.just(replies.Success()),
     "consumer_pause": st.builds(replies.Paused, st.none() | _moments, st.integers(0, 1 << 60)),
 }

@@ -42,14 +42,13 @@ from router.wire.nats.jetstream.replies import (
     MAX_NAMES,
     AccountInfo,
     ApiReply,
+    ListPage,
     MessageReply,
-    Names,
     Page,
     PubAck,
     Result,
     StreamInfo,
     StreamInfoPage,
-    StreamList,
     StreamState,
     Success,
 )
@@ -208,19 +207,20 @@ class TopicStreams:
         del body
         return StreamInfoPage(self._described(self._stats(principal, call.stream)))
 
-    def _names(self, principal: Principal, call: Call, body: bytes) -> Names:
+    def _names(self, principal: Principal, call: Call, body: bytes) -> ListPage:
         del call
         request = StreamPageRequest.read(body)
         found = [_stream_name(info.topic) for info in self._infos(principal, request.subject)]
         page = found[request.offset : request.offset + MAX_NAMES]
-        return Names("streams", page, Page(len(found), request.offset, MAX_NAMES))
+        return ListPage("streams", page, Page(len(found), request.offset, MAX_NAMES))
 
-    def _list(self, principal: Principal, call: Call, body: bytes) -> StreamList:
+    def _list(self, principal: Principal, call: Call, body: bytes) -> ListPage:
         del call
         request = StreamPageRequest.read(body)
         found = self._infos(principal, request.subject)
         shown = found[request.offset : request.offset + MAX_INFOS]
-        return StreamList(list(self._each(shown)), Page(len(found), request.offset, MAX_INFOS))
+        page = Page(len(found), request.offset, MAX_INFOS)
+        return ListPage("streams", list(self._each(shown)), page)
 
     def _each(self, infos: Iterable[TopicInfo]) -> Iterable[StreamInfo]:
         for info in infos:

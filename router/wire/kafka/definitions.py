@@ -22,7 +22,19 @@ INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
     "uint32": (0, (1 << 32) - 1),
     "int64": (-(1 << 63), (1 << 63) - 1),
 }
-PRIMITIVES: Final = frozenset({"bool", "float64", "string", "uuid", "bytes", "records", *INTEGERS})
+FIXED_BYTES: Final[Mapping[str, int]] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
+"""The primitives whose values all have the same size."""
+PRIMITIVES: Final = frozenset({"string", "bytes", "records", *FIXED_BYTES})
 NULLABLE_PRIMITIVES: Final = frozenset({"string", "bytes", "records"})
 MESSAGE_TYPES: Final = frozenset(
     {"request", "response", "header", "metadata", "data", "coordinator-key", "coordinator-value"}

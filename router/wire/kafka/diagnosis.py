@@ -12,6 +12,7 @@ from typing import Any
 
 from router.wire.kafka import primitives as p
 from router.wire.kafka.definitions import (
+    FIXED_BYTES,
     INTEGERS,
     Definition,
     FieldDefinition,
@@ -22,18 +23,6 @@ from router.wire.kafka.definitions import (
     is_tagged,
 )
 from router.wire.kafka.errors import MalformedMessageError, UnwritableMessageError
-
-_WIDTHS = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "float64": 8,
-    "uuid": 16,
-}
 
 
 class _FieldError(Exception):
@@ -106,7 +95,7 @@ class _ReadWalk:
         nullable = self._version in field.nullable
         if field.type.array:
             count = self._length(place, nullable, compact=self._flexible, wide=True)
-            width = _WIDTHS.get(field.type.element, 1)
+            width = FIXED_BYTES.get(field.type.element, 1)
             if count > (len(self._buffer) - self._at) // width:
                 remaining = len(self._buffer) - self._at
                 raise _FieldError(place, f"{count} elements do not fit into {remaining} bytes")
@@ -122,8 +111,8 @@ class _ReadWalk:
         kind = field.type.element
         if field.struct is not None:
             self.struct(field.struct, place)
-        elif kind in _WIDTHS:
-            self._take(_WIDTHS[kind], place)
+        elif kind in FIXED_BYTES:
+            self._take(FIXED_BYTES[kind], place)
         else:
             text = kind == "string"
             compact = is_compact(self._definition, field, self._version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from router.wire.kafka.definitions import (
+    FIXED_BYTES,
     ZERO_UUID,
     Definition,
     FieldDefinition,
@@ -11,18 +12,6 @@ from router.wire.kafka.definitions import (
     is_compact,
     is_tagged,
 )
-
-_FIXED = {
-    "bool": "1 byte",
-    "int8": "1 byte",
-    "int16": "2 bytes",
-    "uint16": "2 bytes",
-    "int32": "4 bytes",
-    "uint32": "4 bytes",
-    "int64": "8 bytes",
-    "float64": "8 bytes",
-    "uuid": "16 bytes",
-}
 
 
 def layout(definition: Definition, version: int) -> str:
@@ -76,8 +65,8 @@ def _encoding(definition: Definition, field: FieldDefinition, version: int) -> s
         return "uvarint count + 1" if compact else "int32 count"
     if field.struct is not None:
         return "in line"
-    if field.type.element in _FIXED:
-        return _FIXED[field.type.element]
+    if (size := FIXED_BYTES.get(field.type.element)) is not None:
+        return "1 byte" if size == 1 else f"{size} bytes"
     if compact:
         return "uvarint length + 1"
     return "int16 length" if field.type.element == "string" else "int32 length"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic, SupportsIndex, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from router.wire.kafka.definitions import Definition
 from router.wire.kafka.diagnosis import explain_read, explain_write
@@ -184,49 +185,20 @@ class Collection(list[T], Generic[T]):
         if self._index is not None:
             self._index.setdefault(attrgetter(*self.KEY)(element), element)
 
-    def extend(self, elements: Iterable[T]) -> None:
-        """Add elements as the last ones."""
-        self._index = None
-        super().extend(elements)
 
-    def insert(self, index: SupportsIndex, element: T) -> None:
-        """Insert an element before an index."""
-        self._index = None
-        super().insert(index, element)
+def _drops_index(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of list for collections, which are looked up by a new index after it."""
 
-    def remove(self, element: T) -> None:
-        """Remove the first element that is equal; raise ValueError."""
+    @wraps(method)
+    def changed(self: Collection[Any], *arguments: Any, **options: Any) -> Any:
         self._index = None
-        super().remove(element)
+        return method(self, *arguments, **options)
 
-    def pop(self, index: SupportsIndex = -1) -> T:
-        """Remove and return an element; raise IndexError."""
-        self._index = None
-        return super().pop(index)
+    return changed
 
-    def clear(self) -> None:
-        """Remove all elements."""
-        self._index = None
-        super().clear()
 
-    def __setitem__(self, index: Any, element: Any) -> None:
-        self._index = None
-        super().__setitem__(index, element)
-
-    def __delitem__(self, index: SupportsIndex | slice) -> None:
-        self._index = None
-        super().__delitem__(index)
-
-    def __iadd__(self, elements: Any) -> Collection[T]:  # type: ignore[override,misc]
-        self.extend(elements)
-        return self
-
-    def sort(self, **options: Any) -> None:
-        """Sort in place, as a list does."""
-        self._index = None
-        super().sort(**options)
-
-    def reverse(self) -> None:
-        """Reverse in place."""
-        self._index = None
-        super().reverse()
+for _name in (
+    *("extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
+    *("__setitem__", "__delitem__", "__iadd__", "__imul__"),
+):
+    setattr(Collection, _name, _drops_index(getattr(list, _name)))

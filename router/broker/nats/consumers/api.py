@@ -14,8 +14,7 @@ from router.wire.nats.jetstream.replies import (
     MAX_INFOS,
     MAX_NAMES,
     ConsumerInfo,
-    ConsumerList,
-    Names,
+    ListPage,
     Page,
     Paused,
     Success,
@@ -69,16 +68,16 @@ class ConsumerApi:
         await consumer.stream.settle()
         return consumer.info()
 
-    async def names(self, call: ApiCall) -> Names:
+    async def names(self, call: ApiCall) -> ListPage:
         """Serve CONSUMER.NAMES."""
         offset = ConsumerPageRequest.read(call.body).offset
         stream = await self._stream(call, Right.VIEW)
         names = sorted(stream.consumers)
         start = _start(offset, len(names))
         page = Page(len(names), start, MAX_NAMES)
-        return Names("consumers", names[start : start + MAX_NAMES], page)
+        return ListPage("consumers", names[start : start + MAX_NAMES], page)
 
-    async def list(self, call: ApiCall) -> ConsumerList:
+    async def list(self, call: ApiCall) -> ListPage:
         """Serve CONSUMER.LIST."""
         offset = ConsumerPageRequest.read(call.body).offset
         stream = await self._stream(call, Right.VIEW)
@@ -86,7 +85,7 @@ class ConsumerApi:
         names = sorted(stream.consumers)
         start = _start(offset, len(names))
         shown = [stream.consumers[name].info() for name in names[start : start + MAX_INFOS]]
-        return ConsumerList(shown, Page(len(names), start, MAX_INFOS))
+        return ListPage("consumers", shown, Page(len(names), start, MAX_INFOS))
 
     async def delete(self, call: ApiCall) -> Success:
         """Serve CONSUMER.DELETE."""

@@ -19,13 +19,12 @@ from router.wire.nats.jetstream.replies import (
     MAX_INFOS,
     MAX_NAMES,
     AccountInfo,
+    ListPage,
     MessageReply,
-    Names,
     Page,
     Purged,
     StreamInfo,
     StreamInfoPage,
-    StreamList,
     Success,
 )
 from router.wire.nats.jetstream.requests import (
@@ -105,15 +104,15 @@ class StreamApi:
             with_subjects(info, offset, MAX_SUBJECTS), Page(total, offset, MAX_SUBJECTS)
         )
 
-    def names(self, call: ApiCall) -> Names:
+    def names(self, call: ApiCall) -> ListPage:
         """STREAM.NAMES: a page of the names of streams."""
         request = StreamPageRequest.read(call.body)
         names = self._visible(call, request.subject)
         offset = min(max(0, request.offset), len(names))
         page = Page(len(names), offset, MAX_NAMES)
-        return Names("streams", names[offset : offset + MAX_NAMES], page)
+        return ListPage("streams", names[offset : offset + MAX_NAMES], page)
 
-    async def list_streams(self, call: ApiCall) -> StreamList:
+    async def list_streams(self, call: ApiCall) -> ListPage:
         """STREAM.LIST: a page of streams."""
         request = StreamPageRequest.read(call.body)
         names = self._visible(call, request.subject)
@@ -124,7 +123,7 @@ class StreamApi:
                 found.append(await (await self._streams.open(name)).info())
             except JetStreamError:
                 continue  # it was deleted meanwhile
-        return StreamList(found, Page(len(names), offset, MAX_INFOS))
+        return ListPage("streams", found, Page(len(names), offset, MAX_INFOS))
 
     async def delete(self, call: ApiCall) -> Success:
         """STREAM.DELETE: a stream with its topic."""

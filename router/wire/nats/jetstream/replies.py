@@ -130,32 +130,21 @@ class StreamInfoPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """A page of names, in the member `streams` or `consumers` (stream_names, consumer_names).
+class ListPage:
+    """A page of names or descriptions, in the member `streams` or `consumers`.
 
-    nats-server writes null for an empty list of streams; the router writes [], which every client
-    and the schema take.
+    nats-server writes null for an empty list of names of streams; the router writes [], which every
+    client and the schema take.
     """
 
     member: str
-    names: Sequence[str]
+    listed: Sequence[str] | Sequence[StreamInfo] | Sequence[ConsumerInfo]
     page: Page
 
     def to_json(self) -> dict[str, Any]:
         """Return the members of the reply."""
-        return self.page.to_json() | {self.member: list(self.names)}
-
-
-@dataclass(frozen=True, slots=True)
-class StreamList:
-    """A page of streams (stream_list)."""
-
-    streams: Sequence[StreamInfo]
-    page: Page
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the reply."""
-        return self.page.to_json() | {"streams": [info.to_json() for info in self.streams]}
+        shown = [one if isinstance(one, str) else one.to_json() for one in self.listed]
+        return self.page.to_json() | {self.member: shown}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +230,6 @@ class ConsumerInfo(JsonObject):
     push_bound: bool = field(default=False, metadata=OPTIONAL)
     paused: bool = field(default=False, metadata=OPTIONAL)
     pause_remaining: int = field(default=0, metadata=OPTIONAL)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerList:
-    """A page of consumers (consumer_list)."""
-
-    consumers: Sequence[ConsumerInfo]
-    page: Page
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the reply."""
-        return self.page.to_json() | {"consumers": [info.to_json() for info in self.consumers]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange, timegm
 from functools import lru_cache
 from typing import Final
 
@@ -17,7 +18,6 @@ ZERO_TIME_NS: Final = -62_135_596_800 * NANOSECONDS
 _RFC_3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
-_MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY_SECONDS: Final = 86_400
 _SHOWN_CHARACTERS: Final = 64
 
@@ -31,11 +31,11 @@ def parse_time(text: str) -> int:
     if match is None:
         raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} is no time after RFC 3339")
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    if not (1 <= month <= 12 and 1 <= day <= _days_of(year, month)):
+    if not (1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]):
         raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such day")
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such time of day")
-    seconds = _days_since_1970(year, month, day) * _DAY_SECONDS + hour * 3600 + minute * 60 + second
+    seconds = timegm((year, month, day, hour, minute, second))
     if match[8] is not None:
         hours, minutes = int(match[9]), int(match[10])
         if hours > 23 or minutes > 59:
@@ -62,28 +62,7 @@ def format_second(seconds: int) -> str:
     )
 
 
-def _days_of(year: int, month: int) -> int:
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 28 if month == 2 and not leap else _MONTH_DAYS[month - 1]
-
-
-# Both count years from March, so that a leap day is the last day of its year.
-
-
-def _days_since_1970(year: int, month: int, day: int) -> int:
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return (
-        era * 146_097
-        + year_of_era * 365
-        + year_of_era // 4
-        - year_of_era // 100
-        + day_of_year
-        - 719_468
-    )
-
-
+# Years are counted from March, so that a leap day is the last day of its year.
 def _date_of(days: int) -> tuple[int, int, int]:
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (

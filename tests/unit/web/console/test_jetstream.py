@@ -17,14 +17,13 @@ from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import (
     ApiReply,
     ConsumerInfo,
-    ConsumerList,
+    ListPage,
     Page,
     Purged,
     Result,
     SequencePair,
     StreamInfo,
     StreamInfoPage,
-    StreamList,
     StreamState,
     Success,
 )
@@ -51,11 +50,11 @@ CONSUMER = ConsumerInfo(
     num_pending=7,
 )
 ANSWERS: dict[str, Result | JetStreamError] = {
-    "STREAM.LIST": StreamList([STREAM], Page(1, 0, 256)),
+    "STREAM.LIST": ListPage("streams", [STREAM], Page(1, 0, 256)),
     f"STREAM.INFO.{NAME}": StreamInfoPage(STREAM),
     f"STREAM.PURGE.{NAME}": Purged(2),
     f"STREAM.DELETE.{NAME}": Success(),
-    f"CONSUMER.LIST.{NAME}": ConsumerList([CONSUMER], Page(1, 0, 256)),
+    f"CONSUMER.LIST.{NAME}": ListPage("consumers", [CONSUMER], Page(1, 0, 256)),
     f"CONSUMER.INFO.{NAME}.worker": CONSUMER,
     f"CONSUMER.DELETE.{NAME}.worker": Success(),
     "STREAM.INFO.absent": error(ErrorCode.STREAM_NOT_FOUND),
