@@ -15,7 +15,7 @@ from statistics import median
 
 from bench.load import Result, request, run
 from bench.servers import ROOT, router_on
-from router.node.backups import BackupCalls
+from router.node.administration import BackupCalls
 from router.node.spawn import open_link
 from router.settings import load
 

@@ -126,7 +126,7 @@ def _take(
     repository: Repository, settings: Settings, rate: int | None, as_json: bool, report: Any
 ) -> Manifest:
     # The process that holds messages is another one: the path of a request starts none of this.
-    from router.node.backups import BackupCalls  # noqa: PLC0415 - --list needs no connection
+    from router.node.administration import BackupCalls  # noqa: PLC0415 - --list needs no connection
     from router.node.spawn import open_link  # noqa: PLC0415 - as above
 
     folder = Path(settings.text("data.dir")).absolute()

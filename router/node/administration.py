@@ -16,9 +16,11 @@ from router.clocks import deadline_in
 from router.errors import BackendTimeoutError
 from router.model import Position, Schema, Subscription, TopicInfo, TopicName, TopicStats
 from router.model.administration import (
+    BackupCut,
     ClientInfo,
     CursorDescription,
     EntryChoice,
+    JournalCut,
     Namespace,
     NamespacePolicies,
     SchemaVersion,
@@ -38,6 +40,8 @@ MAX_CONCURRENT_CALLS: Final = 32
 
 MODES: Final = tuple(pb.CommandGetTopicsOfNamespace.Mode.keys())
 _NO_ENTRY: Final = 2**64 - 1
+BEGIN_SECONDS: Final = 120.0
+"""The broker writes down what is in memory, on a disk that is busy."""
 
 
 class SubscriptionPlace(TypedDict, total=False):
@@ -345,3 +349,28 @@ def _place(place: SubscriptionPlace) -> dict[str, Any]:
     if position := place.get("position"):
         fields["position"] = conversions.to_message_id(position)
     return fields
+
+
+class BackupCalls:
+    """Begins and ends the backup of a broker's folder."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def begin(self) -> BackupCut:
+        """Have the broker hold its files; raise ConflictError if another backup is taken."""
+        command = npb.CommandAdmin(begin_backup=npb.Nothing())
+        cut = ask(self._link, command, time.monotonic() + BEGIN_SECONDS, again=False).backup
+        if not cut.HasField("journal_size"):
+            return BackupCut(cut.id, None)
+        journal = JournalCut(cut.journal_first, cut.journal_last, cut.journal_size)
+        return BackupCut(cut.id, journal)
+
+    def end(self, cut: BackupCut) -> None:
+        """Let the files go.
+
+        Raises ConflictError if they were not held until now, BackendUnavailableError if the broker
+        is gone.
+        """
+        command = npb.CommandAdmin(end_backup=cut.id)
+        ask(self._link, command, time.monotonic() + BEGIN_SECONDS, again=False)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from router.errors import PayloadMismatchError
 from router.schemas.definitions import Field, Node
-from router.schemas.floats import from_json, to_json
+from router.schemas.primitives import from_json, to_json
 from router.schemas.walking import MAX_STEPS, UnfitError, WalkBudget, shown
 
 PARTS: Final = 8

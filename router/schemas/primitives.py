@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import math
 import re
 from collections.abc import Callable
 from struct import Struct
@@ -17,7 +18,6 @@ from typing import Any, Final
 
 from router.errors import PayloadMismatchError
 from router.model import SchemaType
-from router.schemas.floats import from_json, to_json
 from router.schemas.walking import UnfitError, shown
 
 _NUMBERS: Final = {
@@ -39,6 +39,8 @@ _DAY: Final = 86_400 * _SECOND
 _TIME: Final = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
 # Day 0 of Pulsar's, as Python's calendar counts.
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
+_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_SINGLE_MAX: Final = float.fromhex("0x1.fffffep+127")
 
 
 def write(kind: SchemaType, value: Any) -> bytes:
@@ -181,3 +183,23 @@ _READERS: Final[dict[SchemaType, Callable[[bytes], str]]] = {
     SchemaType.LOCAL_TIME: lambda data: _time_text(_unpack(_LONG, SchemaType.LOCAL_TIME, data)[0]),
     SchemaType.LOCAL_DATE_TIME: _read_date_time,
 }
+
+
+def from_json(value: Any, *, single: bool) -> float | None:
+    """Return the number that a value of JSON stands for, None: it is none of that size."""
+    if isinstance(value, str):
+        return _WORDS.get(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if not single or abs(number) <= _SINGLE_MAX or math.isinf(number) else None
+
+
+def to_json(number: float) -> float | str:
+    """Return a number as JSON says it; those that are not finite in words, as Avro and Java do."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from typing import Any, Final, cast
 from router.errors import SettingError
 from router.errors.quoting import nearest
 from router.model import TopicName
-from router.settings.masking import MASK, SECRETS, shown, without_password
 from router.settings.parsing import duration, size
 from router.settings.setting import Setting
 from router.settings.table import BY_NAME, SETTINGS
@@ -53,6 +53,18 @@ NO_SETTINGS: Final = frozenset(
     {CONFIG, ORIGINS, "ROUTER_CONTEXT", "ROUTER_PASSWORD", "ROUTER_TOKEN"}
 )
 """Variables that are no setting; the last three say which router elsewhere commands use as whom."""
+MASK: Final = "***"
+SECRETS: Final = frozenset(
+    {"auth.admin_secret", "kafka.password", "pulsar.token", "zookeeper.digest"}
+)
+# user:password@ or token@ before a host, whatever is in it that should have been escaped, up to
+# another URL that a query names; and what a query gives to names such as password, token, secret.
+_USER: Final = r"(?:(?<=//)|^(?![a-z+]+://))"
+_URL_PASSWORD: Final = re.compile(_USER + r"([^/?#@:]*:)(?:(?!=[a-z+]+://).)*@", re.S)
+_URL_TOKEN: Final = re.compile(_USER + r"[^/?#@:]+@")
+_QUERY_SECRET: Final = re.compile(
+    r"((?:^|[?&])[^=&?]*(?:pass|secret|token|key)[^=&]*=)[^&#]+", re.I
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +232,16 @@ def _origins(text: str) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise SettingError(f"environment: {ORIGINS} is set by the router itself: unset it")
     return found
+
+
+def without_password(url: str) -> str:
+    """Return a URL with *** for the password of its user and for secrets in its query."""
+    url = _URL_TOKEN.sub(f"{MASK}@", _URL_PASSWORD.sub(rf"\1{MASK}@", url))
+    return _QUERY_SECRET.sub(rf"\1{MASK}", url)
+
+
+def shown(name: str, text: str) -> str:
+    """Return a setting's text as it may be shown: *** for secrets."""
+    if name in SECRETS:
+        return MASK if text else ""
+    return without_password(text) if name == "backend.url" else text

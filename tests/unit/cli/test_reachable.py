@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.cli.reachable import REPORT_SECONDS, StoreReport, unreachable
-from router.cli.serve import Announcer
+from router.cli.serve import REPORT_SECONDS, Announcer, StoreReport, unreachable
 from router.settings import Settings, load
 from tests.processes import ManualClock
 
