@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,23 +29,19 @@ ANSWER_SECONDS: Final = 1.0
 _DIALLED: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound
 
 
+@dataclass(eq=False)
 class Herald:
-    """Tells systemd when the service is up, and then that it lives."""
+    """Tells systemd when the service is up, and then that it lives.
 
-    def __init__(
-        self,
-        notifier: Notifier,
-        is_up: Callable[[], bool],
-        lives: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`is_up` returns whether all of the service is up, `lives` whether HTTP is answered."""
-        self._clock = clock
-        self._notifier = notifier
-        self._is_up = is_up
-        self._lives = lives
-        self._up = False
-        self._due = 0.0
+    `is_up` returns whether all of the service is up, `lives` whether HTTP is answered.
+    """
+
+    _notifier: Notifier
+    _is_up: Callable[[], bool]
+    _lives: Callable[[], bool]
+    _clock: Callable[[], float] = time.monotonic
+    _up: bool = field(default=False, init=False)
+    _due: float = field(default=0.0, init=False)
 
     def watch(self, announce: Callable[[], float]) -> float:
         """Announce, tell what there is to tell, and return when to call again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from threading import BoundedSemaphore
 from typing import Any, Final
 
@@ -86,6 +87,7 @@ class BrokerRegistry:
             self._room.release()
 
 
+@dataclass(eq=False, slots=True)
 class BrokerClaim:
     """A poll's standing request for partitions; see `Claim`.
 
@@ -93,39 +95,24 @@ class BrokerClaim:
     that neither waits for the other.
     """
 
-    __slots__ = (
-        "_connection",
-        "_ended",
-        "_first",
-        "_granted",
-        "_holder",
-        "_limited",
-        "_lost",
-        "_mailbox",
-        "_pending",
-        "_recalled",
-        "_retained",
-        "_revoked",
-        "_unavailable_reason",
-        "_waiting",
-        "number",
-    )
+    _connection: Connection
+    _mailbox: Mailbox
+    number: int = field(init=False)
+    _first: Reply | None = field(default_factory=Reply, init=False)
+    _granted: dict[int, int] = field(default_factory=dict, init=False)
+    _pending: dict[int, Position] = field(default_factory=dict, init=False)
+    _revoked: set[int] = field(default_factory=set, init=False)
+    _holder: str | None = field(default=None, init=False)
+    _limited: float | None = field(default=None, init=False)
+    _unavailable_reason: str | None = field(default=None, init=False)
+    _waiting: bool = field(default=False, init=False)
+    _retained: bool = field(default=False, init=False)
+    _recalled: bool = field(default=False, init=False)
+    _lost: bool = field(default=False, init=False)
+    _ended: bool = field(default=False, init=False)
 
-    def __init__(self, connection: Connection, mailbox: Mailbox) -> None:
-        self.number = connection.next_id()
-        self._connection = connection
-        self._mailbox = mailbox
-        self._first: Reply | None = Reply()
-        self._granted: dict[int, int] = {}
-        self._pending: dict[int, Position] = {}
-        self._revoked: set[int] = set()
-        self._holder: str | None = None
-        self._limited: float | None = None
-        self._unavailable_reason: str | None = None
-        self._waiting = False
-        self._retained = self._recalled = False
-        self._lost = False
-        self._ended = False
+    def __post_init__(self) -> None:
+        self.number = self._connection.next_id()
 
     def open(self, command: npb.CommandClaim, deadline: float) -> None:
         """Queue at the broker and take its first answer; raise what it says, LostError."""

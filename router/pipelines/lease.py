@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -84,23 +85,17 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
+@dataclass(eq=False)
 class Lease:
     """The lease of one pipeline: `acquire` it, `check` it again and again, `release` it."""
 
-    def __init__(
-        self,
-        node: Node,
-        pipeline: str,
-        timeout: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._node = node
-        self._pipeline = pipeline
-        self._timeout = timeout
-        self._clock = clock
-        self._mailbox = Event()
-        self._claim: Claim | None = None
-        self._lost_at: float | None = None
+    _node: Node
+    _pipeline: str
+    _timeout: float
+    _clock: Callable[[], float] = time.monotonic
+    _mailbox: Event = field(default_factory=Event, init=False)
+    _claim: Claim | None = field(default=None, init=False)
+    _lost_at: float | None = field(default=None, init=False)
 
     def acquire(self) -> None:
         """Take the lease within a few seconds; raise RunningError, BackendUnavailableError."""

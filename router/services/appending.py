@@ -32,6 +32,7 @@ from _thread import RLock
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from router.backends import Backend, Batch, JointBackend, Receipt
@@ -94,17 +95,15 @@ class _WaitingAppend(Append):
         self.done.wake()
 
 
+@dataclass(eq=False, slots=True)
 class _Accumulator:
     """The appends of a partition (`name`), or of many (None); it exists while one is under way.
 
     `waiting` is behind it.
     """
 
-    __slots__ = ("name", "waiting")
-
-    def __init__(self, name: Place | None) -> None:
-        self.name = name
-        self.waiting: deque[Append] = deque()
+    name: Place | None
+    waiting: deque[Append] = field(default_factory=deque, init=False)
 
 
 class Appender:

@@ -30,16 +30,14 @@ class NewTopic:
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
 
 
+@dataclass(eq=False)
 class Topics:
     """The topics of one namespace, as administrators see them."""
 
-    def __init__(
-        self, backend: Backend, directory: TopicMetadataCache, auto_partitions: int, timeout: float
-    ) -> None:
-        self._backend = backend
-        self._topics_cache = directory
-        self._auto_partitions = auto_partitions
-        self._timeout = timeout
+    _backend: Backend
+    _topics_cache: TopicMetadataCache
+    _auto_partitions: int
+    _timeout: float
 
     def listed(self, tenant: str, namespace: str, *, internal: bool = False) -> list[TopicInfo]:
         """Return the topics of the namespace, by name; internal ones only with `internal`."""

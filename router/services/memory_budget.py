@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import RLock
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from router.clocks.steps import Event, Steps
 from router.errors import OverloadedError
@@ -120,14 +121,12 @@ class MemoryBudget:
         )
 
 
+@dataclass(eq=False, slots=True)
 class Reservation:
     """A share of a budget; its holder releases it, best as a context manager."""
 
-    __slots__ = ("_budget", "_size")
-
-    def __init__(self, budget: MemoryBudget, size: int) -> None:
-        self._budget = budget
-        self._size = size
+    _budget: MemoryBudget
+    _size: int
 
     def shrink(self, size: int) -> bool:
         """Keep so many bytes; return False if it is less, which then remains."""
@@ -152,12 +151,10 @@ class Reservation:
         self.release()
 
 
+@dataclass(eq=False, slots=True)
 class _Waiter:
     """A request for a reservation that waits its turn."""
 
-    __slots__ = ("granted", "size", "wakeup")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.granted = False
-        self.wakeup = Event()
+    size: int
+    granted: bool = field(default=False, init=False)
+    wakeup: Event = field(default_factory=Event, init=False)

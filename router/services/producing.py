@@ -13,7 +13,7 @@ numbers are looked at one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -86,7 +86,6 @@ class Producer:
     ) -> None:
         self._backend = backend
         self._topics = topics
-        self._cached_partitions = topics.known
         self._names = names
         self._options = options
         self._clock = clock
@@ -100,9 +99,6 @@ class Producer:
 
         A topic that does not exist is made, where the options say so.
         """
-        cached = self._cached_partitions(topic)
-        if cached is not None:
-            return cached
         return self._topics.partitions(topic, create=self._options.auto_create)
 
     def produce(
@@ -149,18 +145,16 @@ class Producer:
         return bool(policies.deduplication)
 
 
+@dataclass(eq=False)
 class Attempt:
     """The appends of one `produce`, partition by partition."""
 
-    def __init__(
-        self, appender: Appender, names: RequestNames, topic: TopicName, sender: Sender
-    ) -> None:
-        self._appender = appender
-        self._names = names
-        self._topic = topic
-        self._sender = sender
-        self._numbers = count()
-        self._tried = False
+    _appender: Appender
+    _names: RequestNames
+    _topic: TopicName
+    _sender: Sender
+    _numbers: count[int] = field(default_factory=count, init=False)
+    _tried: bool = field(default=False, init=False)
 
     def store(self, partition: int, whole: PublishBatch, deadline: float) -> list[MessageResult]:
         """Store messages of one partition; return what became of each.

@@ -90,22 +90,12 @@ class Publisher:
     ) -> None:
         self._topics_cache = topics
         self._names = names
-        self._known_partitions = topics.known
+        self._cached_partitions = topics.known
         self._offload = offload
         self._options = options
         self._clock = clock
         self._appender = Appender(backend, metrics, clock)
         self._turn = 0  # over partitions, of the next request
-
-    def partitions(self, topic: TopicName) -> int:
-        """Return how many partitions a topic has, 0: none; raise TopicNotFoundError.
-
-        A topic that does not exist is made, where the options say so.
-        """
-        known = self._known_partitions(topic)
-        if known is not None:
-            return known
-        return self._topics_cache.partitions(topic, create=self._options.auto_create)
 
     def publish(
         self,
@@ -139,12 +129,12 @@ class Publisher:
         if idempotency_key is not None:
             identity = principal.name, str(topic), idempotency_key
         deadline = self._clock() + self._options.timeout
-        partitions = self.partitions(topic)
+        partitions = self._partitions(topic)
         try:
             return (yield from self._publish(topic, whole, partitions, identity, deadline))
         except (TopicNotFoundError, NotAllowedError):
             # Deleted, or made again with other partitions, since the cache asked.
-            partitions = self.partitions(topic)
+            partitions = self._partitions(topic)
             return (yield from self._publish(topic, whole, partitions, identity, deadline))
 
     def enter(self, topic: TopicName, append: Append) -> bool:
@@ -157,7 +147,7 @@ class Publisher:
         """
         batch = append.batch
         self._check_size(batch)
-        partitions = self._known_partitions(topic)
+        partitions = self._cached_partitions(topic)
         if partitions is None and (partitions := self._topics_cache.renewed(topic)) is None:
             return False
         append.deadline = self._clock() + self._options.timeout
@@ -173,7 +163,7 @@ class Publisher:
         try:
             yield from self._ended(topic, append)
         except (TopicNotFoundError, NotAllowedError):
-            partitions, whole = self.partitions(topic), append.batch
+            partitions, whole = self._partitions(topic), append.batch
             return (yield from self._publish(topic, whole, partitions, None, append.deadline))
         return PublishResult(len(append.batch.messages))
 
@@ -231,6 +221,9 @@ class Publisher:
         if messages <= MAX_LIGHT_MESSAGES:
             return function(*args, **kwargs)
         return self._offload(function, *args, **kwargs)
+
+    def _partitions(self, topic: TopicName) -> int:
+        return self._topics_cache.partitions(topic, create=self._options.auto_create)
 
     def _next_turn(self) -> int:
         turn = self._turn

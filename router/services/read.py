@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from router.backends import Backend, Reader, Start
@@ -189,15 +189,13 @@ class Stream:
             self._service.ended(self._mailbox)
 
 
+@dataclass(eq=False)
 class Repeated:
     """Fetches one after the other, as a stream."""
 
-    def __init__(
-        self, service: Reading, fetch: Callable[[float], list[Stored]], mailbox: PollMailbox
-    ) -> None:
-        self._service = service
-        self._fetch = fetch
-        self._mailbox = mailbox
+    _service: Reading
+    _fetch: Callable[[float], list[Stored]]
+    _mailbox: PollMailbox
 
     def __iter__(self) -> Iterator[list[Stored]]:
         """Give what is fetched, until it is over; raise what fetching raises."""
@@ -211,24 +209,18 @@ class Repeated:
         self._service.ended(self._mailbox)
 
 
+@dataclass(eq=False)
 class Reading:
     """Reads topics; calls block, and may be made from many threads or greenlets."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        directory: TopicMetadataCache,
-        options: ReadOptions,
-        clock: Callable[[], float],
-    ) -> None:
-        self.options = options
-        self.clock = clock
-        self.stopping = False
-        self._backend = backend
-        self._topics_cache = directory
-        self._lock = threading.Lock()
-        self._waiting: set[PollMailbox] = set()
-        self._streams: set[PollMailbox] = set()
+    _backend: Backend
+    _topics_cache: TopicMetadataCache
+    options: ReadOptions
+    clock: Callable[[], float]
+    stopping: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waiting: set[PollMailbox] = field(default_factory=set, init=False)
+    _streams: set[PollMailbox] = field(default_factory=set, init=False)
 
     def partitions(self, topic: TopicName) -> list[int]:
         """Return the partitions of a topic as the store numbers them; raise TopicNotFoundError."""

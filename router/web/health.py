@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 from flask import Response, request
@@ -78,22 +79,15 @@ class MetricsOwner:
         self._metrics.inc("router_process_cpu_seconds_total", grown, process="worker")
 
 
+@dataclass(eq=False)
 class Ops:
     """The views `/health`, `/ready`, `/metrics`, `/transaction`; they need no credentials."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        node: Node,
-        owner: MetricsOwner,
-        timeout: float,
-        in_json: Callable[[], Response],
-    ) -> None:
-        self._backend = backend
-        self._node = node
-        self._owner = owner
-        self._timeout = timeout
-        self._in_json = in_json
+    _backend: Backend
+    _node: Node
+    _owner: MetricsOwner
+    _timeout: float
+    _in_json: Callable[[], Response]
 
     @api.operation(
         "GET /health",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from wsgiref.types import WSGIEnvironment
 
@@ -120,23 +121,19 @@ class Pace:
         return b"id: %s\nevent: skipped\ndata: %d\n\n" % (place.encode(), count)
 
 
+@dataclass(eq=False)
 class EventStream:
     """The body of an answer that goes on; `pace`: that of a sample, None: all is sent."""
 
-    def __init__(
-        self,
-        source: Source,
-        form: EventFormat,
-        watch: offload.Watch,
-        write_timeout: float,
-        pace: Pace | None = None,
-    ) -> None:
-        self._source = source
-        self._form = form
-        self._watch = watch
-        self._write_timeout = write_timeout
-        self._pace = pace
-        self._pieces: Generator[bytes] = self._run()
+    _source: Source
+    _form: EventFormat
+    _watch: offload.Watch
+    _write_timeout: float
+    _pace: Pace | None = None
+    _pieces: Generator[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pieces = self._run()
 
     def __iter__(self) -> Iterator[bytes]:
         return self._pieces

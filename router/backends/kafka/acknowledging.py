@@ -116,15 +116,13 @@ def commit_turn(node: Node, of: GroupPartition, deadline: float) -> Iterator[Con
         claim.release(Outcome.DELIVERED)
 
 
+@dataclass(eq=False)
 class SharedCommits:
     """Changes what groups committed; calls may be made from many threads."""
 
-    def __init__(
-        self, offsets: Offsets, node: Node, outlast: Callable[[GroupPartition, float], None]
-    ) -> None:
-        self.offsets = offsets
-        self._node = node
-        self._outlast = outlast
+    offsets: Offsets
+    _node: Node
+    _outlast: Callable[[GroupPartition, float], None]
 
     def committed(self, of: GroupPartition, deadline: float) -> Commit | None:
         """Return what a group committed."""

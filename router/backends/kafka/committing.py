@@ -20,15 +20,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from router.backends.kafka.offsets import Commit, GroupCommit, GroupPartition, Offsets
+from router.backends.kafka.offsets import GroupCommit, Offsets
 from router.errors import BackendUnavailableError, FencedError, RouterError
 from router.errors.quoting import said
-from router.model import Grant
 from router.node import Node
+
+if TYPE_CHECKING:
+    from router.backends.kafka.consumer import KafkaConsumer
 
 INTERVAL_SECONDS: Final = 0.01
 COMMIT_SECONDS: Final = 5.0
@@ -38,32 +40,6 @@ IDLE_SECONDS: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
-class Committing(Protocol):
-    """A consumer whose acknowledgements are committed here."""
-
-    grant: Grant
-    of: GroupPartition
-
-    def begin_commit(self) -> bool:
-        """Keep all others from committing; False: there is nothing to commit, or one commits."""
-        ...
-
-    def next_commit(self, found: Commit | None, *, is_confirmed: bool) -> GroupCommit | None:
-        """Return what to commit where the group has committed this; None: that goes alone.
-
-        Raises FencedError if the grant is not confirmed, or the group was moved.
-        """
-        ...
-
-    def commit_alone(self, deadline: float) -> None:
-        """Commit by requests of its own; raise what prevents it."""
-        ...
-
-    def end_commit(self, failure: RouterError | None) -> None:
-        """Note that it is committed, or what prevented it, and let others commit."""
-        ...
-
-
 class CommitQueue:
     """Commits for the consumers of a worker; calls may be made from many threads."""
 
@@ -71,11 +47,11 @@ class CommitQueue:
         self._node = node
         self._offsets = offsets
         self._lock = threading.Lock()
-        self._queue: dict[Committing, None] = {}
+        self._queue: dict[KafkaConsumer, None] = {}
         self._wakeup = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, consumer: Committing) -> None:
+    def add(self, consumer: KafkaConsumer) -> None:
         """Have a consumer commit soon; never waits."""
         with self._lock:
             self._queue[consumer] = None
@@ -96,7 +72,7 @@ class CommitQueue:
                     return
             self.commit([consumer for consumer in consumers if consumer.begin_commit()])
 
-    def commit(self, consumers: list[Committing]) -> None:
+    def commit(self, consumers: list[KafkaConsumer]) -> None:
         """Commit for consumers that have begun to."""
         if not consumers:
             return
@@ -119,17 +95,17 @@ class CommitQueue:
             for consumer in left:
                 consumer.end_commit(error)
 
-    def _confirmed(self, consumers: Sequence[Committing]) -> list[bool]:
+    def _confirmed(self, consumers: Sequence[KafkaConsumer]) -> list[bool]:
         """Return whose grants stand; raise what prevents the node from saying so."""
         return self._node.confirm_all([one.grant for one in consumers], COMMIT_SECONDS)
 
     def _together(
-        self, left: dict[Committing, None], confirmed: Sequence[bool], deadline: float
+        self, left: dict[KafkaConsumer, None], confirmed: Sequence[bool], deadline: float
     ) -> None:
         """Commit what can be together, and take it out of what is left."""
         consumers = list(left)
         found = self._offsets.committed_by([one.of for one in consumers], deadline)
-        commits: dict[Committing, GroupCommit] = {}
+        commits: dict[KafkaConsumer, GroupCommit] = {}
         for one, is_confirmed in zip(consumers, confirmed, strict=True):
             try:
                 commit = one.next_commit(found.get(one.of), is_confirmed=is_confirmed)
@@ -146,7 +122,7 @@ class CommitQueue:
                 one.end_commit(None)
 
 
-def _alone(consumer: Committing, deadline: float) -> None:
+def _alone(consumer: KafkaConsumer, deadline: float) -> None:
     """Commit for one consumer that has begun to."""
     failure: RouterError | None = None
     try:

@@ -9,6 +9,7 @@ versions of the requests are those of the first transaction protocol, which all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from router.backends.kafka import apis
@@ -130,19 +131,17 @@ class Transaction:
             raise
 
 
+@dataclass(eq=False)
 class Appends:
     """The appends of one transaction; numbers in each partition begin at 0.
 
     `deadline` is asked for the deadline of each step.
     """
 
-    def __init__(
-        self, transaction: Transaction, wall_ms: Callable[[], int], deadline: Callable[[], float]
-    ) -> None:
-        self._transaction = transaction
-        self._wall_ms = wall_ms
-        self._deadline = deadline
-        self._next: dict[tuple[str, int], int] = {}
+    _transaction: Transaction
+    _wall_ms: Callable[[], int]
+    _deadline: Callable[[], float]
+    _next: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 
     def append(self, topic: str, partition: int, messages: Sequence[Message]) -> list[Part]:
         """Make messages part of the transaction; return where they are.

@@ -176,11 +176,14 @@ class PulsarBackend:
             until = deadline if evicting else min(deadline, time.monotonic() + ANSWER_SECONDS)
             try:
                 connection = self._routes.connection(topic, deadline)
-                number = connection.next_id()
                 consumer = PulsarConsumer(
-                    connection, number, grant.partition, grant.generation, mailbox
+                    connection,
+                    connection.next_id(),
+                    grant.partition,
+                    grant.generation,
+                    mailbox,
+                    self._max_inflated,
                 )
-                consumer.max_inflated = self._max_inflated
                 name = consumer.name
                 attach(connection, consumer, topic, grant.subscription.name, deadline=until)
             except BackendTimeoutError:

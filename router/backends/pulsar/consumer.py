@@ -27,6 +27,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from secrets import token_hex
 from threading import Lock
 from typing import Any, Final
@@ -66,18 +67,16 @@ Place = tuple[int, int]
 NO_POSITION: Final[Place] = (-1, -1)
 
 
+@dataclass(eq=False, slots=True)
 class Taking:
     """What one `receive` has gathered, and how much more it may."""
 
-    __slots__ = ("found", "full", "largest", "limit", "max_bytes", "size")
-
-    def __init__(self, limit: int, max_bytes: int) -> None:
-        self.limit = max(1, limit)
-        self.max_bytes = max_bytes
-        self.found: list[Stored] = []
-        self.size = 0
-        self.largest = 1
-        self.full = False
+    limit: int
+    max_bytes: int
+    found: list[Stored] = field(default_factory=list, init=False)
+    size: int = field(default=0, init=False)
+    largest: int = field(default=1, init=False)
+    full: bool = field(default=False, init=False)
 
     def add(self, stored: Stored) -> bool:
         """Take a message unless it exceeds the bounds; the first one always fits."""
@@ -97,68 +96,42 @@ class Taking:
         return max(1, min(self.limit - len(self.found), left // self.largest))
 
 
+@dataclass(eq=False, slots=True)
 class PulsarConsumer:
     """An exclusive reader of one partition of a subscription, open while its claim stands."""
 
-    __slots__ = (
-        "_asked",
-        "_busy",
-        "_closed",
-        "_drained",
-        "_fence",
-        "_largest",
-        "_left",
-        "_lost",
-        "_mailbox",
-        "_passed",
-        "_permits",
-        "_queue",
-        "_reads_ahead",
-        "_received",
-        "_target",
-        "_unconfirmed",
-        "_waiter",
-        "connection",
-        "epoch",
-        "generation",
-        "max_inflated",
-        "name",
-        "number",
-        "partition",
-    )
+    connection: Connection
+    number: int
+    partition: int
+    generation: int
+    _mailbox: Mailbox
+    # Entries that have more bytes without their compression are given as stored.
+    max_inflated: int = MAX_INFLATED_BYTES
+    name: str = field(init=False)
+    # Set by who opens it; 0: the broker does not say.
+    epoch: int = field(default=0, init=False)
+    _queue: deque[tuple[pb.CommandMessage, bytes]] = field(default_factory=deque, init=False)
+    _left: deque[Stored] | None = field(default=None, init=False)
+    _received: Place = field(default=NO_POSITION, init=False)
+    _fence: Place = field(default=NO_POSITION, init=False)
+    _passed: Place = field(default=NO_POSITION, init=False)
+    _drained: bool = field(default=False, init=False)
+    _permits: int = field(default=0, init=False)
+    _target: int = field(default=FIRST_PERMITS, init=False)
+    # From the first poll that goes on with it: what comes is kept for the next one.
+    _reads_ahead: bool = field(default=False, init=False)
+    _largest: int = field(default=1, init=False)
+    # Acknowledged without an answer.
+    _unconfirmed: Position | None = field(default=None, init=False)
+    _waiter: Lock | None = field(default=None, init=False)
+    # The request that waits for its answer, 0: none does.
+    _request_id: int = field(default=0, init=False)
+    _busy: bool = field(default=False, init=False)
+    _closed: bool = field(default=False, init=False)
+    _lost: BackendUnavailableError | None = field(default=None, init=False)
 
-    def __init__(
-        self, connection: Connection, number: int, partition: int, generation: int, mailbox: Mailbox
-    ) -> None:
-        self.partition = partition
-        self.number = number
+    def __post_init__(self) -> None:
         self.name = f"{CONSUMER_NAME}{token_hex(NAME_BYTES)}"
-        # Set by who opens it; 0: the broker does not say.
-        self.epoch = 0
-        self.connection = connection
-        # The same: entries that have more bytes without their compression are given as stored.
-        self.max_inflated = MAX_INFLATED_BYTES
-        self.generation = generation
-        self._mailbox = mailbox
-        self._queue: deque[tuple[pb.CommandMessage, bytes]] = deque()
-        self._left: deque[Stored] | None = None
-        self._received = NO_POSITION
-        self._fence = NO_POSITION
-        self._passed = NO_POSITION
-        self._drained = False
-        self._permits = 0
-        self._target = FIRST_PERMITS
-        # From the first poll that goes on with it: what comes is kept for the next one.
-        self._reads_ahead = False
-        self._largest = 1
-        # Acknowledged without an answer.
-        self._unconfirmed: Position | None = None
-        self._waiter: Lock | None = None
-        # The request that waits for its answer, 0: none does.
-        self._asked = 0
-        self._busy = False
-        self._closed = False
-        self._lost: BackendUnavailableError | None = None
 
     # What the connection's reader calls.
 
@@ -174,7 +147,7 @@ class PulsarConsumer:
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
         self._lost = error
-        self.connection.refuse(self._asked, error)
+        self.connection.refuse(self._request_id, error)
         self._notify()
 
     def _notify(self) -> None:
@@ -190,7 +163,7 @@ class PulsarConsumer:
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
         """Return what is stored and was not received yet; see the protocol."""
         deadline = time.monotonic() + timeout
-        taking = Taking(limit, max_bytes)
+        taking = Taking(max(1, limit), max_bytes)
         self._busy = True
         try:
             self._gather(taking, deadline)
@@ -268,7 +241,7 @@ class PulsarConsumer:
         the acknowledgement of one that it closed.
         """
         connection = self.connection
-        self._asked = request_id
+        self._request_id = request_id
         reply = connection.ask(request_id, encode(command))
         if self._lost is not None:
             # The reader may have looked before there was something to refuse.

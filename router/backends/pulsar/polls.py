@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from router.backends import Start
@@ -27,35 +28,26 @@ from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import OUTCOMES, to_message_id
 
 
+@dataclass(eq=False, slots=True)
 class BrokerPoll:
     """A poll under way; see `PendingPoll`. The connection's reader hands it what comes."""
 
-    __slots__ = (
-        "_answer",
-        "_connection",
-        "_error",
-        "_has_ended",
-        "_is_open",
-        "_mailbox",
-        "_max_inflated",
-        "_number",
-        "_poll",
-        "_upto",
-    )
+    _connection: Connection
+    _poll: GroupPoll
+    _mailbox: Mailbox
+    _number: int = field(init=False)
+    _max_inflated: int = field(init=False)
+    _answer: list[tuple[Any, bytes]] = field(default_factory=list, init=False)
+    _error: BackendUnavailableError | None = field(default=None, init=False)
+    _has_ended: bool = field(default=False, init=False)
+    # The broker serves it, or waits for the end of what it answered.
+    _is_open: bool = field(default=True, init=False)
+    _upto: Sequence[Position] = field(default=(), init=False)
 
-    def __init__(self, connection: Connection, poll: GroupPoll, mailbox: Mailbox) -> None:
-        self._connection = connection
-        self._poll = poll
-        self._mailbox = mailbox
-        self._number = connection.next_id()
+    def __post_init__(self) -> None:
+        self._number = self._connection.next_id()
         # A message that the broker takes as it is must not be refused for being compressed.
-        self._max_inflated = max(poll.max_inflated, connection.max_message)
-        self._answer: list[tuple[Any, bytes]] = []
-        self._error: BackendUnavailableError | None = None
-        self._has_ended = False
-        # The broker serves it, or waits for the end of what it answered.
-        self._is_open = True
-        self._upto: Sequence[Position] = ()
+        self._max_inflated = max(self._poll.max_inflated, self._connection.max_message)
 
     def begin(self, empty_polls_per_minute: int) -> None:
         """Send the request; raise LostError."""
@@ -220,7 +212,7 @@ class BrokerPoll:
         fits = len(found) <= poll.limit and size <= poll.max_bytes
         if fits and (len(found) > 1 or not poll.strict):
             return found
-        taking = Taking(poll.limit, poll.max_bytes)
+        taking = Taking(max(1, poll.limit), poll.max_bytes)
         for stored in found:
             if not taking.add(stored) or taking.full:
                 break

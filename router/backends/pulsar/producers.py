@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from threading import Lock
@@ -56,33 +56,24 @@ _REPLICATE_TO: Final = itemgetter(Message._fields.index("replicate_to"))
 _DEDUP: Final = (pb.KeyValue(key="router-dedup", value="true"),)
 
 
+@dataclass(eq=False, slots=True)
 class Producer:
     """A name under which one partition is published to, on one connection at a time."""
 
-    __slots__ = (
-        "_epoch",
-        "connection",
-        "gone",
-        "name",
-        "number",
-        "place",
-        "sequence",
-        "topic",
-        "turn",
-        "used",
-    )
+    place: Place
+    name: str
+    topic: str = field(init=False)
+    sequence: int = field(default=0, init=False)
+    used: float = field(default=0.0, init=False)
+    gone: bool = field(default=False, init=False)
+    turn: Lock = field(default_factory=Lock, init=False)
+    connection: Connection | None = field(default=None, init=False)
+    number: int = field(default=0, init=False)
+    _epoch: int = field(default=0, init=False)
 
-    def __init__(self, place: Place, name: str) -> None:
-        topic, partition = self.place = place
+    def __post_init__(self) -> None:
+        topic, partition = self.place
         self.topic = str(topic.partition(partition))
-        self.name = name
-        self.sequence = 0
-        self.used = 0.0
-        self.gone = False
-        self.turn = Lock()
-        self.connection: Connection | None = None
-        self.number = 0
-        self._epoch = 0
 
     @property
     def live_connection(self) -> Connection | None:
@@ -149,18 +140,16 @@ class Producer:
         )
 
 
+@dataclass(eq=False, slots=True)
 class Publishing:
     """One batch on its way: the same name, number and bytes at every attempt."""
 
-    __slots__ = ("_batch", "_wall_ns", "payload", "producer", "sent", "sequence")
-
-    def __init__(self, batch: Batch, producer: Producer, wall_ns: Callable[[], int]) -> None:
-        self._batch = batch
-        self._wall_ns = wall_ns
-        self.producer = producer
-        self.payload = b""
-        self.sequence = 0
-        self.sent = False
+    _batch: Batch
+    producer: Producer
+    _wall_ns: Callable[[], int]
+    payload: bytes = field(default=b"", init=False)
+    sequence: int = field(default=0, init=False)
+    sent: bool = field(default=False, init=False)
 
     def attempt(self, max_message: int, deadline: float) -> Receipt:
         """Send it on the producer's connection; raise what the broker answers, LostError."""

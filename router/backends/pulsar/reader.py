@@ -136,8 +136,9 @@ class Opening:
         self, connection: Connection, name: str, place: pb.MessageIdData, deadline: float
     ) -> PulsarConsumer:
         number = connection.next_id()
-        consumer = PulsarConsumer(connection, number, self._partition, 0, self._mailbox)
-        consumer.max_inflated = self._max_inflated
+        consumer = PulsarConsumer(
+            connection, number, self._partition, 0, self._mailbox, self._max_inflated
+        )
         attach_reader(connection, consumer, self._topic, name, place, deadline)
         return consumer
 

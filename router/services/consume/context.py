@@ -190,14 +190,12 @@ def answer_size(messages: Sequence[Stored]) -> int:
     return 2 * sum(map(len, map(VALUE_OF, messages))) + MESSAGE_OVERHEAD_BYTES * len(messages)
 
 
+@dataclass(eq=False, slots=True)
 class AnswerMemory:
     """The memory that one answer takes until it is sent."""
 
-    __slots__ = ("_budget", "_reserved")
-
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
-        self._reserved: Reservation | None = None
+    _budget: MemoryBudget
+    _reserved: Reservation | None = field(default=None, init=False)
 
     def reserve(self, size: int) -> bool:
         """Reserve so many bytes; return False if there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from router.backends.polling import GroupPoll, PendingPoll, Polling
 from router.clocks.steps import Steps
@@ -22,43 +23,26 @@ from router.services.consume.context import (
 from router.services.consume.oversized import OversizedEntries
 
 
+@dataclass(eq=False, slots=True)
 class DirectSession:
     """One poll; `waited` are the seconds that it has stood still. See `PollSession`."""
 
-    __slots__ = (
-        "_answered",
-        "_client",
-        "_context",
-        "_deadline",
-        "_has_ended",
-        "_memory",
-        "_oversized",
-        "_pending",
-        "_request",
-        "_store",
-        "mailbox",
-        "waited",
-    )
+    _context: PollContext
+    _store: Polling
+    _request: PollRequest
+    mailbox: PollMailbox
+    _client: Client
+    _oversized: OversizedEntries
+    waited: float = field(default=0.0, init=False)
+    _deadline: float = field(init=False)
+    _pending: PendingPoll | None = field(default=None, init=False)
+    _memory: AnswerMemory = field(init=False)
+    _has_ended: bool = field(default=False, init=False)
+    _answered: Sequence[Stored] = field(default=(), init=False)
 
-    def __init__(
-        self,
-        context: PollContext,
-        store: Polling,
-        request: PollRequest,
-        caller: tuple[PollMailbox, Client],
-        oversized: OversizedEntries,
-    ) -> None:
-        self.mailbox, self._client = caller
-        self.waited = 0.0
-        self._context = context
-        self._store = store
-        self._request = request
-        self._oversized = oversized
-        self._deadline = context.clock() + request.timeout
-        self._pending: PendingPoll | None = None
-        self._memory = AnswerMemory(context.unsent)
-        self._has_ended = False
-        self._answered: Sequence[Stored] = ()
+    def __post_init__(self) -> None:
+        self._deadline = self._context.clock() + self._request.timeout
+        self._memory = AnswerMemory(self._context.unsent)
 
     def run(self) -> Steps[list[Stored]]:
         """Return messages, or none when the time is over; waits for its mailbox."""

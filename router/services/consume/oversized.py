@@ -7,6 +7,7 @@ goes to the dead-letter topic, as it is stored, where the settings name one, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -31,22 +32,15 @@ _IS_OVERSIZED: Final[Callable[[Stored], bool]] = attrgetter("oversized")
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class OversizedEntries:
     """Passes over oversized entries; calls block, and may be made from many threads."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        directory: TopicMetadataCache,
-        metrics: Metrics,
-        topic: TopicName | None,
-        timeout: float,
-    ) -> None:
-        self._backend = backend
-        self._topics_cache = directory
-        self._metrics = metrics
-        self._topic = topic
-        self._timeout = timeout
+    _backend: Backend
+    _topics_cache: TopicMetadataCache
+    _metrics: Metrics
+    _topic: TopicName | None
+    _timeout: float
 
     def pass_over(
         self, subscription: Subscription, consumer: Consumer, some: Sequence[Stored]

@@ -10,6 +10,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 import structlog
@@ -72,41 +73,28 @@ class PollReader(ABC):
         return math.inf
 
 
+@dataclass(eq=False, slots=True)
 class OpenPartitions:
     """The consumers of one poll, by partition."""
 
-    __slots__ = (
-        "_acknowledged",
-        "_answered",
-        "_context",
-        "_max_partitions",
-        "_opened",
-        "_reader",
-        "_reopenings",
-        "_request",
-        "busy",
-        "ever_opened",
-        "mailbox",
-        "unacknowledged",
-    )
+    _context: PollContext
+    _request: PollRequest
+    mailbox: ClaimMailbox
+    _reader: PollReader
+    busy: SubscriptionBusyError | None = field(default=None, init=False)
+    ever_opened: bool = field(default=False, init=False)
+    unacknowledged: dict[int, AnsweredRange] = field(init=False)
+    """What the request acknowledges, as far as that is not done."""
+    _opened: dict[int, tuple[int, Consumer]] = field(default_factory=dict, init=False)
+    _acknowledged: dict[int, Position] = field(default_factory=dict, init=False)
+    _answered: dict[int, AnsweredRange] = field(default_factory=dict, init=False)
+    _reopenings: int = field(default=0, init=False)
+    _max_partitions: float = field(default=math.inf, init=False)
 
-    def __init__(
-        self, context: PollContext, request: PollRequest, mailbox: ClaimMailbox, reader: PollReader
-    ) -> None:
-        self.busy: SubscriptionBusyError | None = None
-        self.ever_opened = False
-        self._context = context
-        self._request = request
-        self.mailbox = mailbox
-        self._reader = reader
-        self._opened: dict[int, tuple[int, Consumer]] = {}
-        self._acknowledged: dict[int, Position] = {}
-        self._answered: dict[int, AnsweredRange] = {}
-        self._reopenings = 0
-        explicit = request.ack is AckMode.EXPLICIT
-        self._max_partitions = MAX_TOKEN_PARTITIONS if explicit else math.inf
-        # What the request acknowledges, as far as that is not done.
-        self.unacknowledged = dict(request.acknowledged)
+    def __post_init__(self) -> None:
+        self.unacknowledged = dict(self._request.acknowledged)
+        if self._request.ack is AckMode.EXPLICIT:
+            self._max_partitions = MAX_TOKEN_PARTITIONS
 
     def update(self, claim: Claim) -> None:
         """Open what was granted since the last time, and close what was withdrawn."""

@@ -40,13 +40,11 @@ MAX_RECENT: Final = 10_000
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class ClaimMailbox:
     """Wakes the poll that uses a claim and its consumers, or the thread that ends unused ones."""
 
-    __slots__ = ("mailbox",)
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self.mailbox = mailbox
+    mailbox: Mailbox
 
     def wake(self) -> None:
         """Wake whichever has the claim now."""

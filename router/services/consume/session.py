@@ -7,6 +7,7 @@ knows which wait, and ends them when the worker stops.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -56,43 +57,30 @@ MIN_WAIT_SECONDS: Final = 0.001
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class PollSession:
     """One poll; `waited` are the seconds that it has stood still."""
 
-    __slots__ = (
-        "_claim",
-        "_claimed",
-        "_client",
-        "_consumer",
-        "_context",
-        "_count",
-        "_deadline",
-        "_memory",
-        "_partitions",
-        "_reader",
-        "_request",
-        "mailbox",
-        "waited",
-    )
+    _context: PollContext
+    _request: PollRequest
+    mailbox: PollMailbox
+    _client: Client
+    _reader: PollReader
+    waited: float = field(default=0.0, init=False)
+    _consumer: ConsumerId = field(init=False)
+    _partitions: OpenPartitions = field(init=False)
+    _count: int = field(default=0, init=False)
+    _deadline: float = field(init=False)
+    _claim: Claim | None = field(default=None, init=False)
+    _claimed: float = field(default=0.0, init=False)
+    _memory: AnswerMemory = field(init=False)
 
-    def __init__(
-        self,
-        context: PollContext,
-        request: PollRequest,
-        caller: tuple[PollMailbox, Client],
-        reader: PollReader,
-    ) -> None:
-        self.mailbox, self._client = caller
-        self.waited = 0.0
-        self._context = context
-        self._request = request
+    def __post_init__(self) -> None:
+        context, request = self._context, self._request
         self._consumer = ConsumerId(request.subscription, request.consumer)
-        self._reader = reader
-        self._partitions = OpenPartitions(context, request, ClaimMailbox(self.mailbox), reader)
-        self._count = 0
+        mailbox = ClaimMailbox(self.mailbox)
+        self._partitions = OpenPartitions(context, request, mailbox, self._reader)
         self._deadline = context.clock() + request.timeout
-        self._claim: Claim | None = None
-        self._claimed = 0.0
         self._memory = AnswerMemory(context.unsent)
 
     def run(self) -> Steps[list[Stored]]:
@@ -308,25 +296,17 @@ class PollSession:
         return claim
 
 
+@dataclass(eq=False, slots=True)
 class Poll:
     """A poll that has its answer: `messages`, held until `delivered` or `abandon`.
 
     `token` names them for the poll that acknowledges them, if the request is explicit.
     """
 
-    __slots__ = ("_session", "messages", "token", "topic")
-
-    def __init__(
-        self,
-        session: PollSession | DirectSession,
-        messages: list[Stored],
-        token: str | None,
-        topic: TopicName,
-    ) -> None:
-        self._session = session
-        self.messages = messages
-        self.token = token
-        self.topic = topic
+    _session: PollSession | DirectSession
+    messages: list[Stored]
+    token: str | None
+    topic: TopicName
 
     def delivered(self) -> None:
         """Acknowledge what was answered as the request says, and end. Never raises."""
@@ -384,12 +364,10 @@ class Subscriber:
         context = self.context
         session: PollSession | DirectSession
         if reader is None and self._store is not None:
-            session = DirectSession(
-                context, self._store, request, (mailbox, client), self._oversized
-            )
+            session = DirectSession(context, self._store, request, mailbox, client, self._oversized)
         else:
             reader = reader or AnswerReader(self._oversized, request)
-            session = PollSession(context, request, (mailbox, client), reader)
+            session = PollSession(context, request, mailbox, client, reader)
         figures = context.figures
         figures.waiting.add(mailbox)
         began = context.clock()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -127,28 +127,21 @@ class PartitionComparison:
     others: int | None = None
 
 
+@dataclass(eq=False)
 class Comparison:
     """Compares batches of one partition; `differ` takes each difference.
 
     `since`: the source is compared from there on.
     """
 
-    def __init__(
-        self,
-        source: PartitionEnd,
-        target: PartitionEnd,
-        found: PartitionComparison,
-        differ: Callable[[Difference], None],
-        since: Start | int = Start.EARLIEST,
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._found = found
-        self._differ = differ
-        self._since = since
-        self.gone = 0
-        self.expired = 0
-        self.others = 0
+    _source: PartitionEnd
+    _target: PartitionEnd
+    _found: PartitionComparison
+    _differ: Callable[[Difference], None]
+    _since: Start | int = Start.EARLIEST
+    gone: int = field(default=0, init=False)
+    expired: int = field(default=0, init=False)
+    others: int = field(default=0, init=False)
 
     def compare(
         self,

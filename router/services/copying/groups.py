@@ -154,27 +154,20 @@ class _Topic:
         return known
 
 
+@dataclass(eq=False)
 class GroupSync:
     """Moves groups of the target to where they are at the source; one call at a time.
 
     `timeout` bounds each request, in seconds.
     """
 
-    def __init__(
-        self,
-        source: Backend,
-        target: Backend,
-        state: CopyState,
-        topics: Callable[[], Iterable[CopiedTopic]],
-        timeout: float,
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._state = state
-        self._wanted = topics
-        self._timeout = timeout
-        self._groups: dict[Name, _Group] = {}
-        self._topics: dict[TopicName, _Topic] = {}
+    _source: Backend
+    _target: Backend
+    _state: CopyState
+    _copied_topics: Callable[[], Iterable[CopiedTopic]]
+    _timeout: float
+    _groups: dict[Name, _Group] = field(default_factory=dict, init=False)
+    _topics: dict[TopicName, _Topic] = field(default_factory=dict, init=False)
 
     def sync(self, *, last: bool = False) -> GroupReport:
         """Look at all groups of the topics that are copied, and move those that changed.
@@ -184,7 +177,7 @@ class GroupSync:
         the file of the state raises.
         """
         report, now = GroupReport(), time.monotonic()
-        topics = [one for one in self._wanted() if one.done]
+        topics = [one for one in self._copied_topics() if one.done]
         with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS, "copy-groups") as pool:
             work: list[tuple[TopicName, str, Snapshot]] = []
             for topic, found in _each(pool, topics, self.look):

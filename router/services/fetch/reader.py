@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from router.errors import ConflictError, RouterError, SubscriptionBusyError, TooManyRequestsError
@@ -27,15 +28,13 @@ LIVE_CONSUMERS_SECONDS: Final = 1.0
 """How long a fetch goes by the consumers that existed when it asked."""
 
 
+@dataclass(eq=False, slots=True)
 class _Opened:
     """What is in flight of an open partition, and the version of the record that says so."""
 
-    __slots__ = ("taken", "tracker", "version")
-
-    def __init__(self, tracker: InFlightTracker, version: int) -> None:
-        self.tracker = tracker
-        self.version = version
-        self.taken = False
+    tracker: InFlightTracker
+    version: int
+    taken: bool = field(default=False, init=False)
 
 
 class FetchReader(PollReader):

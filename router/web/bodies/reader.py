@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -78,22 +78,15 @@ class Body(NamedTuple):
         return bool(self.encoding) or self.kind == CAMBRIA_ZIP
 
 
+@dataclass(eq=False)
 class BodyReader:
     """Reads the bodies of one worker's requests; calls may be made from many threads."""
 
-    def __init__(
-        self,
-        bounds: Bounds,
-        budget: MemoryBudget,
-        offload: Offload,
-        timeout: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self.bounds = bounds
-        self.offload = offload
-        self._budget = budget
-        self._timeout = timeout
-        self._clock = clock
+    bounds: Bounds
+    _budget: MemoryBudget
+    offload: Offload
+    _timeout: float
+    _clock: Callable[[], float]
 
     def with_message_limit(self, limit: int) -> BodyReader:
         """Return a reader of bodies whose messages have at most so many bytes."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 from wsgiref.types import WSGIEnvironment
 
@@ -49,30 +50,21 @@ class Answers(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class PreparedPoll:
-    """Begins the polls from one address that have the same head; thousands may wait."""
+    """Begins the polls from one address that have the same head; thousands may wait.
 
-    __slots__ = ("_authorize", "_who", "answers", "form", "marks", "request", "subscriber")
+    `form`: the format of the answers. What `authorize` raises refuses a poll.
+    """
 
-    def __init__(
-        self,
-        marks: Marks,
-        subscriber: Subscriber,
-        request: PollRequest,
-        *,
-        who: Callable[[], Principal | None],
-        authorize: Callable[[Principal], None],
-        answers: Answers,
-        form: Format,
-    ) -> None:
-        """`form`: the format of the answers. What `authorize` raises refuses a poll."""
-        self.marks = marks
-        self.subscriber = subscriber
-        self.request = request
-        self.answers = answers
-        self.form = form
-        self._who = who
-        self._authorize = authorize
+    marks: Marks
+    subscriber: Subscriber
+    request: PollRequest
+    _: KW_ONLY
+    who: Callable[[], Principal | None]
+    authorize: Callable[[Principal], None]
+    answers: Answers
+    form: Format
 
     @property
     def at_once(self) -> bool:
@@ -83,9 +75,9 @@ class PreparedPoll:
         """Begin a poll; see `router.clocks.steps.Prepared`."""
         del body  # there is none
         try:
-            if not self.marks.admits() or (principal := self._who()) is None:
+            if not self.marks.admits() or (principal := self.who()) is None:
                 return None
-            self._authorize(principal)
+            self.authorize(principal)
         except Exception:  # noqa: BLE001 - the step meets it too, and there is a handler for each
             return None
         begun = BegunPoll(self, client, principal.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from wsgiref.types import WSGIEnvironment
 
@@ -47,16 +47,14 @@ _NO_CONTENT: Final = "Content-Type", "text/html; charset=utf-8"
 _CUMULATIVE: Final = {"individual": False, "cumulative": True}
 
 
+@dataclass(eq=False)
 class ConsumerViews:
     """The views of consumers."""
 
-    def __init__(
-        self, context: RestContext, fetcher: Fetcher, reading: Reading, defaults: FetchDefaults
-    ) -> None:
-        self._context = context
-        self._fetcher = fetcher
-        self._reading = reading
-        self._defaults = defaults
+    _context: RestContext
+    _fetcher: Fetcher
+    _reading: Reading
+    _defaults: FetchDefaults
 
     @api.operation(
         "POST <topic>/subscription/<subscription>",

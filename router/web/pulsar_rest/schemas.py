@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -40,14 +41,12 @@ VERSION_BYTES: Final = 8
 MAX_CACHED_TYPES: Final = 64
 
 
+@dataclass(eq=False, slots=True)
 class Chosen:
     """What a request's messages are written by; `schema` None: by none, values are texts."""
 
-    __slots__ = ("schema", "version")
-
-    def __init__(self, schema: Schema | None, version: bytes = b"") -> None:
-        self.schema = schema
-        self.version = version
+    schema: Schema | None
+    version: bytes = b""
 
     def number(self) -> int | None:
         """Return the version as requests and answers have it, None: there is none."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
 from time import monotonic
@@ -69,46 +70,35 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOTHING: Final[dict[str, Any]] = {}
 
 
+@dataclass(eq=False, slots=True)
 class Connection:
     """Serves the requests of one client; `worker` says what to serve, and when to end."""
 
-    __slots__ = (
-        "_began",
-        "_begun",
-        "_bounds",
-        "_client",
-        "_ended",
-        "_ends",
-        "_environ",
-        "_known",
-        "_origin",
-        "_prepared",
-        "_stream",
-        "_unsent",
-        "_worker",
-        "_written",
-        "suspended",
-    )
+    _worker: Any
+    _client: Any
+    _ends: ConnectionEnds
+    _bounds: Bounds
+    _stream: BufferedSocket = field(init=False)
+    # The request under way as far as it is known, and since when: for the access log.
+    _environ: dict[str, Any] = field(default_factory=lambda: _NOTHING, init=False)
+    _began: float = field(default=0.0, init=False)
+    # What it is suspended in; None: it has a greenlet of its own, and each request its steps.
+    suspended: SuspendedConnection | None = field(default=None, init=False)
+    # With a head, all that what is prepared depends on.
+    _origin: str = field(init=False)
+    # The head of the request under way, if it is short, and what begins that request.
+    _known: KnownHead | None = field(default=None, init=False)
+    _prepared: Prepared | None = field(default=None, init=False)
+    # What was begun and has no step; what is left of its answer, None: it has none; what is told
+    # whether that was written.
+    _begun: Begun | None = field(default=None, init=False)
+    _unsent: bytes | None = field(default=None, init=False)
+    _written: Callable[[bool], None] | None = field(default=None, init=False)
+    _ended: bool = field(default=False, init=False)
 
-    def __init__(self, worker: Any, client: Any, ends: ConnectionEnds, bounds: Bounds) -> None:
-        self._worker = worker
-        self._client = client
-        self._ends = ends
-        self._bounds = bounds
-        self._stream = BufferedSocket(client)
-        # The request under way as far as it is known, and since when: for the access log.
-        self._environ = _NOTHING
-        self._began = 0.0
-        # What it is suspended in; None: it has a greenlet of its own, and each request its steps.
-        self.suspended: SuspendedConnection | None = None
-        # With a head, all that what is prepared depends on.
-        self._origin = requests.origin(ends)
-        self._known: KnownHead | None = None  # the head of the request under way, if it is short
-        self._prepared: Prepared | None = None  # what begins the request under way
-        self._begun: Begun | None = None  # what was begun and has no step
-        self._unsent: bytes | None = None  # what is left of its answer, None: it has none
-        self._written: Callable[[bool], None] | None = None  # is told whether that was written
-        self._ended = False
+    def __post_init__(self) -> None:
+        self._stream = BufferedSocket(self._client)
+        self._origin = requests.origin(self._ends)
 
     def serve(self) -> Generator[Wait | None, None, None]:
         """Serve until either side ends it; raise OSError where the connection is lost.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -264,13 +264,11 @@ def _too_large(sentence: str) -> RefusedError:
     return RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence)
 
 
+@dataclass(eq=False, slots=True)
 class _Fields:
     """Collects what llhttp finds in one head."""
 
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: list[tuple[bytes, bytes]] = []
+    _found: list[tuple[bytes, bytes]] = field(default_factory=list, init=False)
 
     def of(self, data: bytes) -> list[tuple[bytes, bytes]]:
         try:

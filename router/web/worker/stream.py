@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from time import monotonic
 from types import TracebackType
@@ -77,14 +78,12 @@ def linger(client: Any) -> None:
         shutdown(client, socket.SHUT_RDWR)
 
 
+@dataclass(eq=False, slots=True)
 class BufferedSocket:
     """A socket, and what was received ahead of need: at most one reading of RECEIVE_BYTES bytes."""
 
-    __slots__ = ("buffer", "socket")
-
-    def __init__(self, client: Any) -> None:
-        self.socket = client
-        self.buffer = b""
+    socket: Any
+    buffer: bytes = field(default=b"", init=False)
 
     def more(self) -> bool:
         """Receive once, behind what is there; return False at the end of what the client sends.
@@ -109,6 +108,7 @@ class BufferedSocket:
         write(self.socket, data)
 
 
+@dataclass(eq=False)
 class Body:
     """A body of a length; 0: none. `go_on` is called before the first wait for a piece of it.
 
@@ -116,19 +116,12 @@ class Body:
     Reading raises TimeoutError when it is not all there in time, OSError for a lost connection.
     """
 
-    def __init__(
-        self,
-        stream: BufferedSocket,
-        length: int | None,
-        seconds: float,
-        go_on: Callable[[], None] | None,
-    ) -> None:
-        self._stream = stream
-        self.unread = length
-        self.failed = False
-        self._seconds = seconds
-        self._until = 0.0
-        self._go_on = go_on
+    _stream: BufferedSocket
+    unread: int | None
+    _seconds: float
+    _go_on: Callable[[], None] | None
+    failed: bool = field(default=False, init=False)
+    _until: float = field(default=0.0, init=False)
 
     @property
     def waited_for(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from inspect import GEN_RUNNING, getgeneratorstate
 from typing import Any, Final, Protocol
 
@@ -86,6 +87,7 @@ class Served(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class SuspendedConnection:
     """Takes the steps of one connection, each in a greenlet of the pool.
 
@@ -93,41 +95,21 @@ class SuspendedConnection:
     begin, and when the client sent something whether that needs a step at all.
     """
 
-    __slots__ = (
-        "_event",
-        "_idle",
-        "_idle_watcher",
-        "_job",
-        "_owner",
-        "_served",
-        "_steps",
-        "_timer",
-        "_watched",
-        "_watcher",
-        "client",
-        "slot",
-    )
+    _owner: Owner
+    client: Any
+    slot: str
+    _steps: Generator[Wait | None, None, None]
+    _served: Served | None = None
+    _watcher: Any = field(init=False)
+    _watched: bool = field(default=False, init=False)
+    _idle: bool = field(default=False, init=False)
+    _event: Event | None = field(default=None, init=False)
+    _job: Callable[[], None] | None = field(default=None, init=False)
+    _timer: Any = field(default=None, init=False)
+    _idle_watcher: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        owner: Owner,
-        client: Any,
-        slot: str,
-        steps: Generator[Wait | None, None, None],
-        served: Served | None = None,
-    ) -> None:
-        self.client = client
-        self.slot = slot
-        self._owner = owner
-        self._steps = steps
-        self._served = served
-        self._watcher: Any = get_hub().loop.io(client.fileno(), _READ)
-        self._watched = False
-        self._idle = False
-        self._event: Event | None = None
-        self._job: Callable[[], None] | None = None
-        self._timer: Any = None
-        self._idle_watcher: Any = None
+    def __post_init__(self) -> None:
+        self._watcher = get_hub().loop.io(self.client.fileno(), _READ)
 
     def resume(self) -> None:
         """Take the next step, which may wait in this greenlet. Raises nothing."""

@@ -110,11 +110,11 @@ class Bench:
         if not self.auto_create:
             self.backend.create_topic(TopicInfo(TOPIC, self.partitions), 1)
         self.metrics = Metrics()
-        directory = TopicMetadataCache(self.backend, self.partitions, 1, self.clock)
+        self.topics = TopicMetadataCache(self.backend, self.partitions, 1, self.clock)
         options = PublishOptions(self.max_message, self.timeout, self.auto_create)
         names = RequestNames(MemoryRegistry(), 1)
         self.publisher = Publisher(
-            self.backend, directory, names, options, self.metrics, self.clock
+            self.backend, self.topics, names, options, self.metrics, self.clock
         )
 
     def publish(

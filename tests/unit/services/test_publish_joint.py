@@ -239,7 +239,7 @@ def test_a_topic_that_is_open_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) 
     for closed, times in ((True, 1), (False, 1), (True, 2)):
         crowd.joint.closed = {NOT_PARTITIONED} if closed else set()
         crowd.bench.clock.advance(6)
-        assert crowd.bench.publisher.partitions(name) == 0
+        assert crowd.bench.topics.partitions(name) == 0
         assert asked == [name] * times
 
 

@@ -335,7 +335,7 @@ class Entered(Append):
 
 def test_request_that_one_append_does_not_take_leaves_its_turn_to_its_steps() -> None:
     bench = Bench(2)
-    bench.publisher.partitions(TOPIC)
+    bench.topics.partitions(TOPIC)
     sent = [Message(b"turn"), *(Message(b"keyed", b"%d" % n) for n in range(9))]
     for _ in range(4):
         assert not bench.publisher.enter(TOPIC, Entered(PublishBatch(sent), 0.0))
