@@ -75,8 +75,11 @@ class Connection(Protocol):
         """Return the names of the topics."""
         ...
 
-    def create_topic(self, name: str, partitions: int) -> str:
-        """Create a topic and return its name in full; raise TopicExistsError or ConflictError."""
+    def create_topic(self, name: str, partitions: int, cleanup: str | None = None) -> str:
+        """Create a topic, maybe with a cleanup policy, and return its name in full.
+
+        Raises TopicExistsError or ConflictError.
+        """
         ...
 
     def delete_topic(self, name: str) -> str:

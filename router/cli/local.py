@@ -23,6 +23,7 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import (
     Message,
+    Policies,
     Principal,
     Stored,
     Subscription,
@@ -74,10 +75,11 @@ class LocalConnection:
         """Return the names of the topics."""
         return [topic.name for topic in self.topics()]
 
-    def create_topic(self, name: str, partitions: int) -> str:
+    def create_topic(self, name: str, partitions: int, cleanup: str | None = None) -> str:
         """Create a topic."""
         topic = self._settings.topic(name)
-        self._backend.create_topic(TopicInfo(topic, partitions), self._timeout)
+        policies = Policies(cleanup_policy=cleanup)
+        self._backend.create_topic(TopicInfo(topic, partitions, policies), self._timeout)
         return str(topic)
 
     def delete_topic(self, name: str) -> str:

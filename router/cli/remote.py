@@ -74,10 +74,13 @@ class RemoteConnection:
         """Return the names of these topics."""
         return sorted(self.client.ask(Request("GET", "/topics")).json()["topics"])
 
-    def create_topic(self, name: str, partitions: int) -> str:
+    def create_topic(self, name: str, partitions: int, cleanup: str | None = None) -> str:
         """Create a topic."""
         topic = self._topic(name)
-        body = b'{"topicName":"%s","partitionCount":%d}' % (topic.local.encode(), partitions)
+        fields: dict[str, str | int] = {"topicName": topic.local, "partitionCount": partitions}
+        if cleanup is not None:
+            fields["cleanupPolicy"] = cleanup
+        body = json.dumps(fields).encode()
         headers = {"Content-Type": "application/json"}
         request = Request("POST", "/topics/create", body=body, headers=headers, safe=False)
         try:
@@ -98,7 +101,10 @@ class RemoteConnection:
         """Return what a topic is, and its groups."""
         topic = self._topic(name)
         given = self._ask_of(topic, Request("GET", f"/topics/{_segment(topic.local)}"))
-        shown = ("description", "owner", "retentionMs", "retentionBytes", "backlogBytes")
+        shown = (
+            *("description", "owner", "retentionMs", "retentionBytes", "backlogBytes"),
+            "cleanupPolicy",
+        )
         properties = {word: str(given[word]) for word in shown if given.get(word) not in {None, ""}}
         partitions = given["partitionCount"]
         return TopicDetails(

@@ -11,6 +11,7 @@ import click
 from router.cli import connecting, output
 from router.cli.connection import Connection, TopicDetails
 from router.cli.options import examples
+from router.model import CLEANUP_POLICIES
 
 
 @click.group(
@@ -45,13 +46,26 @@ def list_topics(there: Connection, *, internal: bool, as_json: bool) -> None:
     output.respond(as_json, [asdict(one) for one in found], *output.table(header, rows))
 
 
-@command.command(epilog=examples("router topics create orders --partitions 4"))
+@command.command(
+    epilog=examples(
+        "router topics create orders --partitions 4",
+        "router topics create prices --cleanup-policy compact",
+    )
+)
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(0), default=0, help="0: not partitioned.")
+@click.option(
+    "--cleanup-policy",
+    "cleanup",
+    type=click.Choice(CLEANUP_POLICIES[:3]),
+    help="compact: the newest message of each key stays, whatever its age.",
+)
 @connecting.command_there
-def create(there: Connection, name: str, partitions: int, *, as_json: bool) -> None:
+def create(
+    there: Connection, name: str, partitions: int, cleanup: str | None, *, as_json: bool
+) -> None:
     """Create a topic; fails when it exists."""
-    output.report(as_json, "Created", "topic", there.create_topic(name, partitions))
+    output.report(as_json, "Created", "topic", there.create_topic(name, partitions, cleanup))
 
 
 @command.command(epilog=examples("router topics delete orders"))

@@ -13,7 +13,8 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
+from router.errors.quoting import quoted
+from router.model import CLEANUP_POLICIES, NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
 from router.services.topic_metadata import TopicMetadataCache
 
 MAX_PARTITIONS: Final = 1_000
@@ -71,6 +72,10 @@ class Topics:
         asked = new.partitions
         if asked is not None and not 0 <= asked <= MAX_PARTITIONS:
             raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {asked}")
+        cleanup = new.policies.cleanup_policy
+        if cleanup is not None and cleanup not in CLEANUP_POLICIES:
+            expected = ", ".join(CLEANUP_POLICIES[:3])
+            raise BadRequestError(f"cleanup policy {quoted(cleanup, 40)}: expected {expected}")
         for key, value in new.properties.items():
             if len(value) > MAX_PROPERTY:
                 raise BadRequestError(f"{key} has more than {MAX_PROPERTY} characters")

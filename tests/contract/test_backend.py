@@ -375,7 +375,8 @@ def test_topics_are_listed_by_name_with_what_they_were_given(opened: Opened) -> 
     topic = opened.new_name()
     # Apache Pulsar's policies are those of namespaces, and its lists tell no times.
     apache = opened.kind == "apache"
-    policies = Policies() if apache else Policies(retention_ms=60_000, backlog_bytes=-1)
+    policies = Policies(retention_ms=60_000, backlog_bytes=-1, cleanup_policy="compact,delete")
+    policies = Policies() if apache else policies
     # Copies are asked for by clients of the original, whatever the store makes of it.
     asked = replace(policies, replicas=1)
     opened.backend.create_topic(TopicInfo(topic, 2, asked, {"owner": "me"}), WAIT)

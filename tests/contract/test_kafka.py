@@ -328,3 +328,15 @@ def test_replicas_asked_for_are_made_as_far_as_there_are_brokers(on_kafka: Opene
     topic = on_kafka.new_name()
     on_kafka.backend.create_topic(TopicInfo(topic, 0, Policies(replicas=3)), WAIT)
     assert on_kafka.backend.describe_topic(topic, WAIT).info.policies.replicas == 1
+
+
+def test_a_topic_is_compacted_by_kafka(on_kafka: Opened) -> None:
+    topic, plain = on_kafka.new_name(), on_kafka.new_name()
+    policies = Policies(cleanup_policy="compact")
+    on_kafka.backend.create_topic(TopicInfo(topic, 0, policies), WAIT)
+    on_kafka.backend.create_topic(TopicInfo(plain, 0), WAIT)
+    found = [
+        on_kafka.backend.describe_topic(name, WAIT).info.policies.cleanup_policy
+        for name in (topic, plain)
+    ]
+    assert found == ["compact", None]

@@ -39,7 +39,8 @@ from router.wire.kafka.error_codes import ErrorCode
 
 _TOPIC: Final = 2
 _OWN: Final = 1  # a configuration of the topic itself, not a default
-_RETENTION: Final = ("retention.ms", "retention.bytes")
+_CONFIGS: Final = ("retention.ms", "retention.bytes", "cleanup.policy")
+"""Of a topic, by the order of what the policies have of them."""
 ANSWER_SECONDS: Final = 1.0
 """How long one broker may take to answer whether it knows a topic."""
 
@@ -59,8 +60,9 @@ class Admin:
     def create(self, info: TopicInfo, replicas: int, deadline: float) -> None:
         """Create a topic and wait until any broker can be used; raise TopicExistsError."""
         name = self._names.topic(info.topic)
-        kept = info.policies.retention_ms, info.policies.retention_bytes
-        pairs = zip(_RETENTION, kept, strict=True)
+        policies = info.policies
+        kept = policies.retention_ms, policies.retention_bytes, policies.cleanup_policy
+        pairs = zip(_CONFIGS, kept, strict=True)
         configs = {key: str(value) for key, value in pairs if value is not None}
         replicas = self._replicas(info, deadline) or replicas
         partitions = max(1, info.partitions)
@@ -119,17 +121,18 @@ class Admin:
             for topic in topics
         ]
 
-    def _info(self, topic: Any, config: Mapping[str, int], record: bytes | None) -> TopicInfo:
+    def _info(self, topic: Any, config: Mapping[str, str], record: bytes | None) -> TopicInfo:
         kept: dict[str, Any] = orjson.loads(record) if record else {}
         if kept.get("id") != shown_id(topic):
             kept = {}
         name = TopicName.parse(kept["topic"]) if kept else self._names.local(topic.name)
         policies = Policies(
-            config.get("retention.ms"),
-            config.get("retention.bytes"),
+            _number(config.get("retention.ms")),
+            _number(config.get("retention.bytes")),
             kept.get("backlog_bytes"),
             kept.get("deduplication"),
             len(topic.partitions[0].replica_nodes) if topic.partitions else None,
+            cleanup_policy=config.get("cleanup.policy"),
         )
         return TopicInfo(
             name,
@@ -140,20 +143,20 @@ class Admin:
             is_internal(topic.name),
         )
 
-    def _configs(self, names: Sequence[str], deadline: float) -> dict[str, dict[str, int]]:
-        """Return what topics have of retention settings of their own."""
+    def _configs(self, names: Sequence[str], deadline: float) -> dict[str, dict[str, str]]:
+        """Return what topics have of these configs of their own."""
         if not names:
             return {}
         config_resources = [
-            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": _RETENTION}
+            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": _CONFIGS}
             for name in names
         ]
 
-        def attempt() -> dict[str, dict[str, int]]:
+        def attempt() -> dict[str, dict[str, str]]:
             answer = self._cluster.ask(apis.DESCRIBE_CONFIGS(resources=config_resources), deadline)
             return {
                 found.resource_name: {
-                    config.name: int(config.value)
+                    config.name: config.value
                     for config in found.configs
                     if config.config_source == _OWN
                 }
@@ -236,6 +239,10 @@ class Admin:
         except (CodeError, NoAnswerError):
             return {}
         return sizes
+
+
+def _number(value: str | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def create_topic(

@@ -65,6 +65,7 @@ def topic_record(info: TopicInfo, topic_id: str, now_ms: int, former: str | None
             "retention_bytes": policies.retention_bytes,
             "backlog_bytes": policies.backlog_bytes,
             "deduplication": policies.deduplication,
+            "cleanup_policy": policies.cleanup_policy,
             "created_ms": now_ms,
         }
     )
@@ -77,6 +78,7 @@ def _info(kept: dict[str, Any]) -> TopicInfo:
         kept.get("retention_bytes"),
         kept.get("backlog_bytes"),
         kept.get("deduplication"),
+        cleanup_policy=kept.get("cleanup_policy"),
     )
     topic = TopicName.parse(kept["topic"])
     return TopicInfo(topic, kept.get("partitions", 1), policies, kept.get("properties", {}))

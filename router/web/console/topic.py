@@ -142,7 +142,7 @@ class SettingsTab(PageViews):
                 commands.curl(principal, url),
                 commands.curl(principal, url, "-X", "DELETE"),
                 commands.router("topics", "delete", name.local),
-                *creating(principal, name, partitions, policies.retention_ms),
+                *creating(principal, name, partitions, policies),
             ],
         }
 
@@ -246,6 +246,7 @@ def _rows(name: TopicName, stats: TopicStats) -> dict[str, Any]:
         "Size": shown.size(sum(part.bytes for part in stats.partitions)),
         "Retention": write_time(policies.retention_ms),
         "Retention by size": write_size(policies.retention_bytes),
+        "Cleanup policy": policies.cleanup_policy or "delete",
         "Backlog quota": write_size(policies.backlog_bytes),
         "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
     }
@@ -281,16 +282,19 @@ def _commands(principal: Principal, name: TopicName, form: dict[str, str]) -> li
 
 
 def creating(
-    principal: Principal, name: TopicName, partitions: int, retention_ms: int | None
+    principal: Principal, name: TopicName, partitions: int, policies: Policies
 ) -> list[str]:
     """Return the lines that create a topic like this; `partitions` may be 0, for the default."""
     body: dict[str, str | int] = {"topicName": name.local}
     body |= {"partitionCount": partitions} if partitions else {}
+    retention_ms, cleanup = policies.retention_ms, policies.cleanup_policy
     body |= {} if retention_ms is None else {"retentionMs": retention_ms}
+    body |= {} if cleanup is None else {"cleanupPolicy": cleanup}
     url = commands.url("topics", "create")
     kind = ("-H", "Content-Type: application/json")
     lines = [commands.curl(principal, url, *kind, "-d", orjson.dumps(body).decode())]
     if retention_ms is None:
         options = ["--partitions", str(partitions)] if partitions else []
+        options += [] if cleanup is None else ["--cleanup-policy", cleanup]
         lines.append(commands.router("topics", "create", name.local, *options))
     return lines

@@ -58,7 +58,7 @@ class TopicListViews(PageViews):
     @action(
         "POST /console/topics",
         "name",
-        optional=("partitions", "retention"),
+        optional=("partitions", "retention", "cleanup"),
         fails=("topic-exists", "conflict"),
     )
     def create(self) -> Response:
@@ -68,7 +68,8 @@ class TopicListViews(PageViews):
         # A name in a form is as it is: nothing in it is an escape.
         topic = self._context.topic_name(local.replace("%", "%25"))
         retention = read_time("retention", fields.text("retention", ""))
-        new = NewTopic(topic, fields.number("partitions"), Policies(retention))
+        policies = Policies(retention, cleanup_policy=fields.text("cleanup", "") or None)
+        new = NewTopic(topic, fields.number("partitions"), policies)
         self._context.access.authorize(principal, topic, Right.CREATE)
         self._services.topics.check(new)
         made = self._services.rights.create(
@@ -80,7 +81,7 @@ class TopicListViews(PageViews):
         data = {
             "topic": topic.local,
             "created": made,
-            "commands": creating(principal, topic, new.partitions or 0, retention),
+            "commands": creating(principal, topic, new.partitions or 0, policies),
         }
         return self._context.pages.done(data, commands.path("console", "topics", topic.local))
 

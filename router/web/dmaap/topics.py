@@ -35,6 +35,7 @@ FIELDS: Final = (
     "retentionBytes",
     "backlogBytes",
     "deduplication",
+    "cleanupPolicy",
 )
 
 
@@ -53,6 +54,7 @@ _DETAILS: Final = api.shape(
         "retentionBytes": int | None,
         "backlogBytes": int | None,
         "deduplication": bool | None,
+        "cleanupPolicy": str,
     }
 )
 _LISTED: Final = api.shape(
@@ -73,6 +75,7 @@ _NEW: Final = api.shape(
         "retentionBytes": int | str | None,
         "backlogBytes": int | str | None,
         "deduplication": bool | str | None,
+        "cleanupPolicy": str | None,
     },
 )
 _FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")
@@ -153,6 +156,7 @@ class TopicViews:
                 forms.number(values, "backlogBytes"),
                 forms.flag(values, "deduplication"),
                 forms.number(values, "replicationCount"),
+                cleanup_policy=forms.text(values, "cleanupPolicy", "") or None,
             ),
             _properties(rights),
         )
@@ -201,6 +205,7 @@ class TopicViews:
             "retentionBytes": policies.retention_bytes,
             "backlogBytes": policies.backlog_bytes,
             "deduplication": policies.deduplication,
+            "cleanupPolicy": policies.cleanup_policy or "delete",
         }
 
 

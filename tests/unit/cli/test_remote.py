@@ -59,6 +59,9 @@ def test_topics_are_made_listed_described_and_deleted(server: tuple[str, str]) -
     created = printed(server, "topics", "create", "orders", "--partitions", "3")
     assert created == b"Created persistent://public/default/orders\n"
     assert run("topics", "create", "orders", *server).exit_code == status.FAILED
+    printed(server, "topics", "create", "prices", "--cleanup-policy", "compact")
+    assert b"cleanupPolicy: compact\n" in printed(server, "topics", "describe", "prices")
+    printed(server, "topics", "delete", "prices")
     assert run("topics", "create", "orders", "--partitions", "2", *server).exit_code == 1
     assert printed(server, "topics", "list") == b"orders  3\n"
     described = json.loads(printed(server, "topics", "describe", "orders", "--json"))

@@ -59,6 +59,22 @@ def test_form_creates_a_topic_and_leads_to_it(site: Site) -> None:
     assert site.client.get("/topics/orders").get_json()["partitionCount"] == 3
 
 
+def test_form_creates_a_compacted_topic(site: Site) -> None:
+    fields = {"name": "prices", "cleanup": "compact"}
+    found = site.client.post("/console/topics?format=json", data=fields).get_json()
+    assert found["commands"] == [
+        "curl -H 'Content-Type: application/json' -d "
+        '\'{"topicName":"prices","cleanupPolicy":"compact"}\''
+        " http://localhost/topics/create",
+        "router topics create prices --cleanup-policy compact",
+    ]
+    assert site.client.get("/topics/prices").get_json()["cleanupPolicy"] == "compact"
+    refused = site.client.post(
+        "/console/topics?format=json", data={"name": "x", "cleanup": "compress"}
+    )
+    assert refused.status_code == 400
+
+
 def test_form_with_script_gets_the_commands_of_what_it_did(site: Site) -> None:
     answer = site.client.post("/console/topics?format=json", data={"name": "orders"})
     found = answer.get_json()

@@ -22,6 +22,7 @@ DETAILS = {
     "retentionBytes": None,
     "backlogBytes": None,
     "deduplication": None,
+    "cleanupPolicy": "delete",
 }
 
 
@@ -39,6 +40,8 @@ DETAILS = {
             {"retentionMs": 5, "retentionBytes": -1, "backlogBytes": "7", "deduplication": True},
             {"retentionMs": 5, "retentionBytes": -1, "backlogBytes": 7, "deduplication": True},
         ),
+        ({"cleanupPolicy": "compact,delete"}, {"cleanupPolicy": "compact,delete"}),
+        ({"cleanupPolicy": None}, {}),
         # this store keeps one copy, whatever is asked for
         ({"replicationCount": 3}, {}),
         ({"partitionCount": None, "transactionEnabled": False, "topicDescription": None}, {}),
