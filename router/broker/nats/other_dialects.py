@@ -21,6 +21,7 @@ import structlog
 
 from router.broker.consume.visible import Visible
 from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.log.messages import MessageReader
 from router.broker.nats.streams.streams import Streams
 from router.broker.storage import NATS_FORMAT, DamagedError, Entry, Ledger, TopicRecord
@@ -52,7 +53,7 @@ class OtherDialects:
         self._by_pattern: dict[str, set[_Follower]] = {}
         self._by_topic: dict[str, set[int]] = {}
         self._changed_topics: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         hub.pattern_observer = self._pattern_changed
         streams.records.observer = self._topic_changed
         topics.observers.add(self._topics_changed)
@@ -66,8 +67,7 @@ class OtherDialects:
         """Follow nothing more."""
         self.hub.pattern_observer = self.streams.records.observer = None
         self.topics.observers.discard(self._topics_changed)
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         for follower in self._followers.values():
             follower.close()
         self._followers.clear()
@@ -122,9 +122,7 @@ class OtherDialects:
         self._examine(pattern, records[:MAX_TOPICS_AT_ONCE])
         if len(records) > MAX_TOPICS_AT_ONCE:
             rest = records[MAX_TOPICS_AT_ONCE:]
-            task = asyncio.get_running_loop().create_task(self._examine_slowly(pattern, rest))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._examine_slowly(pattern, rest))
 
     async def _examine_slowly(self, pattern: str, records: Sequence[TopicRecord]) -> None:
         for start in range(0, len(records), MAX_TOPICS_AT_ONCE):

@@ -28,8 +28,7 @@ from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.api import JetStreamApi
-from router.broker.nats.protocol.authorization import Caller, SubjectRights
-from router.broker.nats.protocol.client import PrincipalCaller
+from router.broker.nats.protocol.authorization import Caller, RequestIdentity, SubjectRights
 from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.protocol.metrics import NatsMetrics
 from router.broker.nats.protocol.spec import NATS
@@ -171,7 +170,7 @@ class NatsServer:
 
         Raises ForbiddenError for a message that the principal may not publish.
         """
-        caller = PrincipalCaller(principal, administers, self.authorizer)
+        caller = Caller(RequestIdentity(principal, administers, self.authorizer))
         if not SubjectRights(caller, self.streams.topic_of, time.monotonic).may(
             Right.PUBLISH, message.subject
         ):
@@ -189,24 +188,8 @@ class NatsServer:
         self, principal: Principal, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
         """Take acknowledgements of a principal of HTTP; see `ConsumerServices.acknowledge`."""
-        caller = PrincipalCaller(principal, False, self.authorizer)
+        caller = Caller(RequestIdentity(principal, False, self.authorizer))
         return await self.consumers.services.acknowledge(caller, subjects, payload)
-
-    async def request(
-        self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
-    ) -> list[NatsMessage]:
-        """Publish a message and return the replies; see `begin_request`."""
-        complete: asyncio.Future[list[NatsMessage]] = asyncio.get_running_loop().create_future()
-
-        def done(found: list[NatsMessage]) -> None:
-            if not complete.done():
-                complete.set_result(found)
-
-        cancel = self.begin_request(caller, message, max_replies, seconds, done)
-        try:
-            return await complete
-        finally:
-            cancel()
 
     def begin_request(
         self,

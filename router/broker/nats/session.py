@@ -20,11 +20,10 @@ from typing import Any, Final
 from router.access.permissions import Right
 from router.broker.context import BrokerContext
 from router.broker.nats.protocol.acks import ACK_PREFIX
-from router.broker.nats.protocol.authorization import SubjectRights
+from router.broker.nats.protocol.authorization import Caller, SubjectRights
 from router.broker.nats.protocol.client import (
     AUTHORIZATION_VIOLATION,
     DEFAULT_OPTIONS,
-    ClientCaller,
     ClientSubscription,
     ConnectOptions,
     ConnectOptionsError,
@@ -105,7 +104,7 @@ class NatsSession:
     def __init__(self, connection: Connection, server: NatsServer) -> None:
         self.connection = connection
         self.frames = ClientParser(MAX_CONTROL_LINE_BYTES, server.options.max_payload)
-        self.caller = ClientCaller(connection.identity)
+        self.caller = Caller(connection.identity)
         self.rights = SubjectRights(self.caller, server.streams.topic_of, time.monotonic)
         self._server = server
         self._hub = server.hub

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from router.broker.consume.cursor.pending import MAX_PENDING, DeliveryRules
 from router.broker.consume.membership.live_members import OWNER
-from router.broker.nats.archives.positions import restored_state
 from router.broker.nats.consumers.consumer import ack_rules
 from router.broker.nats.consumers.consumers import (
     CONFIG_PROPERTY,
@@ -20,6 +20,7 @@ from router.broker.nats.consumers.consumers import (
     STATE_PROPERTY,
     dumped,
 )
+from router.broker.nats.consumers.state import ConsumerState, PendingDelivery, SequencePair
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.publishing import MAX_ENTRY_BYTES, MAX_ENTRY_MESSAGES
 from router.broker.storage import NATS_FORMAT, Ledger, Store
@@ -29,6 +30,7 @@ from router.wire.nats.archive.parts import (
     ArchivedConsumer,
     ArchivedDeletion,
     ArchivedMessage,
+    ConsumerPosition,
     Part,
     damaged,
 )
@@ -168,7 +170,7 @@ class StreamBuilder:
         except JetStreamError as refusal:
             raise damaged(f"consumer {consumer.name}: {refusal.description}") from None
         rules = ack_rules(config, self._config.retention)
-        state = restored_state(rules, consumer.position, self._last)
+        state = _restored_state(rules, consumer.position, self._last)
         start = next(iter(state.pending()), state.next_sequence)
         entry = await self._ledger.entry_of_number(start - 1)
         properties = {
@@ -179,6 +181,20 @@ class StreamBuilder:
         await self._store.create_subscription(
             self._ledger.id, config.durable_name, entry - 1, properties, passive=True
         )
+
+
+def _restored_state(rules: DeliveryRules, position: ConsumerPosition, last: int) -> ConsumerState:
+    """Return the state of a consumer of a stream that ends with a sequence; raise ProtocolError."""
+    if len(position.pending) > MAX_PENDING:
+        raise damaged(f"a consumer has more than {MAX_PENDING} pending messages")
+    delivered = SequencePair(position.delivered[0], min(position.delivered[1], last))
+    floor = SequencePair(position.floor[0], min(position.floor[1], delivered.stream))
+    pending = []
+    for sequence, (number, time_ns) in sorted(position.pending.items()):
+        if floor.stream < sequence <= delivered.stream:
+            count = 1 + min(position.redelivered.get(sequence, 0), MAX_PENDING)
+            pending.append(PendingDelivery(sequence, number, count, time_ns + rules.wait(count)))
+    return ConsumerState.standing_at(rules, delivered, floor, pending)
 
 
 def _ignore(_entry: int) -> None:

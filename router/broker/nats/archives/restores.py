@@ -22,6 +22,7 @@ from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.streams import NO_BOUND, Streams
 from router.broker.storage import Store, StoreError
 from router.errors import DiskFullError, RouterError, TopicExistsError
@@ -64,7 +65,7 @@ class Restores:
         self._store = store
         self._max_consumers = max_consumers
         self._restores: dict[str, _Chunks] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         hub.serve(f"{_CHUNKS}>", self._take_chunk)
 
     def apis(self) -> tuple[Api, ...]:
@@ -86,18 +87,12 @@ class Restores:
             raise error(ErrorCode.STREAM_TOO_MANY_REQUESTS)
         token = secrets.token_hex(16)
         chunks = self._restores[token] = _Chunks(call.caller)
-        work = self._run(chunks, config, request.state)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(token, done))
+        self._tasks.start(self._run(token, chunks, config, request.state))
         return Restore(f"{_CHUNKS}{config.name}.{token}")
 
     async def close(self) -> None:
         """End the restores under way; what they stored is removed."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.close()
 
     def _take_chunk(self, request: ServiceRequest) -> None:
         """Serve `$JS.SNAPSHOT.RESTORE.>`: stream and token."""
@@ -109,11 +104,7 @@ class Restores:
         else:
             chunks.add(message)
 
-    def _ended(self, token: str, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        del self._restores[token]
-
-    async def _run(self, chunks: _Chunks, config: StreamConfig, first: int) -> None:
+    async def _run(self, token: str, chunks: _Chunks, config: StreamConfig, first: int) -> None:
         _log.info("nats-restore-begun", stream=config.name, user=chunks.caller.name)
         try:
             info = await self._build(chunks, config, first)
@@ -123,6 +114,8 @@ class Restores:
         else:
             _log.info("nats-stream-restored", stream=config.name, messages=info.state.messages)
             self._answer(chunks, ApiReply("stream_create", info))
+        finally:
+            del self._restores[token]
 
     async def _build(self, chunks: _Chunks, config: StreamConfig, first: int) -> StreamInfo:
         topic = await self._store.begin_topic(NO_BOUND, max(0, first - 1))

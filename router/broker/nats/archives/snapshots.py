@@ -20,14 +20,15 @@ from typing import Final
 import structlog
 
 from router.access.permissions import Right
-from router.broker.nats.archives.positions import position_of
+from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.protocol.api import Api, ApiCall
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.wire.nats.archive.entries import write_consumer, write_end, write_messages, write_start
-from router.wire.nats.archive.parts import ArchivedMessage
+from router.wire.nats.archive.parts import ArchivedMessage, ConsumerPosition
 from router.wire.nats.archive.s2 import compress
 from router.wire.nats.headers import status
 from router.wire.nats.jetstream.errors import ErrorCode, error
@@ -67,7 +68,7 @@ class Snapshots:
         self._now_ns = now_ns
         self._max_pending = max_pending
         self._senders: dict[str, _Sender] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         hub.serve(f"{_ACKS}>", self._acknowledged)
 
     def apis(self) -> tuple[Api, ...]:
@@ -95,10 +96,7 @@ class Snapshots:
 
     async def close(self) -> None:
         """End the snapshots under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.close()
 
     def _begin(self, stream: Stream, state: StreamState, request: SnapshotRequest) -> None:
         # Both as the client has them, unless that is more than may wait for it.
@@ -106,16 +104,14 @@ class Snapshots:
         chunk = _clamped(request.chunk_size or CHUNK_BYTES, min(MAX_CHUNK_BYTES, most))
         window = _clamped(request.window_size or WINDOW_BYTES, min(WINDOW_BYTES, most))
         token = secrets.token_hex(16)
-        sender = _Sender(
+        self._senders[token] = _Sender(
             self._hub, request.deliver_subject, f"{_ACKS}{stream.name}.{token}", chunk, window
         )
-        self._senders[token] = sender
         pieces = _archive(stream, state, self._now_ns(), consumers=not request.no_consumers)
-        task = asyncio.get_running_loop().create_task(self._send(stream.name, sender, pieces))
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(token, done))
+        self._tasks.start(self._send(stream.name, token, pieces))
 
-    async def _send(self, name: str, sender: _Sender, pieces: AsyncIterator[bytes]) -> None:
+    async def _send(self, name: str, token: str, pieces: AsyncIterator[bytes]) -> None:
+        sender = self._senders[token]
         _log.info("nats-snapshot-begun", stream=name)
         try:
             await sender.send(pieces)
@@ -128,10 +124,8 @@ class Snapshots:
         else:
             _log.info("nats-snapshot-sent", stream=name, bytes=sender.sent_bytes)
             sender.end(_NO_CONTENT)
-
-    def _ended(self, token: str, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        del self._senders[token]
+        finally:
+            del self._senders[token]
 
     def _acknowledged(self, request: ServiceRequest) -> None:
         """Serve `$JS.SNAPSHOT.ACK.>`: stream, token, size and number of a chunk."""
@@ -227,7 +221,7 @@ async def _archive(
     members = {**state.to_json(), "consumer_count": len(durable)}
     parts = [write_start(members, now_ns)]
     parts += (
-        write_consumer(one.name, one.config.to_json(), position_of(one.state, now_ns), now_ns)
+        write_consumer(one.name, one.config.to_json(), _position(one.state, now_ns), now_ns)
         for one in durable
     )
     size = sum(map(len, parts))
@@ -243,6 +237,20 @@ async def _archive(
             parts, size = [], 0
     parts.append(write_end())
     yield await asyncio.to_thread(compress, b"".join(parts))
+
+
+def _position(state: ConsumerState, now_ns: int) -> ConsumerPosition:
+    """Return where a consumer stands; what waits for its delivery counts as delivered long ago."""
+    pending, redelivered = {}, {}
+    for sequence, number, count, deadline_ns in state.deliveries():
+        wait_ns = state.rules.wait(count)
+        pending[sequence] = number, max(0, (deadline_ns or now_ns) - wait_ns)
+        if count > 1:
+            redelivered[sequence] = count - 1
+    delivered, floor = state.delivered, state.floor
+    return ConsumerPosition(
+        (delivered.consumer, delivered.stream), (floor.consumer, floor.stream), pending, redelivered
+    )
 
 
 async def _count_unreadable(stream: Stream, state: StreamState) -> int:

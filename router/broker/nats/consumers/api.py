@@ -73,9 +73,8 @@ class ConsumerApi:
         offset = ConsumerPageRequest.read(call.body).offset
         stream = await self._stream(call, Right.VIEW)
         names = sorted(stream.consumers)
-        start = _start(offset, len(names))
-        page = Page(len(names), start, MAX_NAMES)
-        return ListPage("consumers", names[start : start + MAX_NAMES], page)
+        page = Page.of(len(names), offset, MAX_NAMES)
+        return ListPage("consumers", page.part(names), page)
 
     async def list(self, call: ApiCall) -> ListPage:
         """Serve CONSUMER.LIST."""
@@ -83,9 +82,9 @@ class ConsumerApi:
         stream = await self._stream(call, Right.VIEW)
         await stream.settle()
         names = sorted(stream.consumers)
-        start = _start(offset, len(names))
-        shown = [stream.consumers[name].info() for name in names[start : start + MAX_INFOS]]
-        return ListPage("consumers", shown, Page(len(names), start, MAX_INFOS))
+        page = Page.of(len(names), offset, MAX_INFOS)
+        shown = [stream.consumers[name].info() for name in page.part(names)]
+        return ListPage("consumers", shown, page)
 
     async def delete(self, call: ApiCall) -> Success:
         """Serve CONSUMER.DELETE."""
@@ -130,8 +129,3 @@ class ConsumerApi:
     async def _find(self, call: ApiCall, right: Right) -> Consumer:
         stream = await self._stream(call, right)
         return self._consumers.find(stream, call.names[1])
-
-
-def _start(offset: int, total: int) -> int:
-    """Return where a page begins."""
-    return min(max(0, offset), total)

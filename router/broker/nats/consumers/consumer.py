@@ -101,7 +101,6 @@ class Consumer:
         self._acknowledged_ns: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = self._fired_ns = 0
-        self._unwatch: list[Callable[[], object]] = []
         self._unwatch_interest: Callable[[], object] | None = None
         self._push: PushOutlet | None = None
         self._pull = PullQueue(config, self._hub, self._send_status)
@@ -115,16 +114,6 @@ class Consumer:
     def num_pending(self) -> int:
         """Return how many messages were not delivered yet."""
         return self._deliveries.source.num_left
-
-    @property
-    def num_ack_pending(self) -> int:
-        """Return how many messages are delivered and not acknowledged."""
-        return self.state.num_pending_acks
-
-    @property
-    def num_redelivered(self) -> int:
-        """Return how many pending messages were delivered more than once."""
-        return self.state.num_redelivered
 
     @property
     def num_waiting(self) -> int:
@@ -146,15 +135,27 @@ class Consumer:
         """Return whether a message is this consumer's, and is not acknowledged yet."""
         return self._deliveries.source.matches(subject) and self.state.needs(sequence)
 
+    def stored(self) -> None:
+        """Deliver what was stored by any dialect."""
+        self._deliveries.wake()
+
+    def deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Wait for messages no more that the stream has deleted."""
+        if self._deliveries.closed:
+            return
+        full, found = not self.state.may_deliver_new, False
+        for first, last in ranges:
+            found = bool(self.state.settle_range(first, last)) or found
+        if found:
+            self.log.changed()
+            if full:
+                self._deliveries.wake()
+
     async def start(self) -> None:
         """Count what there is, and deliver. Raises DamagedError, OSError."""
         await self._deliveries.source.count()
         if self.config.replay_policy is ReplayPolicy.ORIGINAL:
             self._deliveries.replay_to = self.stream.log.last_sequence
-        self._unwatch = [
-            self.stream.on_stored(self._deliveries.wake),
-            self.stream.on_deleted(self._forget),
-        ]
         self._open_push()
         self._go_on()
 
@@ -184,9 +185,8 @@ class Consumer:
         self._deliveries.close()
         if code:
             self._deliveries.outlet.close(code, text)
-        for cancel in (*self._unwatch, self._unwatch_interest):
-            if cancel is not None:
-                cancel()
+        if self._unwatch_interest is not None:
+            self._unwatch_interest()
         self.log.close()
         self._deliveries.source.close()
         if self._timer is not None:
@@ -274,8 +274,8 @@ class Consumer:
             _shown(state.delivered, self._deliveries.last_ns),
             _shown(state.floor, self._acknowledged_ns),
             self._context.now_ns(),
-            num_ack_pending=self.num_ack_pending,
-            num_redelivered=self.num_redelivered,
+            num_ack_pending=state.num_pending_acks,
+            num_redelivered=state.num_redelivered,
             num_waiting=self.num_waiting,
             num_pending=self.num_pending,
             push_bound=self.bound,
@@ -338,16 +338,6 @@ class Consumer:
         if not self.state.attempts(ack.sequence):
             self._context.exhausted(self, ack.sequence, attempts)
         self._deliveries.wake()
-
-    def _forget(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Wait for messages no more that the stream has deleted."""
-        full, found = not self.state.may_deliver_new, False
-        for first, last in ranges:
-            found = bool(self.state.settle_range(first, last)) or found
-        if found:
-            self.log.changed()
-            if full:
-                self._deliveries.wake()
 
     def _schedule(self) -> None:
         """Have the timer fire when the first of all deadlines is reached."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import structlog
@@ -27,12 +26,13 @@ from router.broker.nats.consumers.consumer import (
     ack_rules,
 )
 from router.broker.nats.consumers.deliveries import DeliveryTally, steady_clock
-from router.broker.nats.consumers.log import ConsumerLog, DurableLog, start_place
+from router.broker.nats.consumers.log import ConsumerLog, start_place
 from router.broker.nats.consumers.reading import start_of
 from router.broker.nats.consumers.services import ConsumerServices
 from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.protocol.api import JetStreamApi
 from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.broker.storage import DamagedError, StoreError, SubscriptionRecord
@@ -71,7 +71,7 @@ class Consumers:
         self._live = topics.live_members
         self.now_ns = steady_clock()
         self._locks: dict[str, asyncio.Lock] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._tally = DeliveryTally()
         self._running: set[Consumer] = set()
         self._context = ConsumerContext(
@@ -93,7 +93,11 @@ class Consumers:
             return []
         return [
             ("router_nats_consumers", (), float(len(running))),
-            ("router_nats_ack_pending", (), float(sum(one.num_ack_pending for one in running))),
+            (
+                "router_nats_ack_pending",
+                (),
+                float(sum(one.state.num_pending_acks for one in running)),
+            ),
             ("router_nats_pull_requests", (), float(sum(one.num_waiting for one in running))),
             ("router_nats_deliveries_total", (), float(tally.deliveries)),
             ("router_nats_redeliveries_total", (), float(tally.redeliveries)),
@@ -192,10 +196,7 @@ class Consumers:
     async def close_all(self) -> None:
         """End what is under way."""
         await self.services.close()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.close()
 
     def _reserve(self, stream: Stream) -> None:
         """Keep the groups of the other dialects away from a work queue."""
@@ -232,11 +233,10 @@ class Consumers:
         state = ConsumerState(ack_rules(config, stream.config.retention), begin.sequence)
         if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT:
             state.begin_with(begin.listed, begin.resume)
-        log, created_ns = ConsumerLog(), self.now_ns()
-        if config.is_durable:
-            stored = await self._subscribe(stream, config, state)
-            log, created_ns = DurableLog(self._store, stored, state), stored.created_ms * NS_PER_MS
+        stored = await self._subscribe(stream, config, state) if config.is_durable else None
+        created_ns = self.now_ns() if stored is None else stored.created_ms * NS_PER_MS
         record = ConsumerRecord(stream, name, created_ns)
+        log = ConsumerLog(self._store, stored, state)
         return await self._start(Consumer(self._context, record, config, state, log))
 
     async def _start(self, consumer: Consumer) -> Consumer:
@@ -273,7 +273,7 @@ class Consumers:
         note = record.commit.metadata if record.commit is not None else ""
         text = note or record.properties[STATE_PROPERTY]
         state = ConsumerState.load(ack_rules(config, stream.config.retention), text)
-        log = DurableLog(self._store, record, state)
+        log = ConsumerLog(self._store, record, state)
         acknowledged = await log.restore(stream.visible)
         state.trim(stream.log.first_sequence)
         if state.resume >= state.next_sequence:
@@ -313,7 +313,7 @@ class Consumers:
 
     def _expire(self, consumer: Consumer) -> None:
         _log.info("consumer-expired", stream=consumer.stream.name, consumer=consumer.name)
-        self._run(self._delete_expired(consumer))
+        self._tasks.start(self._delete_expired(consumer))
 
     async def _delete_expired(self, consumer: Consumer) -> None:
         try:
@@ -337,11 +337,6 @@ class Consumers:
                 "deliveries": attempts,
             }
             self._hub.publish(NatsMessage(subject, payload=orjson.dumps(advisory)))
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def dumped(config: ConsumerConfig) -> str:

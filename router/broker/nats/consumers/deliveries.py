@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from router.broker.nats.consumers.log import ConsumerLog
-from router.broker.nats.consumers.pull import Outlet
+from router.broker.nats.consumers.push import Outlet
 from router.broker.nats.consumers.reading import MessageSource
 from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.protocol.acks import ACK_PREFIX

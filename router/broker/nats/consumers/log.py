@@ -37,43 +37,17 @@ class EntryPlace(NamedTuple):
 
 
 class ConsumerLog:
-    """Stores nothing: the consumer lives in memory."""
+    """Stores a consumer with its subscription; `state` is what it writes notes of.
 
-    durable = False
-    restored_to = 0
-    """Of the messages up to this sequence some may have been acknowledged before the last start."""
+    Nothing is stored without a `record`: the consumer lives in memory. Of the messages up to
+    `restored_to` some may have been acknowledged before the last start.
+    """
 
-    def delivered(self, messages: Iterable[StoredMessage]) -> None:
-        """Take note where messages that are delivered are stored."""
-
-    def acknowledged(self, sequences: Iterable[int]) -> None:
-        """Journal that messages are acknowledged."""
-
-    def is_acknowledged(self, message: StoredMessage) -> bool:
-        """Return whether a message was acknowledged before the last start."""
-        del message
-        return False
-
-    def after(self, done: Callable[[], object]) -> None:
-        """Call when all acknowledgements so far are durable."""
-        done()
-
-    def changed(self) -> None:
-        """Have the state written down soon."""
-
-    def flush(self) -> None:
-        """Write the state down now, if it changed."""
-
-    def close(self) -> None:
-        """Write nothing any more."""
-
-
-class DurableLog(ConsumerLog):
-    """Stores a consumer with its subscription; `state` is what it writes notes of."""
-
-    durable = True
-
-    def __init__(self, store: Store, record: SubscriptionRecord, state: ConsumerState) -> None:
+    def __init__(
+        self, store: Store, record: SubscriptionRecord | None, state: ConsumerState
+    ) -> None:
+        self.durable = record is not None
+        self.restored_to = 0
         self._store = store
         self._record = record
         self._state = state
@@ -82,13 +56,13 @@ class DurableLog(ConsumerLog):
         self._last: EntryPlace | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause_seconds = NOTE_SECONDS
-        self.restored_to = 0
 
     async def restore(self, visible: Visible) -> list[int]:
         """Take over what the cursor has acknowledged since the note was written, and return it.
 
         Raises OSError, DamagedError where the log cannot be read.
         """
+        assert self._record is not None
         state, cursor, ledger = self._state, self._record.cursor, visible.ledger
         self.restored_to = ledger.durable_number
         done = []
@@ -107,6 +81,8 @@ class DurableLog(ConsumerLog):
 
     def delivered(self, messages: Iterable[StoredMessage]) -> None:
         """Take note where messages that are delivered are stored."""
+        if not self.durable:
+            return
         places, place = self._places, self._last
         for sequence, _, _, _, _, entry, position, count in messages:
             place = places[sequence] = _new(EntryPlace, (entry, position, count))
@@ -136,12 +112,15 @@ class DurableLog(ConsumerLog):
 
     def after(self, done: Callable[[], object]) -> None:
         """Call when all acknowledgements so far are durable."""
-        self._journal()
-        self._store.after_sync(done)
+        if self.durable:
+            self._journal()
+            self._store.after_sync(done)
+        else:
+            done()
 
     def changed(self) -> None:
         """Have the state written down soon."""
-        if self._timer is None:
+        if self.durable and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._pause_seconds, self._write)
 
@@ -164,33 +143,38 @@ class DurableLog(ConsumerLog):
 
         Entries that follow upon what is acknowledged, one upon the other, are one acknowledgement.
         """
+        record = self._record
+        if record is None or not self._left:
+            return
         acknowledged, self._left = self._left, {}
-        behind = following = self._record.cursor.mark_delete + 1
+        first = following = record.cursor.mark_delete + 1
         while acknowledged.get(following) == 0:
             del acknowledged[following]
             following += 1
-        if following > behind:
-            self._store.acknowledge(self._record, Ack(following - 1, cumulative=True))
+        if following > first:
+            self._store.acknowledge(record, Ack(following - 1, cumulative=True))
         for entry, left in acknowledged.items():
             ack = Ack(entry, ack_set=tuple(words(left))) if left else Ack(entry)
-            self._store.acknowledge(self._record, ack)
+            self._store.acknowledge(record, ack)
 
     def _write(self) -> None:
         self._timer = None
         began = time.perf_counter()
-        state = self._state
+        state, record = self._state, self._record
+        assert record is not None
         # A first pending message: all before it is acknowledged, or none of this consumer's.
         pending = state.pending()
         first = next(iter(pending), None)
         place = self._last if first is None else self._places.get(first)
-        if place is not None and place.entry > self._record.cursor.mark_delete:
-            self._store.acknowledge(self._record, _ack_all(place, itself=first is None))
+        if place is not None and place.entry > record.cursor.mark_delete:
+            self._store.acknowledge(record, _ack_all(place, itself=first is None))
         if len(self._places) > 2 * len(pending) + 1_000:
             self._places = {one: at for one, at in self._places.items() if one in pending}
-        self._store.commit(self._record, Commit(state.floor.stream, metadata=state.dump()))
+        self._store.commit(record, Commit(state.floor.stream, metadata=state.dump()))
         self._pause_seconds = max(NOTE_SECONDS, (time.perf_counter() - began) / NOTE_SHARE)
 
     def _has(self, place: EntryPlace) -> bool:
+        assert self._record is not None
         cursor = self._record.cursor
         if cursor.is_acked(place.entry):
             return True

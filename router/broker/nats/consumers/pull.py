@@ -44,63 +44,6 @@ class DeliveryRun(NamedTuple):
     most: int
 
 
-class Outlet(Protocol):
-    """Where the messages of a consumer go: `PullQueue` or `PushOutlet`.
-
-    `last_ns` is when a client used it last, `config` may be replaced.
-    """
-
-    config: ConsumerConfig
-    last_ns: int
-
-    @property
-    def ready(self) -> bool:
-        """Return whether messages may go out."""
-        ...
-
-    @property
-    def in_use(self) -> bool:
-        """Return whether a client uses the consumer now."""
-        ...
-
-    @property
-    def blocked(self) -> list[str]:
-        """Return the subjects whose subscribers cannot take more now."""
-        ...
-
-    def choose(self, size: int, now_ns: int) -> str | None:
-        """Return where a message of so many bytes goes, None: nowhere now."""
-        ...
-
-    def sent(self, to: str, size: int, now_ns: int) -> None:
-        """Take note that the message went there."""
-        ...
-
-    def choose_run(self, now_ns: int) -> DeliveryRun | None:
-        """Return where the next messages go, whatever their size; None: `choose` for each."""
-        ...
-
-    def run_sent(self, count: int, now_ns: int) -> None:
-        """Take note that so many messages went where `choose_run` returned."""
-        ...
-
-    def ended(self, now_ns: int) -> None:
-        """Take note that there is no message now."""
-        ...
-
-    def tick(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Do what is due; heartbeats have these headers."""
-        ...
-
-    def next_event(self) -> int | None:
-        """Return when something is due."""
-        ...
-
-    def close(self, code: int, text: str) -> None:
-        """Send a status to the clients, whose messages end."""
-        ...
-
-
 class Interest(Protocol):
     """What is known of a subject's subscribers."""
 

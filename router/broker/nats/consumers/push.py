@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.broker.nats.consumers.pull import DeliveryRun, Interest, Status
+from router.broker.nats.consumers.pull import DeliveryRun, Interest, PullQueue, Status
 from router.wire.nats.jetstream.config import ConsumerConfig
 
 MAX_WINDOW_BYTES: Final = 32 << 20
@@ -149,3 +149,7 @@ class PushOutlet:
         """Send a status to the client, if there is one."""
         if self.bound:
             self._send(Status(self.subject, code, text))
+
+
+Outlet = PullQueue | PushOutlet
+"""Where the messages of a consumer go; `last_ns` is when a client used it last."""

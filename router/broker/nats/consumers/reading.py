@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -60,7 +60,6 @@ class MessageSource:
         self._sparse = False
         self._counted = 0
         self._counting_from = 1
-        self._cancel: Callable[[], None] | None = None
 
     @property
     def num_left(self) -> int:
@@ -89,7 +88,8 @@ class MessageSource:
             await stored.wait()
         first = state.resume + 1 if state.listed else state.next_sequence
         self._counting_from, self._counted = first, 0
-        self._cancel = self._stream.watch_messages(self._added, self._removed, self._reset)
+        if (indexer := self._stream.log.indexer) is not None:
+            indexer.observers[self] = None
         self._counted += await self._stream.count(self.matches.filters, first)
 
     async def next(self) -> StoredMessage | None:
@@ -175,9 +175,22 @@ class MessageSource:
         """Count no more."""
         self._ahead.clear()
         self._read_to = 0
-        if self._cancel is not None:
-            self._cancel()
-            self._cancel = None
+        if (indexer := self._stream.log.indexer) is not None:
+            indexer.observers.pop(self, None)
+
+    def added(self, sequence: int, subject: str) -> None:
+        """Count a message that came into the index."""
+        if self._waits(sequence) and self.matches(subject):
+            self._counted += 1
+
+    def removed(self, sequence: int, subject: str) -> None:
+        """Count a message that left the index."""
+        if self._waits(sequence) and self.matches(subject):
+            self._counted -= 1
+
+    def reset(self) -> None:
+        """Begin again: all messages are deleted, or are added once more."""
+        self._counted = 0
 
     async def _next_in_order(self) -> StoredMessage | None:
         state, stream = self._state, self._stream
@@ -245,18 +258,6 @@ class MessageSource:
         messages = [one for one in found if self.matches(one.subject)]
         self._sparse = len(messages) * SPARSE < len(found)
         return messages
-
-    def _added(self, sequence: int, subject: str) -> None:
-        if self._waits(sequence) and self.matches(subject):
-            self._counted += 1
-
-    def _removed(self, sequence: int, subject: str) -> None:
-        if self._waits(sequence) and self.matches(subject):
-            self._counted -= 1
-
-    def _reset(self) -> None:
-        """Begin again: all messages are deleted, or are added once more."""
-        self._counted = 0
 
     def _waits(self, sequence: int) -> bool:
         return sequence >= max(self._counting_from, self._state.next_sequence)

@@ -9,8 +9,8 @@ found, and those of HTTP many in one request, which is answered once when all ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from router.broker.nats.protocol.api import JetStreamApi
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Hub, Service, ServiceRequest
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.errors import (
@@ -58,16 +59,13 @@ class ConsumerServices:
         self._hub = hub
         self._streams = streams
         self._api = api
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         hub.serve("$JS.ACK.>", self._acknowledge)
         hub.serve("$JS.FC.>", self._confirm_flow)
 
     async def close(self) -> None:
         """End what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.close()
 
     async def acknowledge(
         self, caller: Caller, subjects: Sequence[str], payload: bytes
@@ -171,18 +169,13 @@ class ConsumerServices:
         if stream is not None and not stream.closed:
             if not stream.opened:
                 if len(self._tasks) < MAX_WAITING:
-                    self._start(_serve_opened(stream, request, serve))
+                    self._tasks.start(_serve_opened(stream, request, serve))
                 return None
             consumer: Consumer | None = stream.consumers.get(name)
             if consumer is not None:
                 return consumer
         self._hub.no_responders(request.message)
         return None
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _serve_opened(stream: Stream, request: ServiceRequest, serve: Service) -> None:

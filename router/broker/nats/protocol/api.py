@@ -1,4 +1,4 @@
-"""The JetStream API: the table of all calls, and how they are answered on any road.
+"""The JetStream API: the table of all calls, and how they are answered.
 
 A call that no row serves has no answer, as at nats-server; those of a cluster are refused. Calls of
 one client run beside each other, at a pace that leaves time for other clients; each sees what was
@@ -21,7 +21,7 @@ import structlog
 from router.broker.nats.protocol.authorization import Caller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
-from router.broker.nats.protocol.pacing import Pace
+from router.broker.nats.protocol.pacing import Pace, Tasks
 from router.metrics import Sample
 from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
@@ -92,7 +92,7 @@ class JetStreamApi:
         self.total = self.errors = 0
         self._hub = hub
         self._pace = Pace()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._literal: dict[str, Api] = {}
         self._patterns: dict[str, list[_PatternRow]] = {}
 
@@ -138,22 +138,9 @@ class JetStreamApi:
             result = failure
         if result is not None and isawaitable(result):
             work = self._pace.run(self._finish(api, call, result))
-            task = asyncio.get_running_loop().create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(work)
         else:
             self._send(call, self._reply(api, result))
-
-    async def answer(self, caller: Caller, subject: str, body: bytes) -> ApiReply | None:
-        """Return the reply to a call, by what follows `$JS.API.`; None: no such call, or no JSON.
-
-        A call that is answered by messages is not made.
-        """
-        found = self.find(subject)
-        if found is None or not found[0].type:
-            return None
-        api, names = found
-        return self._reply(api, await _result(api.handler, ApiCall(caller, names, body)))
 
     async def collect(self) -> list[Sample]:
         """Return the counts of calls; nothing before the first."""
@@ -166,10 +153,7 @@ class JetStreamApi:
 
     async def close(self) -> None:
         """End the calls under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.close()
 
     async def _finish(self, api: Api, call: ApiCall, work: object) -> None:
         try:
@@ -204,14 +188,6 @@ async def _settled(work: object) -> Result | Exception | None:
             raise
         # Not this call was cancelled, but what it waited for: the stream is closed.
         return error(ErrorCode.STREAM_NOT_FOUND)
-
-
-async def _result(handler: Handler, call: ApiCall) -> Result | Exception | None:
-    try:
-        result = handler(call)
-        return await _settled(result) if isawaitable(result) else result
-    except FAILURES as failure:
-        return failure
 
 
 def _take(pattern: list[str], tokens: list[str]) -> tuple[str, ...] | None:

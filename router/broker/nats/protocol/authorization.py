@@ -11,12 +11,15 @@ connections too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
+from router.access.authorizer import Authorizer
 from router.access.permissions import Right
+from router.broker.transport.identity import Identity
 from router.errors import ForbiddenError, RouterError
-from router.model import TopicName
+from router.model import Principal, TopicName
 from router.wire.nats.subjects import overlaps
 
 CACHE_SECONDS: Final = 1.0
@@ -29,39 +32,62 @@ TopicOf = Callable[[str], "TopicName | None"]
 """Returns the topic whose rights a subject needs, None: no topic can have that name."""
 
 
-class Caller(Protocol):
-    """A client of the listener, or of HTTP.
+class RequestIdentity(NamedTuple):
+    """Who sends a request of HTTP; `authorizer` None: every request is allowed."""
 
-    `no_responders`: it understands the status 503 where a request has no receiver.
+    principal: Principal
+    administers: bool
+    authorizer: Authorizer | None
+    trusted: bool = False
+
+
+class Caller:
+    """A client of the listener, or of HTTP; the rights that it has are kept for CACHE_SECONDS.
+
+    `no_responders`: it understands the status 503 where a request has no receiver. `unrestricted`:
+    it has all rights, so that none need be checked.
     """
+
+    def __init__(self, identity: Identity | RequestIdentity) -> None:
+        authorizer = identity.authorizer
+        self.identity = identity
+        self.no_responders = isinstance(identity, RequestIdentity)
+        self.unrestricted = authorizer is None or identity.trusted or authorizer.open
+        self._rights: set[tuple[str, TopicName, Right]] = set()
+        self._until = 0.0
 
     @property
     def name(self) -> str:
         """Return the principal's name, empty: it is not known."""
-        ...
+        return self.identity.principal.name
 
     @property
     def administers(self) -> bool:
         """Return whether the caller may administer the node."""
-        ...
-
-    @property
-    def no_responders(self) -> bool:
-        """Return whether a request without a receiver is answered by the status 503."""
-        ...
-
-    @property
-    def unrestricted(self) -> bool:
-        """Return whether the caller has all rights, so that none need be checked."""
-        ...
+        return self.identity.administers
 
     def authorize(self, topic: TopicName, right: Right) -> None:
         """Raise RouterError unless the caller has the right on the topic."""
-        ...
+        authorizer = self.identity.authorizer
+        if authorizer is not None and not self.unrestricted:
+            authorizer.authorize(self.identity.principal, topic, right)
 
     def may(self, topic: TopicName, right: Right) -> bool:
         """Return whether the caller has the right on the topic."""
-        ...
+        if self.unrestricted:
+            return True
+        now = time.monotonic()
+        if now > self._until or len(self._rights) >= MAX_CACHED_ANSWERS:
+            self._rights.clear()
+            self._until = now + CACHE_SECONDS
+        key = (self.name, topic, right)
+        if key not in self._rights:
+            try:
+                self.authorize(topic, right)
+            except RouterError:
+                return False
+            self._rights.add(key)
+        return True
 
 
 def check_stream_subjects(caller: Caller, subjects: Iterable[str]) -> None:

@@ -1,24 +1,15 @@
-"""A NATS client: the options of its CONNECT, its rights, and its subscriptions."""
+"""A NATS client: the options of its CONNECT, and its subscriptions."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from router.access.authorizer import Authorizer
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import (
-    CACHE_SECONDS,
-    MAX_CACHED_ANSWERS,
-    SubjectRights,
-)
+from router.broker.nats.protocol.authorization import SubjectRights
 from router.broker.nats.protocol.hub import Subscriber, Subscription
 from router.broker.transport.authentication import BASIC, TOKEN
 from router.broker.transport.connection import Connection
-from router.broker.transport.identity import Identity
-from router.errors import RouterError
-from router.model import Principal, TopicName
 from router.wire.nats.message import NatsMessage
 
 MAX_NAME: Final = 100
@@ -87,93 +78,6 @@ def credentials(options: dict[str, Any]) -> tuple[str, bytes]:
     if token or user:
         return TOKEN, (token or user).encode("latin-1", "replace")
     return "none", b""
-
-
-class ClientCaller:
-    """A client of the listener as a caller; see authorization.Caller.
-
-    Rights that it has are kept for CACHE_SECONDS, as those of subjects are.
-    """
-
-    __slots__ = ("_identity", "_rights", "_until", "no_responders", "unrestricted")
-
-    def __init__(self, identity: Identity) -> None:
-        self._identity = identity
-        self.no_responders = False
-        authorizer = identity.authorizer
-        self.unrestricted = authorizer is None or identity.trusted or authorizer.open
-        self._rights: set[tuple[str, TopicName, Right]] = set()
-        self._until = 0.0
-
-    @property
-    def name(self) -> str:
-        """Return the principal's name."""
-        return self._identity.principal.name
-
-    @property
-    def administers(self) -> bool:
-        """Return whether the client may administer this node."""
-        return self._identity.administers
-
-    def authorize(self, topic: TopicName, right: Right) -> None:
-        """Raise RouterError unless the client has the right on the topic."""
-        authorizer = self._identity.authorizer
-        if authorizer is not None and not self.unrestricted:
-            authorizer.authorize(self._identity.principal, topic, right)
-
-    def may(self, topic: TopicName, right: Right) -> bool:
-        """Return whether the client has the right on the topic."""
-        if self.unrestricted:
-            return True
-        now = time.monotonic()
-        if now > self._until or len(self._rights) >= MAX_CACHED_ANSWERS:
-            self._rights.clear()
-            self._until = now + CACHE_SECONDS
-        key = (self._identity.principal.name, topic, right)
-        if key not in self._rights:
-            try:
-                self.authorize(topic, right)
-            except RouterError:
-                return False
-            self._rights.add(key)
-        return True
-
-
-class PrincipalCaller:
-    """A client of HTTP as a caller; `authorizer` is None if every request is allowed."""
-
-    __slots__ = ("_authorizer", "_principal", "administers", "no_responders")
-
-    def __init__(
-        self, principal: Principal, administers: bool, authorizer: Authorizer | None
-    ) -> None:
-        self._principal = principal
-        self._authorizer = authorizer
-        self.administers = administers
-        self.no_responders = True
-
-    @property
-    def name(self) -> str:
-        """Return the principal's name."""
-        return self._principal.name
-
-    @property
-    def unrestricted(self) -> bool:
-        """Return whether no rights are checked at all."""
-        return self._authorizer is None or self._authorizer.open
-
-    def authorize(self, topic: TopicName, right: Right) -> None:
-        """Raise RouterError unless the principal has the right on the topic."""
-        if self._authorizer is not None:
-            self._authorizer.authorize(self._principal, topic, right)
-
-    def may(self, topic: TopicName, right: Right) -> bool:
-        """Return whether the principal has the right on the topic."""
-        try:
-            self.authorize(topic, right)
-        except RouterError:
-            return False
-        return True
 
 
 class ClientSession(Protocol):

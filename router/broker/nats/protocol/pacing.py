@@ -1,20 +1,50 @@
-"""Lets work that computes for long take turns with everything else on the event loop.
+"""Work beside the calls: tasks that end with their owner, and turns for what computes for long.
 
-Theory of operation. The steps of all paced work, from one wait to the next, share MAX_TURN_SECONDS.
-When these are used up no step begins until as much time has passed again, so that the loop has half
-of the time for other clients, however many calls came at once.
+Theory of operation. The steps of all work at a pace, from one wait to the next, share
+MAX_TURN_SECONDS. When these are used up no step begins until as much time has passed again, so that
+the loop has half of the time for other clients, however many calls came at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 MAX_TURN_SECONDS: Final = 0.02
 MAX_PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
+
+
+class Tasks:
+    """The tasks of one owner, which end with it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        return iter(tuple(self._tasks))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """Have all tasks end soon."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End all tasks."""
+        self.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
 
 
 class Pace:

@@ -98,32 +98,29 @@ class StreamApi:
         )
         if not request.subjects_filter:
             return StreamInfoPage(info)
-        total = len(info.state.subjects)
-        offset = min(max(0, request.offset), total)
-        return StreamInfoPage(
-            with_subjects(info, offset, MAX_SUBJECTS), Page(total, offset, MAX_SUBJECTS)
-        )
+        subjects = info.state.subjects
+        page = Page.of(len(subjects), request.offset, MAX_SUBJECTS)
+        shown = {name: subjects[name] for name in page.part(sorted(subjects))}
+        return StreamInfoPage(replace(info, state=replace(info.state, subjects=shown)), page)
 
     def names(self, call: ApiCall) -> ListPage:
         """STREAM.NAMES: a page of the names of streams."""
         request = StreamPageRequest.read(call.body)
         names = self._visible(call, request.subject)
-        offset = min(max(0, request.offset), len(names))
-        page = Page(len(names), offset, MAX_NAMES)
-        return ListPage("streams", names[offset : offset + MAX_NAMES], page)
+        page = Page.of(len(names), request.offset, MAX_NAMES)
+        return ListPage("streams", page.part(names), page)
 
     async def list_streams(self, call: ApiCall) -> ListPage:
         """STREAM.LIST: a page of streams."""
         request = StreamPageRequest.read(call.body)
         names = self._visible(call, request.subject)
-        offset = min(max(0, request.offset), len(names))
-        found = []
-        for name in names[offset : offset + MAX_INFOS]:
+        page, found = Page.of(len(names), request.offset, MAX_INFOS), []
+        for name in page.part(names):
             try:
                 found.append(await (await self._streams.open(name)).info())
             except JetStreamError:
                 continue  # it was deleted meanwhile
-        return ListPage("streams", found, Page(len(names), offset, MAX_INFOS))
+        return ListPage("streams", found, page)
 
     async def delete(self, call: ApiCall) -> Success:
         """STREAM.DELETE: a stream with its topic."""
@@ -231,10 +228,3 @@ async def find_message(stream: Stream, request: MessageGetRequest) -> StoredMess
         found = await stream.read_from(first, 1, 1)
         return found[0] if found else None
     return await stream.read(first)
-
-
-def with_subjects(info: StreamInfo, offset: int, limit: int) -> StreamInfo:
-    """Return a stream's description with a page of its subjects, in order."""
-    names = sorted(info.state.subjects)[offset : offset + limit]
-    subjects = {name: info.state.subjects[name] for name in names}
-    return replace(info, state=replace(info.state, subjects=subjects))

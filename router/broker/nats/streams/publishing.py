@@ -14,7 +14,6 @@ MAX_IN_FLIGHT_BYTES of the client wait for the disk, or the disk does not keep u
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from router.broker.consume import Flow, NameBusyError, Producer, ProducerFencedE
 from router.broker.consume.context import Tally
 from router.broker.nats.protocol.failures import jetstream_error
 from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.log.subject_index import stored_size
 from router.broker.nats.streams.publish_checks import (
@@ -78,7 +78,7 @@ class PublishContext:
     check_schema: Callable[[TopicRecord], None]
     new_producer_name: Callable[[], str]
     tally: Tally
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    tasks: Tasks = field(default_factory=Tasks)
 
 
 class _Pending(NamedTuple):
@@ -226,9 +226,7 @@ class Publisher:
         if not self._waits:
             self._waits = True
             self._hold()
-            task = asyncio.get_running_loop().create_task(self._resume(stream))
-            self._context.tasks.add(task)
-            task.add_done_callback(self._context.tasks.discard)
+            self._context.tasks.start(self._resume(stream))
 
     async def _resume(self, stream: Stream) -> None:
         try:
@@ -347,9 +345,7 @@ class Publisher:
         if self._full:
             self._relieve()
         if entry.rollups:
-            task = asyncio.get_running_loop().create_task(self._roll_up(stream, entry, entry_id))
-            self._context.tasks.add(task)
-            task.add_done_callback(self._context.tasks.discard)
+            self._context.tasks.start(self._roll_up(stream, entry, entry_id))
             return
         self._acknowledge(stream, entry, entry_id)
 

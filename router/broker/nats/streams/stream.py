@@ -22,7 +22,7 @@ from router.broker.consume import Partition
 from router.broker.entries import Transcoder
 from router.broker.nats.streams.log.duplicates import MessageIds, restore_ids
 from router.broker.nats.streams.log.index_checkpoint import MIN_GROWTH_ENTRIES, IndexFile
-from router.broker.nats.streams.log.indexing import Indexer, MessageObserver
+from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.interest import Interest
 from router.broker.nats.streams.log.limits import Limits
 from router.broker.nats.streams.log.messages import (
@@ -30,7 +30,7 @@ from router.broker.nats.streams.log.messages import (
     EntryCache,
     MessageReader,
 )
-from router.broker.nats.streams.log.stream_log import DeletionObserver, StreamLog
+from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
 from router.broker.storage import DamagedError, Store, TopicRecord
 from router.model import TopicName
@@ -92,11 +92,11 @@ class Stream:
             partition.visible, context.transcoder, context.cache, self.subject_of_foreign
         )
         self.log = log = StreamLog(context.store, reader, record.default_subject)
+        log.on_deleted = self._on_deleted
         self.limits = Limits(log, record.config, context.now_ms)
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
         self._file = IndexFile(context.folder, partition.visible)
         self._opening: asyncio.Task[None] | None = None
-        self._stored: dict[Callable[[], None], None] = {}
         self.interest = Interest(log, partition, self.consumers, record.config.retention)
         self.acknowledged = self.interest.acknowledged
         self.review_interest = self.interest.review
@@ -164,50 +164,6 @@ class Stream:
     async def count(self, filters: Sequence[str], first_sequence: int) -> int:
         """Return how many live messages from a sequence on match a filter; none: all."""
         return await self.log.count_from(first_sequence, filters)
-
-    def on_stored(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back after durable appends of any dialect; return what ends that."""
-        self._stored[callback] = None
-
-        def cancel() -> None:
-            self._stored.pop(callback, None)
-
-        return cancel
-
-    def on_deleted(self, callback: DeletionObserver) -> Callable[[], None]:
-        """Call back with ranges of sequences that were deleted; return what ends that."""
-        observers = self.log.deletion_observers
-        observers[callback] = None
-
-        def cancel() -> None:
-            observers.pop(callback, None)
-
-        return cancel
-
-    def watch_messages(
-        self,
-        added: MessageObserver,
-        removed: MessageObserver,
-        reset: Callable[[], None] = lambda: None,
-    ) -> Callable[[], None]:
-        """Call back with what enters and leaves the index; of a stream without one, nothing.
-
-        `reset` is called where nothing is left: all is deleted, or all messages follow again.
-        Returns what ends the calls.
-        """
-        indexer = self.log.indexer
-        if indexer is None:
-            return lambda: None
-        indexer.added[added] = None
-        indexer.removed[removed] = None
-        indexer.reset[reset] = None
-
-        def cancel() -> None:
-            indexer.added.pop(added, None)
-            indexer.removed.pop(removed, None)
-            indexer.reset.pop(reset, None)
-
-        return cancel
 
     async def state(
         self, *, deleted_details: bool = False, subjects_filter: str = ""
@@ -327,8 +283,12 @@ class Stream:
     def _on_stored(self) -> None:
         if not self.closed:
             self.limits.enforce()
-        for callback in tuple(self._stored):
-            callback()
+        for consumer in tuple(self.consumers.values()):
+            consumer.stored()
+
+    def _on_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        for consumer in tuple(self.consumers.values()):
+            consumer.deleted(ranges)
 
     def _count_subjects(self) -> int:
         index = self.log.index

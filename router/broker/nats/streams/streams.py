@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -27,15 +27,16 @@ from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
 from router.broker.nats.protocol.authorization import Caller, check_stream_subjects
 from router.broker.nats.protocol.failures import FAILURES
+from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.names import (
+    StreamTopics,
     default_subject,
     kafka_name,
     own_subject,
     plain_config,
     stream_name,
 )
-from router.broker.nats.streams.places import StreamPlaces
 from router.broker.nats.streams.publishing import PublishContext, Publisher
 from router.broker.nats.streams.records import StreamRecords
 from router.broker.nats.streams.stream import ConsumersPart, Stream, StreamContext, StreamRecord
@@ -81,12 +82,12 @@ class Streams:
         self._publishing = publishing
         self._forget_leases = forget_leases
         self.records = StreamRecords(topics, registry)
-        self.places = StreamPlaces(topics)
+        self.places = StreamTopics(topics)
         self._streams: dict[str, Stream] = {}
         self._routes: dict[str, Stream | None] = {}
         self._named: dict[str, Stream] = {}
         self._changing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         topics.observers.add(self._topic_changed)
 
     async def load(self) -> None:
@@ -94,14 +95,14 @@ class Streams:
         await self.records.load()
         self._forget_routes()
         if topics := self.records.topics():
-            self._spawn(self._open_configured(topics))
-        self._spawn(self._maintain())
+            self._tasks.start(self._open_configured(topics))
+        self._tasks.start(self._maintain())
 
     async def close(self, *, save: bool = True) -> None:
         """Close all streams; `save`: their indexes are written down for the next start."""
         self.topics.observers.discard(self._topic_changed)
-        for task in (*self._tasks, *self._publishing.tasks):
-            task.cancel()
+        self._tasks.cancel()
+        self._publishing.tasks.cancel()
         streams, self._streams = list(self._streams.values()), {}
         for stream in streams:
             await self._close(stream, save=save)
@@ -429,9 +430,9 @@ class Streams:
         for full in deleted:
             stream = self._streams.pop(full, None)
             if stream is not None:
-                self._spawn(self._close_deleted(stream))
+                self._tasks.start(self._close_deleted(stream))
         if deleted and self.records.drop(name):
-            self._spawn(self.records.erase(name))
+            self._tasks.start(self.records.erase(name))
 
     async def _close_deleted(self, stream: Stream) -> None:
         await self._close(stream, save=False)
@@ -448,8 +449,3 @@ class Streams:
         """Find streams again: others may have the names and subjects."""
         self._routes.clear()
         self._named.clear()
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -116,6 +116,15 @@ class Page(JsonObject):
     offset: int = 0
     limit: int = 0
 
+    @classmethod
+    def of(cls, total: int, offset: int, limit: int) -> Page:
+        """Return the page at a requested offset, which may lie outside of the list."""
+        return cls(total, min(max(0, offset), total), limit)
+
+    def part(self, names: list[str]) -> list[str]:
+        """Return the elements of the page."""
+        return names[self.offset : self.offset + self.limit]
+
 
 @dataclass(frozen=True, slots=True)
 class StreamInfoPage:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from router.broker.context import BrokerContext
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.opening import join_streams
-from router.broker.nats.protocol.client import PrincipalCaller
+from router.broker.nats.protocol.api import ApiCall, JetStreamApi, _settled
+from router.broker.nats.protocol.authorization import Caller, RequestIdentity
+from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Subscriber
 from router.broker.nats.server import NatsServer
 from router.broker.node.registry import FileRegistry
@@ -26,11 +29,12 @@ from router.broker.transport.context import TransportContext
 from router.model import Principal
 from router.settings import Settings
 from router.wire.nats.headers import status_code
+from router.wire.nats.jetstream.replies import ApiReply
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.pulsar.serving import NO_SETTINGS, context_of
 
 DEADLINE = 10.0
-CALLER = PrincipalCaller(Principal("test"), True, None)
+CALLER = Caller(RequestIdentity(Principal("test"), True, None))
 STREAM = "persistent://public/default/S"
 
 
@@ -85,7 +89,7 @@ class Serving:
     async def call(self, subject: str, **body: Any) -> dict[str, Any]:
         """Return the reply to a call of the API."""
         payload = json.dumps(body).encode() if body else b""
-        reply = await self.server.api.answer(CALLER, subject, payload)
+        reply = await answer(self.server.api, CALLER, subject, payload)
         assert reply is not None
         return reply.to_json()
 
@@ -125,8 +129,24 @@ class Serving:
         body = json.dumps({"batch": batch, "no_wait": True} | request).encode()
         subject = f"$JS.API.CONSUMER.MSG.NEXT.S.{name}"
         message = NatsMessage(subject, payload=body)
-        found = await self.server.request(CALLER, message, batch, DEADLINE)
+        found = await self.request(CALLER, message, batch, DEADLINE)
         return [one for one in found if not status_code(one.headers)]
+
+    async def request(
+        self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
+    ) -> list[NatsMessage]:
+        """Publish a message and return the replies; see `NatsServer.begin_request`."""
+        complete: asyncio.Future[list[NatsMessage]] = asyncio.get_running_loop().create_future()
+
+        def done(found: list[NatsMessage]) -> None:
+            if not complete.done():
+                complete.set_result(found)
+
+        cancel = self.server.begin_request(caller, message, max_replies, seconds, done)
+        try:
+            return await complete
+        finally:
+            cancel()
 
     def ask(self, name: str, inbox: str, **request: Any) -> None:
         """Request messages to an inbox that has a subscriber."""
@@ -141,7 +161,7 @@ class Serving:
     async def acknowledge(self, message: NatsMessage, payload: bytes = b"") -> NatsMessage:
         """Acknowledge a message, and return the answer."""
         request = NatsMessage(message.reply, payload=payload)
-        [answer] = await self.server.request(CALLER, request, 1, DEADLINE)
+        [answer] = await self.request(CALLER, request, 1, DEADLINE)
         return answer
 
     async def stored(self) -> None:
@@ -191,6 +211,22 @@ class _Wall:
 
     def __call__(self) -> float:
         return 1_700_000_000.0 + self._clock()
+
+
+async def answer(api: JetStreamApi, caller: Caller, subject: str, body: bytes) -> ApiReply | None:
+    """Return the reply to a call, by what follows `$JS.API.`; None: no such call, or no JSON."""
+    found = api.find(subject)
+    if found is None or not found[0].type:
+        return None
+    row, names = found
+    result: object
+    try:
+        result = row.handler(ApiCall(caller, names, body))
+        if isawaitable(result):
+            result = await _settled(result)
+    except FAILURES as failure:
+        result = failure
+    return api._reply(row, result)
 
 
 def crash(folder: Path, to: Path) -> Path:

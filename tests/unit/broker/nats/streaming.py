@@ -15,6 +15,7 @@ import orjson
 from router.access.permissions import Right
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.nats.protocol.authorization import Caller, RequestIdentity
 from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.streams.log.messages import EntryCache, StoredMessage
 from router.broker.nats.streams.log.subject_index import SubjectBudget, stored_size
@@ -24,7 +25,7 @@ from router.broker.nats.streams.streams import Streams
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
-from router.model import Message, TopicName
+from router.model import Message, Principal, TopicName
 from router.wire.nats import headers
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.stream_rules import checked_stream
@@ -47,15 +48,11 @@ class Acknowledged(Subscriber):
         self._answers[message.subject] = found
 
 
-class Anyone:
+class Anyone(Caller):
     """A caller with all rights, but those on `hidden` topics."""
 
-    name = ""
-    administers = True
-    no_responders = True
-    unrestricted = True
-
     def __init__(self, *hidden: str) -> None:
+        super().__init__(RequestIdentity(Principal(), True, None))
         self.hidden = hidden
 
     def may(self, topic: TopicName, right: Right) -> bool:

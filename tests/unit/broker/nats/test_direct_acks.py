@@ -34,7 +34,7 @@ async def stored(served: Serving, **config: Any) -> None:
 
 def pending(served: Serving, name: str = "c") -> int:
     """Return how many messages of a consumer are not acknowledged."""
-    count: int = served.server.streams.find("S").consumers[name].num_ack_pending
+    count: int = served.server.streams.find("S").consumers[name].state.num_pending_acks
     return count
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.nats.protocol.client import PrincipalCaller
+from router.broker.nats.protocol.authorization import Caller, RequestIdentity
 from router.broker.nats.system import duration
 from router.model import Principal
 from router.wire.nats.headers import status_code
@@ -21,7 +21,7 @@ class Client:
     """A connection of a user, as the server lists it."""
 
     def __init__(self, user: str) -> None:
-        self.caller = PrincipalCaller(Principal(user), False, None)
+        self.caller = Caller(RequestIdentity(Principal(user), False, None))
 
     def describe(self) -> dict[str, Any]:
         return {"authorized_user": self.caller.name}
@@ -34,7 +34,7 @@ def test_a_client_with_few_rights_sees_its_own_connections_and_no_server(tmp_pat
 
         async def request(subject: str) -> NatsMessage:
             message = NatsMessage(f"$SYS.REQ.{subject}")
-            (reply,) = await served.server.request(caller, message, 1, DEADLINE)
+            (reply,) = await served.request(caller, message, 1, DEADLINE)
             return reply
 
         data = json.loads((await request("USER.INFO")).payload)["data"]
@@ -44,7 +44,7 @@ def test_a_client_with_few_rights_sees_its_own_connections_and_no_server(tmp_pat
             assert data["connections"] == [{"authorized_user": caller.name}]
         for subject in ("SERVER.PING", "SERVER.PING.VARZ", f"SERVER.{served.server.id}.JSZ", "X"):
             assert status_code((await request(subject)).headers) == 503
-        caller.administers = True
+        caller.identity = RequestIdentity(Principal(caller.name), True, None)
         data = json.loads((await request("SERVER.PING.CONNZ")).payload)["data"]
         assert data["total"] == 2
         assert json.loads((await request(f"SERVER.{served.server.id}.JSZ")).payload)["data"]

@@ -13,8 +13,7 @@ dialects delete records. Then the index is built again from what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -28,8 +27,22 @@ from router.broker.storage import DamagedError, Entry
 
 MAX_INLINE_ENTRIES: Final = 64
 
-MessageObserver = Callable[[int, str], None]
-"""Called with the sequence and subject of a message that came into the index, or left it."""
+
+class IndexObserver(Protocol):
+    """Is called with what comes into the index, and leaves it."""
+
+    def added(self, sequence: int, subject: str) -> None:
+        """Count a message that came."""
+        ...
+
+    def removed(self, sequence: int, subject: str) -> None:
+        """Count a message that left."""
+        ...
+
+    def reset(self) -> None:
+        """Begin again: all messages are deleted, or are added once more."""
+        ...
+
 
 _log = structlog.get_logger(__name__)
 
@@ -47,9 +60,7 @@ class Indexer:
         self.position = ledger.first_entry
         self.foreign = False
         self.taken = 0
-        self.added: dict[MessageObserver, None] = {}
-        self.removed: dict[MessageObserver, None] = {}
-        self.reset: dict[Callable[[], None], None] = {}
+        self.observers: dict[IndexObserver, None] = {}
         self._reader = reader
         self._ahead: set[int] = set()
         self._seen = self._gone()
@@ -79,9 +90,8 @@ class Indexer:
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
         self.index.add(subject, sequence, size)
-        if self.added:
-            for observer in tuple(self.added):
-                observer(sequence, subject)
+        for observer in self.observers:
+            observer.added(sequence, subject)
 
     def appended(self, entry_id: int) -> None:
         """Note that the messages of an entry, which is not on disk yet, are in the index."""
@@ -100,15 +110,14 @@ class Indexer:
         """Take everything out: all that was appended is deleted now."""
         self.index.clear()
         self.unreadable = 0
-        for observer in tuple(self.reset):
-            observer()
+        for observer in self.observers:
+            observer.reset()
 
     def remove(self, subject: str, sequence: int, size: int) -> None:
         """Take a message out that is deleted now, and is in the index."""
         self.index.remove(subject, sequence, size)
-        if self.removed:
-            for observer in tuple(self.removed):
-                observer(sequence, subject)
+        for observer in self.observers:
+            observer.removed(sequence, subject)
 
     def has(self, entry_id: int) -> bool:
         """Return whether the messages of an entry are in the index."""

@@ -12,7 +12,7 @@ Nothing is deleted before all consumers of the stream are restored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -29,6 +29,14 @@ class StreamConsumer(Protocol):
 
     def needs(self, sequence: int, subject: str) -> bool:
         """Return whether the consumer is to receive a message, or has not acknowledged it."""
+        ...
+
+    def stored(self) -> None:
+        """Deliver what was stored durably by any dialect."""
+        ...
+
+    def deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Wait no more for messages that were deleted, by ranges of sequences, ends included."""
         ...
 
 

@@ -60,7 +60,7 @@ class StreamLog:
         self.indexer: Indexer | None = None
         self.index: SubjectIndex | None = None
         self.unresolved: dict[str, SubjectState] = {}
-        self.deletion_observers: dict[DeletionObserver, None] = {}
+        self.on_deleted: DeletionObserver = lambda _ranges: None
         self.read, self.read_from, self.read_now = reader.read, reader.read_from, reader.read_now
 
     def use(self, indexer: Indexer) -> None:
@@ -334,8 +334,7 @@ class StreamLog:
         if indexer is not None and known:
             indexer.note_gone()
         if ranges:
-            for observer in tuple(self.deletion_observers):
-                observer(ranges)
+            self.on_deleted(ranges)
         return count
 
 

@@ -60,7 +60,7 @@ async def one_by_one(served: Serving, tokens: Iterable[str], payload: bytes) -> 
     for done, token in enumerate(tokens):
         request = NatsMessage(token, payload=payload)
         undelivered = ".99.99." in token
-        replies = await served.server.request(CALLER, request, 1, 0.001 if undelivered else 5.0)
+        replies = await served.request(CALLER, request, 1, 0.001 if undelivered else 5.0)
         if not replies or status_code(replies[0].headers):
             return done
     return len(list(tokens))

@@ -17,11 +17,12 @@ from router.access.permissions import Right
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.consumers.deliveries import MESSAGES_PER_YIELD
+from router.broker.nats.protocol.authorization import Caller, RequestIdentity
 from router.broker.storage import PULSAR_FORMAT, Commit
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
-from router.model import Message, Policies, TopicName
+from router.model import Message, Policies, Principal, TopicName
 from router.wire.nats.headers import status_code
 from router.wire.nats.jetstream.requests import ConsumerAction
 from router.wire.nats.message import NatsMessage
@@ -31,6 +32,7 @@ from tests.unit.broker.nats.serving import (
     STREAM,
     Inbox,
     Serving,
+    answer,
     attempts,
     crash,
     payloads,
@@ -114,10 +116,10 @@ def test_a_message_whose_headers_have_a_status_ends_no_request(tmp_path: Path) -
         await served.stream()
         await served.consumer("c")
         stored = NatsMessage("s.a", headers=b"NATS/1.0 404 none\r\n\r\n", payload=b"1")
-        assert len(await served.server.request(CALLER, stored, 1, DEADLINE)) == 1
+        assert len(await served.request(CALLER, stored, 1, DEADLINE)) == 1
         await served.publish(b"2")
         message = NatsMessage("$JS.API.CONSUMER.MSG.NEXT.S.c", payload=b'{"batch":2}')
-        found = await served.server.request(CALLER, message, 2, DEADLINE)
+        found = await served.request(CALLER, message, 2, DEADLINE)
         assert payloads(found) == [b"1", b"2"]
 
     run(tmp_path, test)
@@ -475,19 +477,17 @@ def _forget(topic: str, subscription: str | None) -> None:
     del topic, subscription
 
 
-class Restricted:
+class Restricted(Caller):
     """A caller with some rights on every topic."""
 
-    name = "restricted"
-    administers = unrestricted = False
-    no_responders = True
-
     def __init__(self, *rights: Right) -> None:
-        self._rights = rights
+        super().__init__(RequestIdentity(Principal("restricted"), False, None))
+        self.unrestricted = False
+        self._has = rights
 
     def may(self, topic: TopicName, right: Right) -> bool:
         del topic
-        return right in self._rights
+        return right in self._has
 
     def authorize(self, topic: TopicName, right: Right) -> None:
         if not self.may(topic, right):
@@ -500,17 +500,17 @@ def test_consumers_need_rights_on_the_topic(tmp_path: Path) -> None:
         [message] = await served.pull("c", 1)
         api, viewer = served.server.api, Restricted(Right.VIEW)
         for caller, code in ((Restricted(), 10059), (viewer, 10051)):
-            reply = await api.answer(caller, "CONSUMER.DELETE.S.c", b"")
+            reply = await answer(api, caller, "CONSUMER.DELETE.S.c", b"")
             assert reply is not None
             shown = reply.to_json()["error"]
             assert (shown["err_code"], shown["code"]) == (code, 404 if code == 10059 else 403)
-        info = await api.answer(viewer, "CONSUMER.INFO.S.c", b"")
+        info = await answer(api, viewer, "CONSUMER.INFO.S.c", b"")
         assert info is not None
         assert info.to_json()["name"] == "c"
         served.hub.publish(NatsMessage(message.reply), caller=viewer)
         assert (await served.info("c"))["num_ack_pending"] == 1
         asked = NatsMessage("$JS.API.CONSUMER.MSG.NEXT.S.c")
-        [refused] = await served.server.request(viewer, asked, 1, 5)
+        [refused] = await served.request(viewer, asked, 1, 5)
         assert refused.headers.startswith(b"NATS/1.0 503")
         served.hub.publish(NatsMessage(message.reply), caller=Restricted(Right.SUBSCRIBE))
         assert (await served.info("c"))["num_ack_pending"] == 0

@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import CACHE_SECONDS
-from router.broker.nats.protocol.client import ClientCaller
+from router.broker.nats.protocol.authorization import CACHE_SECONDS, Caller
 from router.errors import ForbiddenError
 from router.model import Principal, TopicName
 
@@ -37,7 +36,7 @@ def test_a_right_is_kept_for_a_moment_and_a_refusal_is_not(monkeypatch: pytest.M
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     identity = Authorizing()
-    caller = ClientCaller(cast("Any", identity))
+    caller = Caller(cast("Any", identity))
     assert caller.may(TOPIC, Right.SUBSCRIBE)
     assert caller.may(TOPIC, Right.SUBSCRIBE)
     assert identity.checks == 1

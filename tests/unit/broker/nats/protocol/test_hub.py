@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import SubjectRights
-from router.broker.nats.protocol.client import PrincipalCaller
+from router.broker.nats.protocol.authorization import Caller, RequestIdentity, SubjectRights
 from router.broker.nats.protocol.hub import Hub, ServiceRequest, Subscriber
 from router.errors import BadNameError, ForbiddenError, RouterError
 from router.model import Principal, TopicName
@@ -34,7 +33,7 @@ STEPS = st.lists(
     ),
     max_size=40,
 )
-ANYBODY = PrincipalCaller(Principal(), False, None)
+ANYBODY = Caller(RequestIdentity(Principal(), False, None))
 
 
 class Taker(Subscriber):
@@ -255,14 +254,14 @@ def test_an_inbox_that_takes_no_more_holds_up_its_sender() -> None:
     assert (hub.writable(OWN), len(taker.waiting)) == (False, 1)
 
 
-class Clerk(PrincipalCaller):
+class Clerk(Caller):
     """May publish to `a` and read `b`."""
 
     asked = 0
 
-    @property
-    def unrestricted(self) -> bool:
-        return False
+    def __init__(self) -> None:
+        super().__init__(RequestIdentity(Principal("clerk"), False, None))
+        self.unrestricted = False
 
     def authorize(self, topic: TopicName, right: Right) -> None:
         self.asked += 1
@@ -295,7 +294,7 @@ def topic_of(subject: str) -> TopicName | None:
     ],
 )
 def test_rights_of_subjects(subject: str, publish: bool, receive: bool, subscribe: bool) -> None:
-    rights = SubjectRights(Clerk(Principal("clerk"), False, None), topic_of, lambda: 0.0)
+    rights = SubjectRights(Clerk(), topic_of, lambda: 0.0)
     assert rights.may(Right.PUBLISH, subject) is publish
     assert rights.may(Right.SUBSCRIBE, subject) is receive
     assert rights.may_subscribe(subject) is subscribe
@@ -306,7 +305,7 @@ def test_rights_of_subjects(subject: str, publish: bool, receive: bool, subscrib
 
 def test_answers_are_kept_for_a_moment() -> None:
     now = [0.0]
-    clerk = Clerk(Principal("clerk"), False, None)
+    clerk = Clerk()
     rights = SubjectRights(clerk, topic_of, lambda: now[0])
     for _ in range(3):
         assert rights.may(Right.PUBLISH, "a")

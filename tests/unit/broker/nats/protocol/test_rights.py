@@ -12,7 +12,7 @@ from router.access.permissions import Right
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.consumers.test_consumers import Restricted
-from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, run
+from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, answer, run
 
 HIDDEN, FORBIDDEN = 10059, 10051
 STREAM = {"name": "S", "subjects": ["s.>"], "allow_direct": True}
@@ -53,7 +53,7 @@ def test_each_call_needs_its_right(tmp_path: Path, subject: str, body: Any, righ
         await served.consumer("c")
 
         async def error_of(*rights: Right) -> int:
-            reply = await served.server.api.answer(Restricted(*rights), subject, data)
+            reply = await answer(served.server.api, Restricted(*rights), subject, data)
             assert reply is not None
             return int(reply.to_json().get("error", {}).get("err_code", 0))
 
@@ -90,10 +90,10 @@ def test_messages_need_the_right_to_subscribe(tmp_path: Path, subject: str, body
         asked = NatsMessage(subject, payload=body)
         others = [one for one in Right if one is not Right.SUBSCRIBE]
         for caller in (Restricted(), Restricted(*others)):
-            [refused] = await served.server.request(caller, asked, 1, 5)
+            [refused] = await served.request(caller, asked, 1, 5)
             assert status_code(refused.headers) == 503
         reader = Restricted(Right.VIEW, Right.SUBSCRIBE)
-        [found] = await served.server.request(reader, asked, 1, 5)
+        [found] = await served.request(reader, asked, 1, 5)
         assert found.payload in (b"1", b"2")
 
     run(tmp_path, test)
@@ -115,7 +115,7 @@ def test_archives_need_the_rights_of_their_streams(
         await served.stream()
 
         async def error_of(*rights: Right) -> int:
-            [reply] = await served.server.request(Restricted(*rights), request, 1, 10)
+            [reply] = await served.request(Restricted(*rights), request, 1, 10)
             return int(json.loads(reply.payload).get("error", {}).get("err_code", 0))
 
         assert await error_of() in {HIDDEN, FORBIDDEN}
@@ -132,7 +132,7 @@ def test_lists_leave_out_what_the_caller_may_not_see(tmp_path: Path) -> None:
             for body in (b"", b'{"subject":"s.a"}'):
                 if call == "INFO" and body:
                     continue
-                reply = await served.server.api.answer(Restricted(), call, body)
+                reply = await answer(served.server.api, Restricted(), call, body)
                 assert reply is not None
                 shown = reply.to_json()
                 assert not shown.get("streams"), shown
@@ -175,7 +175,7 @@ def test_a_stream_takes_the_inboxes_of_others_only_for_administrators(
         async def error_of(call: str, name: str, *subjects: str, by: Any = caller) -> int:
             config = {"name": name, "subjects": subjects, "no_ack": True}
             body = json.dumps(config).encode()
-            reply = await served.server.api.answer(by, f"{call}.{name}", body)
+            reply = await answer(served.server.api, by, f"{call}.{name}", body)
             assert reply is not None
             return int(reply.to_json().get("error", {}).get("err_code", 0))
 

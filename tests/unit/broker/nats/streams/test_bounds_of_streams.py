@@ -22,7 +22,7 @@ from tests.unit.broker.nats.serving import CALLER, DEADLINE, Serving, run
 async def error_of(served: Serving, subject: str, caller: Caller = CALLER, **body: Any) -> int:
     """Return the code of the error that a call is answered with, 0: it is served."""
     message = NatsMessage(f"$JS.API.{subject}", payload=json.dumps(body).encode())
-    [reply] = await served.server.request(caller, message, 1, DEADLINE)
+    [reply] = await served.request(caller, message, 1, DEADLINE)
     return int(json.loads(reply.payload).get("error", {}).get("err_code", 0))
 
 

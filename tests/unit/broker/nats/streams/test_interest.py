@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,12 @@ class Needing:
 
     def needs(self, sequence: int, subject: str) -> bool:
         return subject == self.subject and sequence not in self.acknowledged
+
+    def stored(self) -> None:
+        """Deliver nothing."""
+
+    def deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Wait for nothing."""
 
 
 async def left(stream: Stream) -> list[int]:

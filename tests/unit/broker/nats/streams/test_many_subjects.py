@@ -14,7 +14,7 @@ from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectI
 from router.wire.nats.jetstream.stream_rules import MAX_SUBJECTS
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.consumers.test_consumers import Restricted
-from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, run
+from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, answer, run
 
 MANY = 20_000
 SECONDS = 3.0  # of processor time, in which the event loop serves no other client
@@ -27,7 +27,7 @@ def test_long_lists_are_refused_at_once(tmp_path: Path) -> None:
 
         async def code_of(call: str, body: Any) -> int:
             began = time.thread_time()
-            reply = await served.server.api.answer(CALLER, call, json.dumps(body).encode())
+            reply = await answer(served.server.api, CALLER, call, json.dumps(body).encode())
             assert time.thread_time() - began < SECONDS
             assert reply is not None
             return int(reply.to_json().get("error", {}).get("err_code", 0))
@@ -49,7 +49,7 @@ def test_who_may_create_no_stream_learns_nothing_of_others(tmp_path: Path) -> No
         for subjects in (["s.a"], ["free.a"]):
             body = json.dumps({"name": "NEW", "subjects": subjects}).encode()
             caller = Restricted(*set(Right) - {Right.CREATE})
-            reply = await served.server.api.answer(caller, "STREAM.CREATE.NEW", body)
+            reply = await answer(served.server.api, caller, "STREAM.CREATE.NEW", body)
             assert reply is not None
             codes.append(reply.to_json()["error"]["err_code"])
         assert codes[0] == codes[1] != 10065

@@ -19,6 +19,7 @@ from router.broker.nats.streams.names import kafka_name, stream_name
 from router.model import TopicName
 from router.wire.nats import headers
 from router.wire.nats.message import NatsMessage
+from tests.unit.broker.nats.serving import answer
 from tests.unit.broker.nats.streaming import Anyone, Rig, everything, streaming
 
 
@@ -46,7 +47,7 @@ class Caller:
     async def call(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the reply of a call, or its error's code alone."""
         text = b"" if body is None else orjson.dumps(body)
-        reply = await self.api.answer(self.who, subject, text)
+        reply = await answer(self.api, self.who, subject, text)
         assert reply is not None
         found = reply.to_json()
         return {"error": found["error"]["err_code"]} if "error" in found else found
@@ -265,7 +266,7 @@ def test_a_stream_without_direct_access_has_no_responder(tmp_path: Path) -> None
 def test_what_no_row_serves_has_no_answer(tmp_path: Path) -> None:
     async def test(caller: Caller) -> None:
         for subject in ("NONE", "STREAM.INFO", "STREAM.INFO.a.b", "STREAM.MSG", ""):
-            assert await caller.api.answer(caller.who, subject, b"") is None
+            assert await answer(caller.api, caller.who, subject, b"") is None
 
     with_caller(tmp_path, test)
 
