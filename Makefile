@@ -41,6 +41,7 @@ servers:
 	@$(PYTHON) -m tests.servers.maven
 	@$(PYTHON) -m tests.servers.golang
 	@$(PYTHON) -m tests.servers.chromium
+	@$(PYTHON) -m tests.servers.environments
 
 format: .venv/installed-test
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""Kafka Streams counts words: repartition and changelog topics, and a state that is restored."""
+"""Stream processors count words: repartition and changelog topics, and a state that is restored."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
 from tests.kafka.clients import SECONDS, Record
 from tests.kafka.clients.confluent import topic_configs
@@ -18,106 +20,143 @@ from tests.kafka.clients.program import compiled
 from tests.kafka.conftest import Clients
 from tests.processes import wait_until
 from tests.servers import maven
+from tests.servers.environments import interpreter
 from tests.servers.java import FAST_START
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+PROGRAMS = Path(__file__).parent / "programs"
 PARTITIONS = 2
-DIRTY_RATIO = "min.cleanable.dirty.ratio", "0.01"
 LINES = ["to be or not to be", "that is the question", "to sleep no more"] * 5
 MORE = ["to die to sleep", "no more"] * 3
+COUNTED = Counter(" ".join(LINES).split())
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def streams(folder: Path) -> list[str]:
+    """Return the command of the program with Kafka Streams."""
+    jars = maven.classpath("kafka-streams")
+    classes = compiled("WordCount", jars, folder / "classes")
+    command = ["java", "-Xmx256m", *FAST_START, "-cp", f"{jars}:{classes}"]
+    return [*command, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "WordCount"]
+
+
+def quix(_: Path) -> list[str]:
+    """Return the command of the program with Quix Streams."""
+    return [str(interpreter("stream-processors")), str(PROGRAMS / "quix_count.py")]
+
+
+def faust(_: Path) -> list[str]:
+    """Return the command of the program with Faust."""
+    return [str(interpreter("stream-processors")), str(PROGRAMS / "faust_count.py")]
+
+
+COMMANDS: dict[str, tuple[Callable[[Path], list[str]], dict[str, dict[str, str]]]] = {
+    "streams": (
+        streams,
+        {
+            "{application}-counts-changelog": COMPACTED | {"min.cleanable.dirty.ratio": "0.01"},
+            "{application}-words-repartition": {
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "segment.bytes": "52428800",
+            },
+        },
+    ),
+    "quix": (
+        quix,
+        {
+            "changelog__{application}--repartition.{source}.words--default": COMPACTED,
+            "repartition__{application}--{source}--words": {"cleanup.policy": "delete"},
+        },
+    ),
+    "faust": (faust, {"{application}-counts-changelog": COMPACTED}),
+}
+"""Programs, and some configs of the topics that each one creates."""
 
 
 class WordCount:
-    """The program as one application on a state folder; it runs within the context."""
+    """A program as an application of its own, with the topics that it reads and writes."""
 
-    def __init__(self, clients: Clients, folder: Path, topics: Sequence[str]) -> None:
-        self.application = topics[0].replace("in-", "app-")
-        self._state = folder / "state"
-        self._log = folder / "streams.log"
-        jars = maven.classpath("kafka-streams")
-        classes = compiled("WordCount", jars, folder / "classes")
-        self._command = [
-            *("java", "-Xmx256m", *FAST_START, "-cp", f"{jars}:{classes}"),
-            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "WordCount"),
-            *(clients.bootstrap, self.application, str(self._state), *topics),
-        ]
+    def __init__(self, clients: Clients, command: list[str], folder: Path) -> None:
+        self.application, self.source, self.target = (
+            f"{end}-{uuid.uuid4()}" for end in ("app", "in", "out")
+        )
+        self._client = clients["confluent-kafka"]
+        for topic in (self.source, self.target):
+            self._client.create(topic, PARTITIONS)
+        self._admin = AdminClient({"bootstrap.servers": clients.bootstrap})
+        self._state, self._log = folder / "state", folder / "program.log"
+        arguments = self.application, str(self._state), self.source, self.target
+        self._command = [*command, clients.bootstrap, *arguments]
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[list[int]]:
-        """Run it; gives how many records each store was restored from, when it runs."""
+    def running(self) -> Iterator[None]:
+        """Run it, and end it as an operator does."""
         with (
             self._log.open("ab") as log,
             subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             ) as process,
         ):
-            assert process.stdin is not None
-            assert process.stdout is not None
+            self._process = process
             try:
-                restored = []
-                for line in process.stdout:
-                    name, _, count = line.strip().partition(" ")
-                    assert name in {"restored", "running"}, line
-                    if name == "running":
-                        break
-                    restored.append(int(count))
-                else:
-                    pytest.fail(self._log.read_text()[-3000:])
-                yield restored
-                process.stdin.close()
-                assert process.wait(2 * SECONDS) == 0
+                yield
+                process.terminate()
+                assert process.wait(2 * SECONDS) == 0, self._log.read_text()[-3000:]
             finally:
                 process.kill()
 
-    def forget(self) -> None:
-        """Delete the state folder."""
-        shutil.rmtree(self._state)
-
-
-def test_words_are_counted_and_the_state_is_restored(clients: Clients, tmp_path: Path) -> None:
-    client = clients["confluent-kafka"]
-    source, target = topics = [f"{end}-{uuid.uuid4()}" for end in ("in", "out")]
-    for topic in topics:
-        client.create(topic, PARTITIONS)
-    program = WordCount(clients, tmp_path, topics)
-
-    def say(lines: Sequence[str]) -> None:
+    def say(self, lines: Sequence[str]) -> None:
+        """Publish lines."""
         for number, line in enumerate(lines):
-            client.produce(source, [Record(line.encode())], partition=number % PARTITIONS)
+            record = Record(line.encode())
+            self._client.produce(self.source, [record], partition=number % PARTITIONS)
 
-    def wait_for(words: Counter[str]) -> None:
+    def wait_for(self, words: Counter[str]) -> None:
         """Wait until each word was counted, and see that no count is lost or doubled."""
-        expected = sum(words.values())
-
-        def ends() -> int:
-            return sum(client.ends(target, part)[1] for part in range(PARTITIONS))
-
-        wait_until(lambda: ends() >= expected, 2 * SECONDS)
+        wait_until(lambda: self._ends() >= words.total() and self._all_committed(), 3 * SECONDS)
         found = {}
         for part in range(PARTITIONS):
-            for one in client.read(target, 0, client.ends(target, part)[1], part):
+            end = self._client.ends(self.target, part)[1]
+            for one in self._client.read(self.target, 0, end, part):
                 assert one.record.key is not None
                 found[one.record.key.decode()] = int(one.record.value or b"0")
         assert found == words
-        assert ends() == expected
+        assert self._ends() == words.total()
 
-    words = Counter(" ".join(LINES).split())
-    say(LINES)
-    with program.running() as restored:
-        assert sum(restored) == 0
-        wait_for(words)
-    changelog = topic_configs(clients.bootstrap, f"{program.application}-counts-changelog")
-    repartition = topic_configs(clients.bootstrap, f"{program.application}-words-repartition")
-    assert changelog.items() >= {("cleanup.policy", "compact"), DIRTY_RATIO}
-    assert repartition.items() >= {
-        ("cleanup.policy", "delete"),
-        ("retention.ms", "-1"),
-        ("segment.bytes", "52428800"),
-        DIRTY_RATIO,
-    }
+    def forget(self) -> None:
+        """Delete the state folder."""
+        shutil.rmtree(self._state, ignore_errors=True)
+
+    def _ends(self) -> int:
+        assert self._process.poll() is None, self._log.read_text()[-3000:]
+        return sum(self._client.ends(self.target, part)[1] for part in range(PARTITIONS))
+
+    def _all_committed(self) -> bool:
+        """Whether the group's positions are at the ends, so that a restart reads nothing twice."""
+        request = ConsumerGroupTopicPartitions(self.application)
+        (found,) = self._admin.list_consumer_group_offsets([request]).values()
+        places = found.result(SECONDS).topic_partitions
+        topics = [place.topic for place in places if place.offset >= 0]
+        return topics.count(self.source) == PARTITIONS and all(
+            place.offset < 0 or place.offset == self._client.ends(place.topic, place.partition)[1]
+            for place in places
+        )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_words_are_counted_and_the_state_is_restored(
+    clients: Clients, tmp_path: Path, name: str
+) -> None:
+    command, topics = COMMANDS[name]
+    program = WordCount(clients, command(tmp_path), tmp_path)
+    program.say(LINES)
+    with program.running():
+        program.wait_for(COUNTED)
+    for topic, configs in topics.items():
+        full = topic.format(application=program.application, source=program.source)
+        assert topic_configs(clients.bootstrap, full).items() >= configs.items()
     program.forget()
-    say(MORE)
-    with program.running() as restored:
-        # At least the newest value of each word; all of them where nothing was cleaned.
-        assert len(words) <= sum(restored) <= words.total()
-        wait_for(words + Counter(" ".join(MORE).split()))
+    program.say(MORE)
+    with program.running():
+        program.wait_for(COUNTED + Counter(" ".join(MORE).split()))

@@ -1,11 +1,10 @@
 // Counts words with Kafka Streams: a repartition topic, a store and its changelog.
-// Usage: WordCount BOOTSTRAP APPLICATION FOLDER INPUT OUTPUT. Prints "restored N" for each store that was read
-// from its changelog and "running" when it runs; ends, clean, with its standard input.
+// Usage: WordCount BOOTSTRAP APPLICATION FOLDER INPUT OUTPUT, until SIGTERM.
 
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Properties;
-import org.apache.kafka.common.TopicPartition;
+import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.CloseOptions;
@@ -17,31 +16,9 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
-import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 public final class WordCount {
-    // Says how many records a store was restored from.
-    static final class Restored implements StateRestoreListener {
-        @Override
-        public void onRestoreStart(TopicPartition partition, String store, long first, long end) {
-        }
-
-        @Override
-        public void onBatchRestored(TopicPartition partition, String store, long end, long count) {
-        }
-
-        @Override
-        public void onRestoreEnd(TopicPartition partition, String store, long count) {
-            say("restored " + count);
-        }
-    }
-
-    static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
-    }
-
     public static void main(String[] args) throws Exception {
         Properties config = new Properties();
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[0]);
@@ -63,24 +40,22 @@ public final class WordCount {
             .to(args[4], Produced.with(Serdes.String(), Serdes.String()));
 
         KafkaStreams streams = new KafkaStreams(builder.build(), config);
-        streams.setGlobalStateRestoreListener(new Restored());
-        streams.setStateListener((now, before) -> {
-            if (now == KafkaStreams.State.RUNNING) {
-                say("running");
-            }
-        });
+        CountDownLatch ended = new CountDownLatch(1);
+        boolean[] failed = {false};
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();
-            say("failed " + failure);
+            failed[0] = true;
+            ended.countDown();
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            // A member that stays would hold the partitions until its session ends.
+            boolean closed = streams.close(CloseOptions.timeout(Duration.ofSeconds(20))
+                .withGroupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP));
+            // Halt: a program that SIGTERM ends has the status 143 otherwise.
+            Runtime.getRuntime().halt(closed && !failed[0] ? 0 : 1);
+        }));
         streams.start();
-        while (System.in.read() >= 0) {
-        }
-        // A member that stays would hold the partitions until its session ends.
-        if (!streams.close(CloseOptions.timeout(Duration.ofSeconds(20))
-                .withGroupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP))) {
-            System.exit(1);
-        }
+        ended.await();
     }
 }
