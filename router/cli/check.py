@@ -14,15 +14,7 @@ import click
 from router.broker.storage import StoreError
 from router.broker.storage.files import Finding, check, repair
 from router.cli import output
-from router.cli.options import (
-    anywhere,
-    as_json,
-    context_of,
-    examples,
-    settings_for,
-    tls,
-    zookeeper,
-)
+from router.cli.options import anywhere, as_json, context_of, examples, settings_for, tls, zookeeper
 from router.cli.preflight import Outcome, preflight
 from router.cli.status import status_of
 from router.errors import RouterError

@@ -21,15 +21,7 @@ from router.errors import (
     NotSupportedError,
 )
 from router.metrics import Metrics
-from router.model import (
-    Message,
-    Policies,
-    Principal,
-    Stored,
-    Subscription,
-    TopicInfo,
-    TopicName,
-)
+from router.model import Message, Policies, Principal, Stored, Subscription, TopicInfo, TopicName
 from router.services.consume import (
     ConnectedClient,
     ConsumeOptions,

@@ -49,13 +49,7 @@ CONNECT_SECONDS: Final = 2.0
 class Spawner:
     """Opens connections to one folder's broker; used by one caller at a time."""
 
-    def __init__(
-        self,
-        folder: Path,
-        variables: Mapping[str, str],
-        *,
-        spawn: bool = True,
-    ) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str], *, spawn: bool = True) -> None:
         self._folder = folder
         self._variables = dict(variables)
         self._spawn = spawn

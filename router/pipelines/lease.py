@@ -21,12 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from router.clocks.steps import Event
-from router.errors import (
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ConflictError,
-    RouterError,
-)
+from router.errors import BackendTimeoutError, BackendUnavailableError, ConflictError, RouterError
 from router.model import NOT_PARTITIONED, ConsumerId, Outcome, Subscription
 from router.node import Claim, Node
 from router.services.pipelines import LEASES, LOCK, holder

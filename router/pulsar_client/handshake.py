@@ -19,10 +19,7 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 
 def shake_hands(
-    peer: Stream,
-    deadline: float,
-    proxy_to: str = "",
-    credentials: Credentials = NO_CREDENTIALS,
+    peer: Stream, deadline: float, proxy_to: str = "", credentials: Credentials = NO_CREDENTIALS
 ) -> Connection:
     """Make a connection of a socket that just connected; close the socket on failure.
 

@@ -6,13 +6,7 @@ Nothing here is stored, sent or waited for: the broker's registry, backends and 
 from __future__ import annotations
 
 from router.schemas.codecs import decode, decode_pair, encode, encode_pair
-from router.schemas.compatibility import (
-    Strategy,
-    check_consumer,
-    check_follows,
-    index_of,
-    place,
-)
+from router.schemas.compatibility import Strategy, check_consumer, check_follows, index_of, place
 from router.schemas.definitions import MAX_DEFINITION
 from router.schemas.kinds import MAX_PROPERTIES, check, equal
 from router.schemas.pairs import Pair, halves, pair_schema, type_of

@@ -14,9 +14,7 @@ MAX_PROPERTIES: Final = 3_000
 EACH: Final = 8
 """What a property costs besides its own bytes."""
 
-STORED: Final = frozenset(
-    {SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE, SchemaType.EXTERNAL},
-)
+STORED: Final = frozenset({SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE, SchemaType.EXTERNAL})
 """Types whose definitions are kept and not looked into."""
 
 _CLIENTS: Final = frozenset({SchemaType.AUTO_CONSUME})

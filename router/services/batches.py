@@ -54,9 +54,7 @@ class PublishBatch:
 
 
 def split(
-    messages: Sequence[Message],
-    limits: BatchLimits,
-    alone: Callable[[Message], bool] | None = None,
+    messages: Sequence[Message], limits: BatchLimits, alone: Callable[[Message], bool] | None = None
 ) -> Iterator[PublishBatch]:
     """Split messages into batches within limits, in order; a larger message is one by itself.
 

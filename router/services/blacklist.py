@@ -6,11 +6,7 @@ import threading
 from itertools import count
 
 from router.access import addresses
-from router.access.addresses import (
-    BLACKLIST_INTERVAL_SECONDS,
-    BLACKLIST_RECORDS,
-    normal,
-)
+from router.access.addresses import BLACKLIST_INTERVAL_SECONDS, BLACKLIST_RECORDS, normal
 from router.errors import RouterError
 from router.sharing.registry import Registry
 

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from router.backends import Backend, Capabilities
-from router.errors import (
-    BadRequestError,
-    NotAllowedError,
-    TopicExistsError,
-    TopicNotFoundError,
-)
+from router.errors import BadRequestError, NotAllowedError, TopicExistsError, TopicNotFoundError
 from router.errors.quoting import quoted
 from router.model import CLEANUP_POLICIES, NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
 from router.services.topic_metadata import TopicMetadataCache

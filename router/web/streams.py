@@ -201,10 +201,7 @@ def last_event(environ: WSGIEnvironment, query: Query) -> str | None:
 
 
 def answer(
-    environ: WSGIEnvironment,
-    begin: Begin,
-    write_timeout: float,
-    pace: Pace | None = None,
+    environ: WSGIEnvironment, begin: Begin, write_timeout: float, pace: Pace | None = None
 ) -> Response:
     """Return an answer that goes on; HEAD reads nothing."""
     if environ["REQUEST_METHOD"] == "HEAD":

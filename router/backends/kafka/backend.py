@@ -29,11 +29,7 @@ from router.backends.kafka.consumer import KafkaConsumer, KafkaReader
 from router.backends.kafka.groups import Groups
 from router.backends.kafka.known_topics import KnownTopics
 from router.backends.kafka.names import Names, kafka_partition
-from router.backends.kafka.offsets import (
-    EARLIEST,
-    LATEST,
-    Offsets,
-)
+from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
 from router.backends.kafka.options import Access, KafkaOptions
 from router.backends.kafka.producing import Producers, check_fit, receipt
 from router.backends.kafka.reader import PartitionNumbers, Reader

@@ -34,12 +34,7 @@ from router.backends.kafka.connection import Connection
 from router.backends.kafka.failures import CodeError, LostError, NoAnswerError
 from router.backends.kafka.offsets import COMMITTED_ONLY, EARLIEST, Offsets
 from router.backends.kafka.records import MAX_INFLATED_BYTES, decode
-from router.errors import (
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ReadFailedError,
-    RouterError,
-)
+from router.errors import BackendTimeoutError, BackendUnavailableError, ReadFailedError, RouterError
 from router.errors.quoting import said
 from router.model import Stored
 from router.node import Mailbox

@@ -119,12 +119,7 @@ class Repeats:
         return replace(receipt(batch.partition, _read_parts(stored)), duplicate=True)
 
     def _store(
-        self,
-        transaction: Transaction,
-        topic: str,
-        partition: int,
-        batch: Batch,
-        deadline: float,
+        self, transaction: Transaction, topic: str, partition: int, batch: Batch, deadline: float
     ) -> list[Part]:
         try:
             appends = Appends(transaction, self._wall_ms, lambda: deadline)

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from router.backends.kafka import apis
-from router.backends.kafka.cluster import (
-    GROUP,
-    TRANSACTION,
-    Cluster,
-    partition_codes,
-    top_code,
-)
+from router.backends.kafka.cluster import GROUP, TRANSACTION, Cluster, partition_codes, top_code
 from router.backends.kafka.failures import CodeError, codes
 from router.backends.kafka.producing import STORED, Part, in_parts, produce
 from router.errors import FencedError, RouterError

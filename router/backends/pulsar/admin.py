@@ -14,13 +14,7 @@ from router.backends.pulsar.cursors import (
 )
 from router.backends.pulsar.extents import Extent, Wanted, located
 from router.errors import SubscriptionNotFoundError
-from router.model import (
-    CursorState,
-    Subscription,
-    TopicInfo,
-    TopicName,
-    TopicStats,
-)
+from router.model import CursorState, Subscription, TopicInfo, TopicName, TopicStats
 from router.node.requests import ask, described
 from router.pulsar_client.link import Link
 from router.wire.node import conversions

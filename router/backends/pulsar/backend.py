@@ -7,15 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from router.backends import (
-    Capabilities,
-    Positions,
-    ReadStart,
-    Receipt,
-    ResetTarget,
-    Schemas,
-    Start,
-)
+from router.backends import Capabilities, Positions, ReadStart, Receipt, ResetTarget, Schemas, Start
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream

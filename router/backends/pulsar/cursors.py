@@ -115,10 +115,7 @@ def _parts(part: pb.MessageIdData, partition: int) -> list[Range]:
 
 
 def told_by_rest(
-    partition: int,
-    cursor: dict[str, Any],
-    backlog: int,
-    ledgers: Sequence[tuple[int, int]] = (),
+    partition: int, cursor: dict[str, Any], backlog: int, ledgers: Sequence[tuple[int, int]] = ()
 ) -> CursorState:
     """Return what Apache Pulsar's internal statistics say of a cursor: entries only.
 

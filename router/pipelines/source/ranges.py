@@ -15,14 +15,7 @@ from typing import Final
 
 from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.errors import SettingError
-from router.pipelines.source.losses import (
-    DAMAGED,
-    DELETED,
-    RECREATED,
-    RETENTION,
-    REWOUND,
-    Loss,
-)
+from router.pipelines.source.losses import DAMAGED, DELETED, RECREATED, RETENTION, REWOUND, Loss
 from router.pipelines.source.offsets import At, Offset, Part, Point, RowKey
 
 MAX_SHARED_TASKS: Final = 64
@@ -132,11 +125,7 @@ def planned(
 
 
 def missing(
-    part: Part,
-    place: Place,
-    extent: Extent | None,
-    index: int | None,
-    end: Place | None = None,
+    part: Part, place: Place, extent: Extent | None, index: int | None, end: Place | None = None
 ) -> tuple[Loss, Place] | None:
     """Return what cannot be read from a place on, and where to go on; None: all is there.
 

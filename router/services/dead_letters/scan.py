@@ -49,11 +49,7 @@ class LetterScan:
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        topic: TopicName,
-        states: Mapping[int, CursorState],
-        timeout: float,
+        self, backend: Backend, topic: TopicName, states: Mapping[int, CursorState], timeout: float
     ) -> None:
         self.marks: dict[int, Position] = {}
         self.exhausted = False

@@ -79,9 +79,7 @@ class AccessViews(PageViews):
         }
         return self._context.pages.answer("access_topics.html", data)
 
-    @page(
-        "GET /console/access/topics/<topic>",
-    )
+    @page("GET /console/access/topics/<topic>")
     def access_topic(self, topic: str) -> Response:
         """Answer owner and lists of a topic."""
         principal, name = self._context.principal(), self._context.topic_name(topic)

@@ -18,9 +18,7 @@ from router.web.requests import Query
 class PipelineViews(PageViews):
     """The view of `/console/pipelines`."""
 
-    @page(
-        "GET /console/pipelines",
-    )
+    @page("GET /console/pipelines")
     def pipelines(self) -> Response:
         """Answer the pipelines that this node knows, with state, lag, rate and last error."""
         principal = self._context.administrator("Pipelines")

@@ -46,9 +46,7 @@ _log = structlog.get_logger(__name__)
 class DeadLetterPageViews(PageViews):
     """The views of `/console/dead-letters`."""
 
-    @page(
-        f"GET {PATH}",
-    )
+    @page(f"GET {PATH}")
     def dead_letters(self) -> Response:
         """Answer the dead-letter topics that the caller may see, with how many letters wait."""
         principal = self._context.principal()

@@ -71,9 +71,7 @@ class HomeViews(PageViews):
         """Answer a file of the console."""
         return self._file(name, self._assets.caching(digest))
 
-    @page(
-        "GET /console/about",
-    )
+    @page("GET /console/about")
     def about(self) -> Response:
         """Say what runs here, and whether it is well."""
         principal = self._context.principal()

@@ -86,9 +86,7 @@ class SignInViews(PageViews):
         answer.headers["Set-Cookie"] = cookie(environ, session)
         return answer
 
-    @action(
-        "POST /console/signout",
-    )
+    @action("POST /console/signout")
     def sign_out(self) -> Response:
         """End the session, and remove it from the browser."""
         visitors, session = self._context.visitors, self._context.visitors.session(request.environ)

@@ -20,13 +20,7 @@ from wsgiref.types import WSGIEnvironment
 
 from router.clocks.steps import Client, Steps, Wait
 from router.model import Principal
-from router.services.consume import (
-    ClientGoneError,
-    Poll,
-    PollMailbox,
-    PollRequest,
-    Subscriber,
-)
+from router.services.consume import ClientGoneError, Poll, PollMailbox, PollRequest, Subscriber
 from router.web.addresses import USER
 from router.web.front import Answer, Marks
 from router.web.media import Format

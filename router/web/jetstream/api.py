@@ -110,12 +110,7 @@ class ApiViews:
         return answers.answer(self._context.writer.fault(call, fault, form), fault.status)
 
     def _with_names(
-        self,
-        fault: Fault,
-        call: Call,
-        caller: Caller,
-        environ: WSGIEnvironment,
-        body: bytes,
+        self, fault: Fault, call: Call, caller: Caller, environ: WSGIEnvironment, body: bytes
     ) -> Fault:
         """Return the error of overlapping subjects with the names of the streams that have them."""
         names: set[str] = set()

@@ -21,12 +21,7 @@ from router.services.jetstream.calls import call_of
 from router.web import requests
 from router.web.front import Answer
 from router.web.jetstream import shapes
-from router.web.jetstream.context import (
-    Caller,
-    FaultError,
-    JetStreamContext,
-    status_of,
-)
+from router.web.jetstream.context import Caller, FaultError, JetStreamContext, status_of
 from router.web.jetstream.forms import Fault, form_of
 from router.web.openapi import description as api
 from router.web.requests import BYTES, MILLISECONDS, Query

@@ -15,12 +15,7 @@ from router.services.publish import timeouts_of_publish
 from router.web import bodies, requests, tracing
 from router.web.front import Answer
 from router.web.jetstream import light, shapes
-from router.web.jetstream.context import (
-    FaultError,
-    JetStreamContext,
-    check_subject,
-    status_of,
-)
+from router.web.jetstream.context import FaultError, JetStreamContext, check_subject, status_of
 from router.web.jetstream.forms import FORM_HEADER, Fault, Form, form_of
 from router.web.openapi import description as api
 from router.wire.nats.headers import NO_RESPONDERS, build

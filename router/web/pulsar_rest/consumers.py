@@ -328,7 +328,7 @@ def _positions(body: dict[str, Any]) -> list[Position]:
     batches = {(p.ledger, p.entry, p.partition): p.batch_size for p in positions}
     if sum(batches.values()) > MAX_REMAINING:
         raise bad(
-            f"messageIds: they are of batches of more than {MAX_REMAINING} messages; send fewer",
+            f"messageIds: they are of batches of more than {MAX_REMAINING} messages; send fewer"
         )
     return positions
 

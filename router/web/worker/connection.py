@@ -33,15 +33,7 @@ from typing import Any, Final
 import gevent
 from gunicorn import util
 
-from router.clocks.steps import (
-    BEGUN,
-    REPEATED,
-    Begun,
-    DeferredResponse,
-    Prepared,
-    Steps,
-    Wait,
-)
+from router.clocks.steps import BEGUN, REPEATED, Begun, DeferredResponse, Prepared, Steps, Wait
 from router.web.offload import is_closed
 from router.web.worker import request as requests
 from router.web.worker.bounds import DRAIN_SECONDS, MAX_DRAINED_BYTES, Bounds
@@ -54,14 +46,7 @@ from router.web.worker.request import (
     RefusedError,
     Request,
 )
-from router.web.worker.stream import (
-    RECEIVE_BYTES,
-    Answer,
-    Body,
-    BufferedSocket,
-    lead,
-    linger,
-)
+from router.web.worker.stream import RECEIVE_BYTES, Answer, Body, BufferedSocket, lead, linger
 from router.web.worker.suspended import SuspendedConnection
 
 TIMES_TO_REPEAT: Final = 2
