@@ -96,7 +96,6 @@ class Progress:
 
 
 def _columns() -> int:
-    """Return how wide the terminal of standard error is now."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or UNKNOWN_COLUMNS
     except (OSError, ValueError):

@@ -397,5 +397,4 @@ class _Following:
         return any(one.topic.source not in self._run.planner.refused for one in planned)
 
     def _partitions(self) -> dict[str, int]:
-        """Return how many partitions of each topic are copied."""
         return {name: one.partitions for name, one in self._topics.items()}

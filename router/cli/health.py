@@ -106,7 +106,6 @@ def http_status(address: tuple[str, int], secure: bool, path: str) -> bytes:
 
 
 def _unverified() -> ssl.SSLContext:
-    """Return a context that takes any certificate: only whether a server answers counts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

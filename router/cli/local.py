@@ -250,19 +250,16 @@ class _Polls:
         self._poll: Poll | None = None
 
     def fetch(self, limit: int, timeout: float) -> list[Stored]:
-        """Return messages of a poll."""
         self.close()
         request = replace(self._request, limit=limit, timeout=timeout)
         self._poll = self._subscriber.poll(request, PollMailbox(), ConnectedClient())
         return self._poll.messages
 
     def acknowledge(self) -> None:
-        """Acknowledge the poll's messages."""
         if self._poll is not None:
             self._poll.delivered()
 
     def close(self) -> None:
-        """End the poll."""
         if self._poll is not None:
             self._poll.abandon()
             self._poll = None

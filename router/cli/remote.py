@@ -263,7 +263,6 @@ class _Fetches:
         self._given: list[str] = []
 
     def fetch(self, limit: int, timeout: float) -> list[Stored]:
-        """Return messages that no other consumer of the group was given."""
         self._given = []
         query = {
             "timeout": str(round(timeout * 1000)),

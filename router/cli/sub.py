@@ -191,7 +191,6 @@ def _fetched(
 
 
 def _line(form: str, *, keys: bool, headers: bool) -> Callable[[Stored], bytes]:
-    """Return what writes a message."""
     from router.cli import formats  # noqa: PLC0415 - `--help` does without
 
     write = formats.WRITERS[form]

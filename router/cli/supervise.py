@@ -142,7 +142,6 @@ class Supervisor:
                 return None
 
     def _reload(self) -> None:
-        """Have the children read their files again."""
         self._notifier.reloading()
         self._report("SIGHUP: users, permissions, certificates and the blacklist are read again")
         for child in self._children:

@@ -182,7 +182,6 @@ def _secret_file(config: Path | None, flags: dict[str, str | None]) -> Path:
 
 
 def _pair() -> tuple[bytes, bytes]:
-    """Return a new private key and its public key, in PEM form."""
     from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - as above
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
 

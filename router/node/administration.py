@@ -27,7 +27,7 @@ from router.model.administration import (
     StoredEntry,
     Tenant,
 )
-from router.node.requests import ask, described
+from router.node.requests import after, after_cursor, ask, described, listed
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import refusal
 from router.wire.node import conversions
@@ -122,7 +122,7 @@ class Administration:
         """Yield the topics of a namespace that exists; raise NamespaceNotFoundError."""
         self.namespace(namespace)
         request = npb.ListTopics(namespace=namespace)
-        for found in self._listed("topics", _after("topic"), list_topics=request):
+        for found in self._listed("topics", after("topic"), list_topics=request):
             yield conversions.TOPIC_INFO.decode(found)
 
     def create_topic(
@@ -172,13 +172,8 @@ class Administration:
 
         With `earliest` also when the first message of each backlog was stored.
         """
-
-        def turn(request: Any, page: Any) -> None:
-            request.after_partition = page[-1].partition
-            request.after_subscription = page[-1].subscription
-
         request = npb.DescribeCursors(topic=str(topic), earliest=earliest)
-        for found in self._listed("cursors", turn, describe_cursors=request):
+        for found in self._listed("cursors", after_cursor, describe_cursors=request):
             yield conversions.CURSOR.decode(found)
 
     def create_subscription(
@@ -218,7 +213,7 @@ class Administration:
 
     def tenants(self) -> Iterator[Tenant]:
         """Yield the tenants by name."""
-        for found in self._listed("tenants", _after("name"), list_tenants=npb.ListNames()):
+        for found in self._listed("tenants", after("name"), list_tenants=npb.ListNames()):
             yield conversions.TENANT.decode(found)
 
     def put_tenant(self, tenant: Tenant, *, exists: bool) -> None:
@@ -236,7 +231,7 @@ class Administration:
     def namespaces(self, tenant: str) -> list[str]:
         """Return the namespaces of a tenant; raise NamespaceNotFoundError."""
         request = npb.ListNames(under=tenant)
-        found = self._listed("namespaces", _after("name"), list_namespaces=request)
+        found = self._listed("namespaces", after("name"), list_namespaces=request)
         return [namespace.name for namespace in found]
 
     def namespace(self, name: str) -> Namespace:
@@ -304,14 +299,8 @@ class Administration:
     def _listed(
         self, field: str, turn: Callable[[Any, Any], None], **request: Any
     ) -> Iterator[Any]:
-        """Yield what a field of the answers lists; `turn` makes a request that of the next page."""
-        more = True
-        while more:
-            answer = self._ask(**request)
-            page = getattr(answer, field)
-            yield from page
-            if more := answer.more:
-                turn(next(iter(request.values())), page)
+        ((name, first),) = request.items()
+        return listed(lambda page: self._ask(**{name: page}), first, field, turn)
 
     def _ask(self, *, again: bool = True, **request: Any) -> Any:
         """Return the answer to a request, which is not made `again` where that could do harm."""
@@ -329,15 +318,6 @@ class Administration:
             return call(deadline)
         finally:
             self._calls.release()
-
-
-def _after(field: str) -> Callable[[Any, Any], None]:
-    """Return what has a request name the last entry of a page, by this field of it."""
-
-    def turn(request: Any, page: Any) -> None:
-        request.after = getattr(page[-1], field)
-
-    return turn
 
 
 def _named(subscription: Subscription) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,32 @@ def ask(link: Link, command: npb.CommandAdmin, deadline: float, *, again: bool =
     if answer.HasField("code"):
         raise from_code(answer.code, answer.message)
     return answer
+
+
+def listed(
+    answer: Callable[[Any], Any], request: Any, field: str, turn: Callable[[Any, Any], None]
+) -> Iterator[Any]:
+    """Yield what a field of the answers lists; `turn` makes a request that of the next page."""
+    more = True
+    while more:
+        page = answer(request)
+        yield from getattr(page, field)
+        if more := page.more:
+            turn(request, getattr(page, field))
+
+
+def after(field: str) -> Callable[[Any, Any], None]:
+    """Return what has a request name the last entry of a page, by this field of it."""
+
+    def turn(request: Any, page: Any) -> None:
+        request.after = getattr(page[-1], field)
+
+    return turn
+
+
+def after_cursor(request: Any, page: Any) -> None:
+    """Have a request name the last cursor of a page."""
+    request.after_partition, request.after_subscription = page[-1].partition, page[-1].subscription
 
 
 def described(answer: Callable[[npb.TopicRef], Any], topic: TopicName) -> TopicStats:

@@ -58,7 +58,6 @@ def _problem(pipeline: Pipeline) -> Callable[[Column, Column], Column] | None:
 
 
 def _views(pipeline: Pipeline, good: DataFrame) -> dict[str, DataFrame]:
-    """Make the views of all steps, in their order."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
     watermark = pipeline.source.watermark

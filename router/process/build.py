@@ -45,7 +45,6 @@ def module_path() -> str:
 
 
 def _package() -> Path:
-    """Return the folder of the package `router`."""
     return Path(__file__).parent.parent
 
 

@@ -234,7 +234,6 @@ class Appender:
         return None
 
     def _store(self, place: Place, joined: Sequence[Append]) -> None:
-        """Store the appends of one partition."""
         batch = _batch(place, joined)
         try:
             self._backend.publish(batch, self._left(_latest(joined)))
@@ -295,13 +294,11 @@ class Appender:
         following.called()
 
     def _note(self, messages: int, size: int) -> None:
-        """Note what was stored, for the metrics."""
         with self._lock:
             self._messages += messages
             self._bytes += size
 
     def _note_all(self, appends: Sequence[Append]) -> None:
-        """Note that the appends of a partition are stored."""
         messages = sum([len(append.batch.messages) for append in appends])
         self._note(messages, sum([append.batch.size for append in appends]))
 
@@ -345,7 +342,6 @@ def _take(waiting: deque[Append], joined: list[Append], late: list[Append], now:
 
 
 def _batch(place: Place, appends: Sequence[Append]) -> Batch:
-    """Return the messages of appends to one partition."""
     messages = appends[0].batch.messages
     if len(appends) > 1:
         messages = [message for append in appends for message in append.batch.messages]

@@ -148,7 +148,6 @@ class _SearchBack:
         self._entries = min(self._entries * WIDEN, self._bounds.messages)
 
     def found(self) -> Found:
-        """Return what was found."""
         ordered = sorted(self._messages, key=lambda stored: stored.publish_time)
         kept = ordered[-self._most :] if self._most else []
         begin: Places = dict(self._low)

@@ -180,7 +180,6 @@ def _number(value: object) -> float:
 
 
 def _read(file: Path) -> str:
-    """Return the text of a small file; raise OSError, ValueError."""
     with file.open("rb") as opened:
         data = opened.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:

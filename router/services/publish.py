@@ -231,7 +231,6 @@ class Publisher:
         return turn
 
     def _check_size(self, batch: PublishBatch) -> None:
-        """Raise MessageTooLargeError for a message over the limit."""
         limit = self._options.max_message
         if batch.largest <= limit:
             return

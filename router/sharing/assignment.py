@@ -240,7 +240,6 @@ class PartitionAssignor(Generic[H]):
             self._ranks = {p: sorted((_score(c, p), c) for c in known) for p in self.partitions}
 
     def _rank(self, consumer: str) -> None:
-        """Rank a new member."""
         if not self._ranks:
             self._rank_all()
             return
@@ -248,7 +247,6 @@ class PartitionAssignor(Generic[H]):
             insort(rank, (_score(consumer, partition), consumer))
 
     def _unrank(self, consumer: str) -> None:
-        """Rank a member no longer, which has left."""
         for partition, rank in self._ranks.items():
             del rank[bisect_left(rank, (_score(consumer, partition), consumer))]
             if len(rank) < 2:

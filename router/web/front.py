@@ -394,7 +394,6 @@ class Front(Flask):
         return response
 
     def _note(self, route: str, environ: WSGIEnvironment, status: int) -> None:
-        """Note an answer for the metrics."""
         elapsed = environ.get(ELAPSED)
         took = 0.0 if elapsed is None else elapsed()
         method = environ["REQUEST_METHOD"]

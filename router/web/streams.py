@@ -162,7 +162,6 @@ class EventStream:
             yield b"event: error\ndata: %s\n\n" % self._form.failure(error)
 
     def _piece(self, messages: list[Stored]) -> bytes:
-        """Return the events of messages, nothing where there are none."""
         if self._pace is None:
             return b"".join(map(self._event, messages))
         return b"".join(self._sampled(self._pace, messages))

@@ -81,7 +81,6 @@ class Admin:
         return min(replicas_of_topic, len(brokers))
 
     def _keep(self, name: str, info: TopicInfo, topic_id: str, deadline: float) -> None:
-        """Keep what Kafka cannot keep of a new topic."""
         try:
             self._known.created(name, info, topic_id, deadline)
         except RouterError as error:

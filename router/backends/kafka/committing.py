@@ -123,7 +123,6 @@ class CommitQueue:
 
 
 def _alone(consumer: KafkaConsumer, deadline: float) -> None:
-    """Commit for one consumer that has begun to."""
     failure: RouterError | None = None
     try:
         consumer.commit_alone(deadline)

@@ -72,7 +72,6 @@ def topic_record(info: TopicInfo, topic_id: str, now_ms: int, former: str | None
 
 
 def _info(kept: dict[str, Any]) -> TopicInfo:
-    """Return what a topic was."""
     policies = Policies(
         kept.get("retention_ms"),
         kept.get("retention_bytes"),

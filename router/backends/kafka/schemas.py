@@ -111,7 +111,6 @@ class KafkaSchemas:
             return list(self._known.get(topic_id, {}).values())
 
     def _follow(self, deadline: float) -> None:
-        """Read what was written since the last time."""
         try:
             end = self._offsets.end(SCHEMAS, 0, deadline)
             with self._lock:

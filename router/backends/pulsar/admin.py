@@ -15,7 +15,7 @@ from router.backends.pulsar.cursors import (
 from router.backends.pulsar.extents import Extent, Wanted, located
 from router.errors import SubscriptionNotFoundError
 from router.model import CursorState, Subscription, TopicInfo, TopicName, TopicStats
-from router.node.requests import ask, described
+from router.node.requests import after, after_cursor, ask, described, listed
 from router.pulsar_client.link import Link
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
@@ -78,14 +78,12 @@ class BrokerAdmin:
     def topics(self, deadline: float, *, internal: bool = False) -> list[TopicInfo]:
         """Return all topics; a broker of ours has no internal ones."""
         del internal
-        asked, found, more = npb.ListTopics(), list[TopicInfo](), True
-        while more:
-            answer = ask(self._link, npb.CommandAdmin(list_topics=asked), deadline)
-            found += map(conversions.TOPIC_INFO.decode, answer.topics)
-            more = answer.more
-            if more:
-                asked.after = answer.topics[-1].topic
-        return found
+
+        def answer(request: npb.ListTopics) -> Any:
+            return ask(self._link, npb.CommandAdmin(list_topics=request), deadline)
+
+        topics = listed(answer, npb.ListTopics(), "topics", after("topic"))
+        return [conversions.TOPIC_INFO.decode(topic) for topic in topics]
 
     def describe(self, topic: TopicName, deadline: float) -> TopicStats:
         """Return what a topic holds; raise TopicNotFoundError."""
@@ -143,16 +141,12 @@ class BrokerAdmin:
 
     def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
-        asked = npb.DescribeCursors(topic=str(subscription.topic), subscription=subscription.name)
-        found, more = list[npb.CursorState](), True
-        while more:
-            answer = ask(self._link, npb.CommandAdmin(describe_cursors=asked), deadline)
-            found += answer.cursors
-            more = answer.more
-            if more:
-                asked.after_partition = found[-1].partition
-                asked.after_subscription = found[-1].subscription
-        return [told_by_broker(state) for state in found]
+
+        def answer(request: npb.DescribeCursors) -> Any:
+            return ask(self._link, npb.CommandAdmin(describe_cursors=request), deadline)
+
+        named = npb.DescribeCursors(topic=str(subscription.topic), subscription=subscription.name)
+        return list(map(told_by_broker, listed(answer, named, "cursors", after_cursor)))
 
     def evict(
         self, subscription: Subscription, partition: int, asking: str, deadline: float

@@ -64,7 +64,6 @@ class JointPublishing:
             joint.release()
 
     def _send(self, joint: _Joint, deadline: float) -> None:
-        """Send what is joined, and settle it."""
         failures: dict[int, RouterError] = {}
         try:
             failures = joint.send(deadline)

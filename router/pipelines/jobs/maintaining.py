@@ -133,11 +133,9 @@ class _Folder:
         self._text = path
 
     def exists(self) -> bool:
-        """Return whether there is such a folder."""
         return bool(self._files.exists(self._path))
 
     def has(self, name: str) -> bool:
-        """Return whether there is a file or folder of this name in it."""
         return bool(self._files.exists(self._new(self._path, name)))
 
     def size(self, named: list[str]) -> int:

@@ -55,18 +55,6 @@ class Identity:
         return f"router-pipeline-{self.pipeline.replace('-', '--')}-{self.sink}"
 
 
-class Publisher(Protocol):
-    """Publishes the batches of one sink."""
-
-    def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
-        """Publish the appends of a batch that are not stored yet; durable when it returns.
-
-        `chunks` gives them all from the first one on whenever it is called. Failures that may pass
-        are waited out (`persist`), up to the publisher's patience each.
-        """
-        ...
-
-
 class NumberedBatches(Protocol):
     """Stores batches whole, and a number once; see `router.backends.kafka.stored_once`."""
 
@@ -85,7 +73,7 @@ class Transactional(Protocol):
 
 
 class Appends:
-    """Publishes to a store that drops what a producer stored before."""
+    """Publishes the batches of one sink to a store that drops what a producer stored before."""
 
     def __init__(self, backend: Backend, identity: Identity, patience: float) -> None:
         self._backend = backend
@@ -94,13 +82,17 @@ class Appends:
         self._one_try = one_try(patience)
 
     def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
-        """Publish the appends of a batch that are not stored yet; see the protocol."""
+        """Publish the appends of a batch that are not stored yet; durable when it returns.
+
+        `chunks` gives them all from the first one on whenever it is called. Failures that may pass
+        are waited out (`persist`), up to the publisher's patience each.
+        """
         for append in _appends(chunks(), self._producer, batch):
             persist(partial(self._backend.publish, append, self._one_try), self._patience)
 
 
 class Transactions:
-    """Publishes to a store with transactions."""
+    """Publishes the batches of one sink to a store with transactions."""
 
     def __init__(self, backend: Transactional, identity: Identity, patience: float) -> None:
         self._batches = backend.numbered(identity.name)
@@ -108,13 +100,16 @@ class Transactions:
         self._patience = patience
 
     def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
-        """Publish a batch unless it is stored already; see the protocol."""
+        """Publish a batch unless it is stored already; see `Appends.publish`."""
 
         def store() -> bool:
             appends = _appends(chunks(), None, batch)
             return self._batches.store(batch, self._checkpoint, appends, self._patience)
 
         persist(store, self._patience)
+
+
+Publisher = Appends | Transactions
 
 
 def one_try(patience: float) -> float:

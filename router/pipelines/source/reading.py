@@ -154,7 +154,6 @@ class _Reading:
         self._judge()
 
     def close(self) -> None:
-        """Let go of the stream; another one may be opened."""
         stream, self._stream = self._stream, None
         if stream is not None:
             with suppress(BackendUnavailableError):

@@ -171,7 +171,6 @@ class _Publisher:
             self.flush()
 
     def flush(self) -> None:
-        """Publish everything that waits."""
         for place in list(self._waiting):
             self._publish(place)
 

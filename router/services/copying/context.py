@@ -68,7 +68,6 @@ class CopyOptions:
     patience: float = PATIENCE_SECONDS
     timeout: float = 30.0
     workers: int = 4
-    batch_bytes: int = MAX_BATCH_BYTES
     batch_messages: int = MAX_BATCH_MESSAGES
 
 

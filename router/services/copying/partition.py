@@ -120,7 +120,6 @@ class PartitionCopy:
         self._reading.close()
 
     def _is_beyond(self, row: CopiedBatch) -> bool:
-        """Return whether a batch ends at the last place there was, or behind it."""
         if self._fence is None:
             return False
         last = row.last()

@@ -250,5 +250,4 @@ class _Covered:
         self._ranges = sorted((key_of(first), end_key_of(last)) for first, last in ranges)
 
     def covers(self, key: Key) -> bool:
-        """Return whether a message is acknowledged."""
         return key <= self._upto or any(first <= key <= last for first, last in self._ranges)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
+from router.access.authorizer import Authorizer
 from router.access.permissions import Right
 from router.backends import NullMailbox
 from router.clocks.steps import Steps
@@ -74,18 +75,6 @@ _NEXT: Final = f"{API_PREFIX}CONSUMER.MSG.NEXT."
 _EXPECTED_STREAM: Final = "Nats-Expected-Stream"
 
 
-class Permissions(Protocol):
-    """What principals may do with topics (`router.access.authorizer.Authorizer`)."""
-
-    def authorize(self, principal: Principal, topic: TopicName, right: Right) -> None:
-        """Raise ForbiddenError unless the principal has the right on the topic."""
-        ...
-
-    def allows(self, principal: Principal, topic: TopicName, right: Right) -> bool:
-        """Return whether the file of permissions grants the right."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TopicStore:
     """The store: its name for people, and its services; `sequences`: it numbers messages."""
@@ -103,7 +92,7 @@ class TopicStreams:
     """Answers JetStream requests from a store of topics; see the protocol `JetStream`."""
 
     def __init__(
-        self, store: TopicStore, permissions: Permissions, wall_ns: Callable[[], int]
+        self, store: TopicStore, permissions: Authorizer, wall_ns: Callable[[], int]
     ) -> None:
         self._store = store
         self._permissions = permissions

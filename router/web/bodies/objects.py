@@ -153,7 +153,6 @@ class _Reader:
             self.at = blank.end()
 
     def message(self, default_key: bytes | None) -> Message:
-        """Read one object."""
         begin = self.at
         value = self._value()
         if self._ascii is not None:

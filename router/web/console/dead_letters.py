@@ -121,7 +121,6 @@ class DeadLetterPageViews(PageViews):
         )
 
     def _chosen(self) -> Chosen:
-        """Return which letters a form means."""
         fields = Fields(request.environ)
         which = fields.text("which", "selected")
         if which == "all":

@@ -208,7 +208,6 @@ class GroupDetailViews(PageViews):
         }
 
     def _managed(self, topic: str, group: str) -> tuple[Principal, Subscription]:
-        """Return who asks for which group, if they may manage its topic."""
         principal, name = self._context.authorized(topic, Right.MANAGE)
         return principal, Subscription(name, group_name(group))
 

@@ -104,7 +104,6 @@ def _only(places: Places, chosen: Selection) -> Places:
 
 
 def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
-    """Return the addresses of what is before and behind the messages of a page."""
     links = {"older": "", "newer": ""}
     forward = chosen.starts is not None
     back = _begin(found) if forward else found.begin

@@ -85,7 +85,6 @@ class _Form:
         )
 
     def body(self) -> bodies.Body:
-        """Return what the format takes apart."""
         data = self.message.encode() if self.upload is None else self.upload.data
         kind = RAW if self.whole else FORMATS[self.format]
         return bodies.Body(kind, "", data, self.key.encode() or None)

@@ -114,7 +114,6 @@ class _Tree:
         self._left = MAX_TREE_NODES
 
     def node(self, name: str, value: Any, depth: int) -> dict[str, Any]:
-        """Return the node of a value."""
         if isinstance(value, dict):
             return self._parent(name, "object", list(value.items()), depth)
         if isinstance(value, list):

@@ -255,7 +255,6 @@ def _rows(name: TopicName, stats: TopicStats) -> dict[str, Any]:
 def _changes(
     before: tuple[int, int | None, int | None], after: tuple[int, int | None, int | None]
 ) -> list[str]:
-    """Return what a change does, as sentences."""
     found = []
     if before[0] != after[0]:
         found.append(

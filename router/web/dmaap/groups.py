@@ -128,7 +128,6 @@ class GroupViews:
         return Response(f"{fields} deleted successfully", mimetype="text/html")
 
     def _managed(self, topic: str, group: str) -> tuple[Principal, Subscription]:
-        """Return who asks for which group, if they may manage its topic."""
         principal, name = self.callers.authorized(topic, Right.MANAGE)
         return principal, Subscription(name, group_name(group))
 

@@ -165,7 +165,6 @@ class BegunPublish(Append):
             self._end()
 
     def _end(self) -> None:
-        """Answer that it is stored."""
         self._reserved.release()
         marks = self._prepared.marks
         took = marks.clock() - self.began

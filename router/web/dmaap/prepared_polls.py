@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from wsgiref.types import WSGIEnvironment
 
 from router.clocks.steps import Client, Steps, Wait
@@ -26,22 +26,11 @@ from router.web.front import Answer, Marks
 from router.web.media import Format
 from router.web.offload import CHECK_SECONDS, Watch
 
+if TYPE_CHECKING:
+    from router.web.dmaap.events import Events
+
 GONE: Final = b"{}"
 """The body for a client that left, and may still read."""
-
-
-class Answers(Protocol):
-    """The view of polls, as far as those that are prepared use it."""
-
-    def written(self, form: Format, poll: Poll) -> bytes:
-        """Return the body of an answer."""
-        ...
-
-    def answer_poll(
-        self, environ: WSGIEnvironment, form: Format, poll: Poll, watch: Watch
-    ) -> Answer:
-        """Return the answer of a poll that the application goes on with."""
-        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +46,7 @@ class PreparedPoll:
     _: KW_ONLY
     who: Callable[[], Principal | None]
     authorize: Callable[[Principal], None]
-    answers: Answers
+    answers: Events
     form: Format
 
     @property

@@ -10,7 +10,7 @@ from flask import Response, request
 
 from router.errors import BadNameError, BadReadOptionError, RouterError
 from router.services.jetstream.calls import UNKNOWN, Call, call_of
-from router.web.dmaap.errors import TABLE, ErrorTexts, retry_after
+from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.errors import FailureAnswers, failure_answer
 from router.web.jetstream import light
 from router.web.jetstream.context import FAILED, FaultError
@@ -87,11 +87,6 @@ class Failures(FailureAnswers):
                 **request.environ.get(FAILED, {}),
             }
         return Response(light.err(fields), content_type=light.KIND)
-
-
-def status_of_code(code: str) -> int:
-    """Return the status of a failure with this code."""
-    return TABLE[code].status
 
 
 def _form() -> Form:

@@ -167,7 +167,6 @@ def _size(message: NatsMessage) -> int:
 
 
 def _shown(message: NatsMessage) -> dict[str, Any]:
-    """Return a message as the answer has it."""
     shown: dict[str, Any] = {"subject": message.subject}
     if (place := ack_fields(message.reply)) is not None:
         shown |= place

@@ -187,7 +187,6 @@ class _Making:
         return self._dialects[blueprint]
 
     def operation(self, route: Route, dialect: Dialect) -> dict[str, Any]:
-        """Return an operation as OpenAPI has it."""
         operation = route.operation
         made: dict[str, Any] = {
             "operationId": self._identity(route),

@@ -222,7 +222,6 @@ class _FetchedIds:
         """Return nothing."""
 
     def behind(self, stored: Stored) -> str:
-        """Return a message's id."""
         return ids.write(stored.position)
 
 
