@@ -70,6 +70,42 @@ def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path)
     on_a_partition(folder, test, segment=1_000, cache=0)
 
 
+@pytest.mark.parametrize("kind", list(Kind))
+def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    reads = []
+    whole = Disk.open
+
+    def open_counted(disk: Disk, path: Path, flags: int) -> int:
+        if path.suffix == ".seg" and flags == os.O_RDONLY:
+            reads.append(path)
+        return whole(disk, path, flags)
+
+    async def fill(bench: Bench) -> None:
+        await bench.publish(600)
+
+    async def test(bench: Bench) -> None:
+        ledger, store = bench.partition.ledger, bench.partition.store
+        store.delete_messages(ledger, [(n, n) for n in range(1, 600, 2)])
+        assert await store.reclaim(ledger) > 0
+        monkeypatch.setattr(Disk, "open", open_counted)
+        subscription = await bench.subscription()
+        bench.consumer(subscription, "a", kind, permits=10_000)
+        await until(lambda: len(bench.notes.got) == 300)
+        assert sorted(bench.notes.entries()) == list(range(0, 600, 2))
+        assert len(reads) < 20
+        assert bench.partition.context.tally.damaged == 0
+        visible, cursor = bench.partition.visible, subscription.cursor
+        assert await BacklogCounter().backlog(visible, cursor) == 300
+        cursor.apply(Ack(300, cumulative=True))
+        assert await BacklogCounter().backlog(visible, cursor) == 149
+        assert cursor.mark_delete == 301
+
+    on_a_partition(folder, fill, segment=20_000, cache=0)
+    on_a_partition(folder, test, segment=20_000, cache=0, reclaim_bytes=1)
+
+
 def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         await bench.publish(5, batch=3)

@@ -6,8 +6,9 @@ import asyncio
 import errno
 import random
 import shutil
+import sqlite3
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from router.broker.folder import MARK
-from router.broker.storage import PULSAR_FORMAT, Entry, Ledger, Store, StoreError
+from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger, Store, StoreError
 from router.broker.storage.files import check, repair
 from tests.unit.broker.storage.disks import Faults, MemoryDisk
 from tests.unit.broker.storage.rig import (
@@ -24,12 +25,14 @@ from tests.unit.broker.storage.rig import (
     clock,
     fill,
     ignore,
+    killed,
     one_ledger,
     opened,
     payload,
     read_all,
     run,
     synced,
+    until,
 )
 from tests.unit.broker.storage.test_crashes import STEP
 
@@ -79,6 +82,8 @@ def test_entries_whose_messages_are_deleted_go_and_the_others_are_read_as_before
                 assert await ledger.number_before(entry + 1) == entry + 1
                 (found,) = await ledger.read(number, 1, 1)
                 assert found.entry_id == entry
+                assert number <= await ledger.number_before(number) <= entry
+            assert await ledger.find_time(NOW_MS) == left[0]
             assert await store.reclaim(ledger) == 0
         assert check(folder / "data") == []
         async with opened(folder, OPTIONS) as store:
@@ -228,3 +233,183 @@ def test_disk_that_fails_once_leaves_the_old_segments_and_the_store_goes_on(
                 mark.unlink()
         run(scene.check(disk.reread()))
     assert ended <= {"commit", "committed", "free"}
+
+
+def test_deletions_meanwhile_are_stored_with_the_gaps_that_they_make(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with killed(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            drop_deleted = store._sweep.drop_deleted
+
+            async def delete_more(one: Ledger) -> int:
+                """Delete behind the checkpoint, and before the deletions are looked at."""
+                store.delete_messages(ledger, [(n, n + 1) for n in range(9, 60, 3)])
+                return await drop_deleted(one)
+
+            monkeypatch.setattr(store._sweep, "drop_deleted", delete_more)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 9, 3)])
+            assert await store.reclaim(ledger) > 0
+            left = [entry.entry_id for entry in await read_all(ledger)]
+            assert len(left) < 30
+        assert check(folder / "data") == []
+        async with opened(folder, OPTIONS) as store:
+            assert [entry.entry_id for entry in await read_all(await one_ledger(store))] == left
+
+    run(work())
+
+
+def test_bit_that_flips_in_a_rewritten_segment_is_found_and_is_no_gap(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+            await store.reclaim(ledger)
+            segment = ledger.segments[0]
+            path = store._context.reader.path(ledger.id, segment)
+            left = {entry.entry_id: entry for entry in await read_all(ledger)}
+        data = path.read_bytes()
+        for place in range(segment.size):
+            path.write_bytes(
+                data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
+            )
+            (finding,) = check(folder / "data")
+            assert finding.serious
+            assert finding.file == path
+            assert finding.span is not None
+            assert finding.span[0] <= place < finding.span[1]
+            if place % 50:
+                continue
+            async with opened(folder, OPTIONS) as store:
+                found, at = {}, 0
+                ledger, damaged = await one_ledger(store), 0
+                while at < ledger.durable_entry:
+                    try:
+                        entries = await ledger.read(at, 7, 1000)
+                    except DamagedError as error:
+                        at, damaged = error.last + 1, damaged + 1
+                        continue
+                    found |= {entry.entry_id: entry for entry in entries}
+                    at = entries[-1].entry_id + 1 if entries else ledger.durable_entry
+                assert damaged == 1
+                assert found.items() <= left.items()
+                assert len(found) >= len(left) - 1
+        path.write_bytes(data)
+        assert check(folder / "data") == []
+
+    run(work())
+
+
+def test_damage_in_a_rewritten_segment_is_given_up_and_no_more(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+            await store.reclaim(ledger)
+            segment = ledger.segments[0]
+            path = store._context.reader.path(ledger.id, segment)
+            left = [entry.entry_id for entry in await read_all(ledger)]
+        lost, count = left[2], len(list(path.parent.glob("*.seg")))
+        data = bytearray(path.read_bytes())
+        data[data.index(payload(lost))] ^= 1
+        path.write_bytes(data)
+        (finding,) = repair(folder / "data", clock)
+        assert finding.repaired
+        assert check(folder / "data") == []
+        parts = {f"{0:020d}-1.seg", f"{lost + 1:020d}.seg"}
+        names = {file.name for file in path.parent.glob("*.seg")}
+        assert len(names) == count + 1
+        assert parts <= names
+        async with opened(folder, OPTIONS) as store:
+            ledger = await one_ledger(store)
+            assert [(hole.first, hole.last) for hole in ledger.holes] == [(lost, lost)]
+            assert [entry.entry_id for entry in await read_all(ledger)] == [
+                n for n in left if n != lost
+            ]
+            store.delete_messages(ledger, [(0, 50)])
+            await store.reclaim(ledger)
+        assert check(folder / "data") == []
+
+    run(work())
+
+
+def test_gap_whose_messages_are_not_deleted_is_reported(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+            await store.reclaim(ledger)
+        with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
+            connection.execute("DELETE FROM deleted WHERE first_number = 3")
+        (finding,) = check(folder / "data")
+        assert finding.serious
+        assert "entries 3 to 4 are gone, and their messages are not deleted" in finding.sentence
+
+    run(work())
+
+
+def test_segment_of_which_little_is_deleted_is_left_alone(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            segments = ledger.segments
+            store.delete_messages(ledger, [(0, 0)])
+            assert (await store.reclaim(ledger), ledger.segments) == (0, segments)
+        async with opened(folder, replace(OPTIONS, reclaim_bytes=10**6)) as store:
+            ledger = await one_ledger(store)
+            first = segments[0]
+            store.delete_messages(ledger, [(0, first.next_index - 2)])
+            assert (await store.reclaim(ledger), ledger.segments) == (0, segments)
+
+    run(work())
+
+
+def test_idle_ledger_is_reclaimed_by_a_sweep(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            size = ledger.size_bytes
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        async with opened(folder, OPTIONS) as store:
+            (ledger_id,) = next(iter(store.topics())).ledger_ids
+            assert store.idle(ledger_id) is not None
+            await store.retain(NOW_MS)
+            assert store._reclaimer._run is not None
+            assert await store._reclaimer._run > 0
+            assert store.ledger(ledger_id).size_bytes < size
+
+    run(work())
+
+
+def test_store_that_closes_leaves_a_segment_that_is_half_written(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+            reclaiming = asyncio.ensure_future(store.reclaim(ledger))
+            await until(lambda: any((folder / "data").rglob("*-1.seg")))
+        await reclaiming
+        names = {path.name for path in (folder / "data").rglob("*.seg")}
+        async with opened(folder, OPTIONS) as store:
+            ledger = await one_ledger(store)
+            assert names == {store._context.reader.path(1, s).name for s in ledger.segments}
+
+    run(work())
+
+
+def test_topic_that_is_deleted_meanwhile_leaves_no_file(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder, OPTIONS) as store:
+            ledger = await filled(store)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+            for _ in range(20):
+                reclaiming = asyncio.ensure_future(store.reclaim(ledger))
+                await asyncio.sleep(0)
+            (topic,) = store.topics()
+            await store.delete_topic(topic.id)
+            await reclaiming
+            assert not list((folder / "data" / "ledgers").iterdir())
+            assert not store.failed.done()
+
+    run(work())
