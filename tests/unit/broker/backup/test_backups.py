@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from router.broker.backup.restoring import STARTS_LEFT_OUT, restore
 from router.broker.disk.files import Disk
 from router.broker.folder import BACKUP
 from router.broker.node.registry import FileRegistry
-from router.broker.storage import PULSAR_FORMAT, Store
+from router.broker.storage import PULSAR_FORMAT, Ledger, Store
 from router.errors import ConflictError
 from router.model import Policies
+from tests.unit.broker.backup import rig
 from tests.unit.broker.backup.rig import (
     Local,
     back_up,
@@ -29,16 +31,29 @@ from tests.unit.broker.backup.rig import (
 )
 from tests.unit.broker.storage.rig import (
     NOW_MS,
+    SMALL,
     TOPIC,
     fill,
     ignore,
     one_ledger,
     payload,
+    read_all,
     run,
     until,
 )
 
 pytestmark = pytest.mark.timeout(60)
+
+
+async def payloads(folder: Path) -> list[bytes]:
+    """Return what a folder holds that is not deleted."""
+    async with served(folder) as (store, _):
+        return await left(await one_ledger(store))
+
+
+async def left(ledger: Ledger) -> list[bytes]:
+    deleted = ledger.deleted_numbers
+    return [entry.payload for entry in await read_all(ledger) if not deleted.contains(entry.index)]
 
 
 def segments(folder: Path) -> set[str]:
@@ -181,6 +196,39 @@ def test_only_what_was_added_is_copied_again(folder: Path) -> None:
     assert {file.path for file in first.segments} <= {file.path for file in second.segments}
     assert Repository(target).prune(1) == [first.id]
     assert problems(target, second) == []
+
+
+def test_segments_that_were_written_again_meanwhile_are_copied_beside_those_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, target = folder / "data", folder / "backups"
+    monkeypatch.setattr(rig, "SMALL", replace(SMALL, reclaim_bytes=1))
+
+    async def work() -> tuple[Manifest, Manifest, list[bytes]]:
+        async with served(data) as (store, backups):
+            await filled(store, 60)
+            source = Local(backups)
+            first = await asyncio.to_thread(back_up, data, target, source)
+            ledger = await one_ledger(store)
+            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+            cut = await backups.begin("held")
+            assert await store.reclaim(ledger) > 0
+            held = {path.name for path in (data / "ledgers").rglob("*.seg")}
+            assert f"{0:020d}.seg" in held
+            assert f"{0:020d}-1.seg" in held
+            await backups.end("held", cut.id)
+            names = {path.name for path in (data / "ledgers").rglob("*.seg")}
+            assert f"{0:020d}.seg" not in names
+            second = await asyncio.to_thread(back_up, data, target, source)
+            return first, second, await left(ledger)
+
+    first, second, kept = asyncio.run(work())
+    assert first.history == second.history
+    assert problems(target, first) == problems(target, second) == []
+    again = restored(target, second, folder / "again")
+    assert asyncio.run(payloads(again)) == kept
+    before = restored(target, first, folder / "before")
+    assert len(asyncio.run(payloads(before))) == 60
 
 
 def test_a_backup_that_lost_its_manifest_is_named_and_stays(
