@@ -117,8 +117,9 @@ soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
 soak: export SOAK_TAIL_SECONDS = 30
 soak: export SOAK_HISTORIES = 1000
+soak: export SOAK_CRASH_IMAGES = 100000
 soak: servers .venv/installed-test
-	$(PYTEST) tests/system tests/unit/broker/storage tests/unit/broker/consume tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories \
+	$(PYTEST) tests/system tests/unit/broker/storage tests/unit/broker/consume tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories tests/crash_images \
 	    -k "crash or faults or fuzz or as_a_list_would or all_dialects_at_once or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1 --jobs 2 --shrink

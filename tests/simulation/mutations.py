@@ -220,7 +220,7 @@ class _MutatedLoader(importlib.machinery.SourceFileLoader):
         return compile(mutated(Path(path).read_text(), self.mutation), path, "exec")
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class Finder(importlib.abc.MetaPathFinder):
     """Finds the module of a mutation before the usual finder does."""
 
     def __init__(self, mutation: Mutation) -> None:
@@ -250,7 +250,7 @@ def mutated(source: str, mutation: Mutation) -> str:
 def plant(name: str) -> None:
     """Have the module of a mutation be imported with it, in this process."""
     (mutation,) = (one for one in MUTATIONS if one.name == name)
-    sys.meta_path.insert(0, _Finder(mutation))
+    sys.meta_path.insert(0, Finder(mutation))
 
 
 def found_by(mutation: Mutation) -> str | None:

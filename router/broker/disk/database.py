@@ -34,7 +34,7 @@ class Schema(NamedTuple):
 
 
 def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
-    """Open the database, made if it is not there.
+    """Open the database, made if it is not there; what it holds is on disk on return.
 
     Only this user can read its files. Raises FormatError if it has another format, StoreError if it
     is a symbolic link, sqlite3.Error if it cannot be read.
@@ -50,6 +50,9 @@ def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
             # The name of the new file must outlive a power cut like what is in it.
             disk.sync_folder(path.parent)
         check_version(connection, path, schema)
+        # A process that was killed may have left commits that are in the page cache only. What is
+        # done by them, such as removing files, must not outlive them.
+        connection.execute("PRAGMA wal_checkpoint")
     except BaseException:
         connection.close()
         raise

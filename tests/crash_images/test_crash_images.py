@@ -1,0 +1,68 @@
+"""What a power cut may leave of a router's data folder: no promise is broken.
+
+A failure names the recording, the seed and the number of the image, by which `python -m
+tests.crash_images` opens it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.crash_images.making import Recording, record
+from tests.crash_images.trying import plan, run
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+IMAGES = int(os.environ.get("SOAK_CRASH_IMAGES", "2000"))
+SEED = os.environ.get("CRASH_IMAGES_SEED", "1")
+IMAGES_OF_A_RECORDING = 12_000
+"""Then another one is made."""
+KEPT = Path(".cache/crash_images").resolve()
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return record(tmp_path_factory.mktemp("recording"), SEED)
+
+
+def test_the_recording_has_all_that_was_written(recording: Recording) -> None:
+    differing = {
+        path
+        for path in recording.left.keys() | recording.replayed().keys()
+        if recording.left.get(path) != recording.replayed().get(path)
+    }
+    assert not differing
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Drop what a store logs of a journal that was cut: thousands of them are."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.timeout(600 + IMAGES // 2)
+def test_what_a_crash_leaves_holds_all_that_was_acknowledged(
+    recording: Recording, tmp_path: Path
+) -> None:
+    for first in range(0, IMAGES, IMAGES_OF_A_RECORDING):
+        seed = f"{SEED}-{first}"
+        if first:
+            folder = tmp_path / seed
+            folder.mkdir()
+            recording = record(folder, seed)
+        last = min(first + IMAGES_OF_A_RECORDING, IMAGES)
+        trials = plan(recording, seed, range(first, last))
+        failures = asyncio.run(run(recording, trials, tmp_path / "image"))
+        if failures:
+            KEPT.mkdir(parents=True, exist_ok=True)
+            recording.write(KEPT / f"{seed}.recording")
+        assert not failures, "\n".join(map(str, failures[:20]))
