@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from router.broker.compaction import Cleaner, KeyIndexes, Pace
 from router.broker.consume.membership.leases import Leases
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
@@ -82,7 +83,8 @@ async def open_storage(
     schemas = TopicSchemas(registry, partial(_schema_policy, namespaces, strategy), topics.now_ms)
     await schemas.load()
     gauges = LogGauges(store, settings.number("metrics.max_group_series"), time.monotonic)
-    return EmbeddedLog(store, topics, schemas, gauges)
+    keys = KeyIndexes(store, folder, ENTRY_FORMATS, Pace(store).pause, disk)
+    return EmbeddedLog(store, topics, schemas, gauges, keys)
 
 
 def _schema_policy(namespaces: Namespaces, strategy: Strategy, topic: TopicRecord) -> SchemaPolicy:
@@ -102,7 +104,12 @@ class EmbeddedLog:
     refusal = ""
 
     def __init__(
-        self, store: Store, topics: Topics, schemas: TopicSchemas, gauges: LogGauges
+        self,
+        store: Store,
+        topics: Topics,
+        schemas: TopicSchemas,
+        gauges: LogGauges,
+        keys: KeyIndexes,
     ) -> None:
         self.boot = store.boot
         self.failed = store.failed
@@ -111,17 +118,21 @@ class EmbeddedLog:
         self._topics = topics
         self._store = store
         self._gauges = gauges
+        self._keys = keys
+        self._cleaner = Cleaner(topics, keys)
 
     def administration(self, leases: Leases, counters: Counters) -> TopicAdmin | None:
         """Return the administration of the log's topics; its gauges are shown from now on."""
         counters.observe(self._gauges.collect)
+        counters.observe(self._cleaner.collect)
         return TopicAdmin(self._topics, counters, leases, self.schemas)
 
     @contextlib.asynccontextmanager
     async def maintained(self) -> AsyncIterator[None]:
-        """Apply retention, and drop the schemas of deleted topics, while the block lasts."""
+        """Apply retention, clean, and drop the schemas of deleted topics, while the block lasts."""
         tasks = [
-            asyncio.create_task(Maintenance(self._topics).run()),
+            asyncio.create_task(Maintenance(self._topics, self._cleaner.wake).run()),
+            asyncio.create_task(self._cleaner.run()),
             asyncio.create_task(self.schemas.run_sweeps(self._topic_ids)),
         ]
         try:
@@ -138,6 +149,7 @@ class EmbeddedLog:
 
     async def close(self) -> None:
         """Close the store; raise what a store that had not failed raises."""
+        await self._keys.close()
         try:
             await self._store.close()
         except Exception:

@@ -28,6 +28,13 @@ class Chunk(NamedTuple):
     total: int
 
 
+class MessageKey(NamedTuple):
+    """The key of a message, None: it has none; a tombstone says that its key is deleted."""
+
+    key: bytes | None
+    tombstone: bool
+
+
 class EntryInfo(Protocol):
     """The description of one entry; what is not asked for is not read."""
 

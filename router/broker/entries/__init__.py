@@ -27,6 +27,7 @@ from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     EntryFormat,
     EntryInfo,
+    MessageKey,
     UnreadableEntryError,
 )
 from router.broker.entries import kafka, nats, pulsar
@@ -73,6 +74,10 @@ class Codec(EntryFormat, Protocol):
         """
         ...
 
+    def keys(self, payload: bytes) -> Sequence[MessageKey]:
+        """Return the key of each message of an entry; raise UnreadableEntryError."""
+        ...
+
     def latest_time(self, payload: bytes, stored_ms: int) -> int:
         """Return the latest timestamp that Kafka readers get with a message of an entry.
 
@@ -106,6 +111,10 @@ class _UnknownFormat:
     def keep_messages(self, payload: bytes, live: int) -> bytes:
         """Raise UnreadableEntryError."""
         raise self._error(f"{len(payload)} bytes, of which {live.bit_count()} messages are left")
+
+    def keys(self, payload: bytes) -> Sequence[MessageKey]:
+        """Raise UnreadableEntryError."""
+        raise self._error(f"{len(payload)} bytes")
 
     def latest_time(self, payload: bytes, stored_ms: int) -> int:
         """Return the time of storing."""

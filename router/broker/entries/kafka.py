@@ -26,6 +26,7 @@ from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     Chunk,
     EntryInfo,
+    MessageKey,
     UnreadableEntryError,
 )
 from router.broker.consume.membership.hashing import murmur3
@@ -136,6 +137,16 @@ def to_messages(payload: bytes) -> Sequence[Message]:
     try:
         header = read_header(payload)
         return list(_messages(header, open_batch(header, payload, _MAX_UNPACKED_BYTES)))
+    except RecordsError as error:
+        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+
+
+def keys(payload: bytes) -> Sequence[MessageKey]:
+    """Return the key of each record, of which one without a value is a tombstone; see Codec."""
+    try:
+        header = read_header(payload)
+        records = read_records(open_batch(header, payload, _MAX_UNPACKED_BYTES), header.records)
+        return [MessageKey(record[2], record[3] is None) for record in records]
     except RecordsError as error:
         raise UnreadableEntryError(f"no Kafka entry: {error}") from error
 

@@ -15,6 +15,7 @@ from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     Chunk,
     EntryInfo,
+    MessageKey,
     UnreadableEntryError,
 )
 from router.broker.consume.membership.hashing import murmur3
@@ -78,6 +79,11 @@ def to_messages(payload: bytes) -> Sequence[Message]:
         return [read_message(message) for message in unpack(payload)]
     except ProtocolError as error:
         raise UnreadableEntryError(f"no NATS entry: {error}") from error
+
+
+def keys(payload: bytes) -> Sequence[MessageKey]:
+    """Return the key that the header of each message names; see Codec."""
+    return [MessageKey(message.key, message.null) for message in to_messages(payload)]
 
 
 def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:

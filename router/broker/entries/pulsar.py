@@ -18,6 +18,7 @@ from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     Chunk,
     EntryInfo,
+    MessageKey,
     UnreadableEntryError,
 )
 from router.broker.consume.membership.hashing import murmur3
@@ -154,6 +155,17 @@ def keep_messages(payload: bytes, live: int) -> bytes:
         return pulsar.keep_messages(payload, live, _MAX_UNPACKED_BYTES)
     except ProtocolError as error:
         raise UnreadableEntryError(f"no Pulsar batch: {error}") from error
+
+
+def keys(payload: bytes) -> Sequence[MessageKey]:
+    """Return the key of each message; one without a value, or an empty one, is a tombstone.
+
+    So Apache Pulsar compacts topics. See Codec.
+    """
+    return [
+        MessageKey(message.key, message.null or not message.value)
+        for message in to_messages(payload)
+    ]
 
 
 def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:

@@ -172,6 +172,11 @@ class Store:
         """Free bytes below which the store is full."""
         return self._options.reserve
 
+    @property
+    def written(self) -> tuple[int, int]:
+        """What differs after something was journalled: a journal file's number, and its bytes."""
+        return self._journal.number, self._journal.size
+
     def sync_samples(self) -> list[Sample]:
         """Return how long syncs took, and what waits for one."""
         waiting = float(self._journal.unsynced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
@@ -23,16 +24,18 @@ _log = structlog.get_logger(__name__)
 
 
 class Maintenance:
-    """Maintains all topics of the node."""
+    """Maintains all topics of the node; `clean` has compacted topics cleaned soon."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, clean: Callable[[], object] = lambda: None) -> None:
         self._topics = topics
+        self._clean = clean
 
     async def maintain(self) -> None:
         """Apply retention and times to live, and delete subscriptions that were long not used."""
         topics = self._topics
         now = topics.now_ms()
         await topics.store.retain(now)
+        self._clean()
         for partition in topics.loaded():
             _drop_unused_readers(partition)
             partition.measure(monotonic())

@@ -45,6 +45,7 @@ class CountedTiny:
         self.describe_special = tiny.describe_special
         self.from_messages = tiny.from_messages
         self.keep_messages = tiny.keep_messages
+        self.keys = tiny.keys
         self.latest_time = tiny.latest_time
 
     def to_messages(self, payload: bytes) -> Sequence[Message]:

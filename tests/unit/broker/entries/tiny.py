@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
-from router.broker.consume.entry_info import Chunk, UnreadableEntryError
+from router.broker.consume.entry_info import Chunk, MessageKey, UnreadableEntryError
 from router.broker.consume.membership.hashing import murmur3
 from router.broker.entries import ENTRY_FORMATS, EntryFormats, pulsar
 from router.model import Message
@@ -74,6 +74,10 @@ def keep_messages(payload: bytes, live: int) -> bytes:
     raise UnreadableEntryError(f"{len(payload)} bytes, {live:b}")
 
 
+def keys(payload: bytes) -> Sequence[MessageKey]:
+    return [MessageKey(message.key, not message.value) for message in to_messages(payload)]
+
+
 def latest_time(payload: bytes, stored_ms: int) -> int:
     """Return the time of storing: messages of this format have no other."""
     del payload
@@ -100,6 +104,7 @@ class _Tiny:
     to_messages = staticmethod(to_messages)
     from_messages = staticmethod(from_messages)
     keep_messages = staticmethod(keep_messages)
+    keys = staticmethod(keys)
     latest_time = staticmethod(latest_time)
 
 
