@@ -114,9 +114,7 @@ class Partition:
         await self.store.terminate(self.ledger)
         self.producers.close_all(TopicTerminatedError())
         last = self.ledger.next_entry - 1
-        stored = asyncio.Event()
-        self.store.after_sync(stored.set)
-        await stored.wait()
+        await self.store.synced()
         self.on_terminated()
         return Position(self.ledger.id, last, self.index)
 
@@ -257,11 +255,6 @@ class Subscription:
     def consumers(self) -> Sequence[Consumer]:
         """Return the consumers attached now."""
         return self.dispatcher.consumers if self.dispatcher else ()
-
-    @property
-    def delayed(self) -> int:
-        """Return how many entries wait for the time at which they are to be delivered."""
-        return self.dispatcher.delayed if self.dispatcher else 0
 
     @property
     def failure(self) -> Exception | None:

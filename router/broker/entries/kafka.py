@@ -17,7 +17,6 @@ only its consumer can read (encrypted, a chunk) has no records: `empty` keeps it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from typing import Final
@@ -29,7 +28,7 @@ from router.broker.consume.entry_info import (
     MessageKey,
     UnreadableEntryError,
 )
-from router.broker.consume.membership.hashing import murmur3
+from router.broker.consume.membership.hashing import key_hash
 from router.broker.storage import KAFKA_FORMAT
 from router.model import Message
 from router.wire.kafka.compression import NONE, decompress_start
@@ -58,7 +57,6 @@ GONE: Final = Message(b"")
 
 _MAX_UNPACKED_BYTES: Final = 64 << 20
 _FIRST_RECORD_BYTES: Final = 1 << 10
-_MAX_CACHED_KEY_BYTES: Final = 256
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
 _TIME: Final = Struct(">q")
 _HASH_MASK: Final = 0x7FFFFFFF
@@ -95,9 +93,7 @@ class KafkaEntry:
             key = self._first_key()
         except RecordsError:
             key = None
-        if key is None:
-            return self._header.crc & _HASH_MASK
-        return _cached_hash(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+        return self._header.crc & _HASH_MASK if key is None else key_hash(key)
 
     def properties(self) -> Sequence[Mapping[str, str]]:
         """Return the properties of each message; raise UnreadableEntryError."""
@@ -260,6 +256,3 @@ def _offsets(header: BatchHeader) -> int:
 def _timestamp(message: Message, stored_ms: int) -> int:
     event_time = message.event_time
     return event_time if event_time and 0 < event_time <= _MAX_TIMESTAMP else stored_ms
-
-
-_cached_hash = lru_cache(maxsize=16_384)(murmur3)

@@ -8,7 +8,6 @@ message, and by its subject if it has no key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 from router.broker.consume.entry_info import (
@@ -18,7 +17,7 @@ from router.broker.consume.entry_info import (
     MessageKey,
     UnreadableEntryError,
 )
-from router.broker.consume.membership.hashing import murmur3
+from router.broker.consume.membership.hashing import key_hash
 from router.broker.entries.kafka import latest_of
 from router.broker.storage import NATS_FORMAT
 from router.model import Message
@@ -34,7 +33,6 @@ from router.wire.nats.stored import count, first, pack, unpack
 TAG: Final = NATS_FORMAT
 
 _EVENT_TIME: Final = EVENT_TIME.encode()
-_MAX_CACHED_KEY_BYTES: Final = 256
 
 
 class NatsEntry:
@@ -52,8 +50,7 @@ class NatsEntry:
 
     def key_hash(self) -> int:
         """Return the hash of the first message's key, or of its subject."""
-        key = routing_key(first(self._payload))
-        return _cached_hash(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+        return key_hash(routing_key(first(self._payload)))
 
     def properties(self) -> Sequence[Mapping[str, str]]:
         """Return the properties of each message; raise UnreadableEntryError."""
@@ -117,6 +114,3 @@ def latest_time(payload: bytes, stored_ms: int) -> int:
         return latest_of(to_messages(payload), stored_ms)
     except UnreadableEntryError:
         return stored_ms
-
-
-_cached_hash = lru_cache(maxsize=16_384)(murmur3)

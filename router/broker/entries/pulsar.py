@@ -11,7 +11,6 @@ import re
 from base64 import b64decode
 from binascii import Error
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 from router.broker.consume.entry_info import (
@@ -21,7 +20,7 @@ from router.broker.consume.entry_info import (
     MessageKey,
     UnreadableEntryError,
 )
-from router.broker.consume.membership.hashing import murmur3
+from router.broker.consume.membership.hashing import key_hash
 from router.broker.entries.kafka import GONE
 from router.broker.storage import PULSAR_FORMAT
 from router.model import NO_PROPERTIES, Message
@@ -52,7 +51,6 @@ _BATCHED_TIME_TAG: Final = b"\x28"
 _COMPRESSED: Final = re.compile(rb"\x40[\x01-\x7f]")
 _CHECKSUM_MAGIC: Final = b"\x0e\x01"
 _HEAD_BYTES: Final = 10
-_MAX_CACHED_KEY_BYTES: Final = 256
 _MAX_UNPACKED_BYTES: Final = 64 << 20
 
 
@@ -90,10 +88,7 @@ class PulsarEntry:
 
     def key_hash(self) -> int:
         """Return the hash of the entry's key: a batch has the key of its first message."""
-        key = sticky_key(self._metadata)
-        # Keys repeat, and hashing costs a microsecond for every few bytes; short ones only, so that
-        # what is remembered has a bound.
-        return _cached_hash(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+        return key_hash(sticky_key(self._metadata))
 
     def properties(self) -> Sequence[Mapping[str, str]]:
         """Return the properties of each message; raise UnreadableEntryError."""
@@ -212,6 +207,3 @@ def latest_time(payload: bytes, stored_ms: int) -> int:
         return latest_event_time(payload, stored_ms, _MAX_UNPACKED_BYTES)
     except ProtocolError:
         return stored_ms
-
-
-_cached_hash = lru_cache(maxsize=16_384)(murmur3)

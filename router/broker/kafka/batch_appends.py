@@ -13,7 +13,6 @@ schemas and exclusive producers are checked then, as for producers of the Pulsar
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -285,9 +284,7 @@ class Producing:
 
     async def _find(self, job: ProduceJob, duplicates: Sequence[tuple[BatchResult, int]]) -> None:
         """Answer batches that are stored already when they are on disk."""
-        synced = asyncio.Event()
-        self._store.after_sync(synced.set)
-        await synced.wait()
+        await self._store.synced()
         for batch, entry in duplicates:
             assert batch.producer is not None
             ledger = batch.producer.partition.ledger

@@ -42,13 +42,13 @@ async def offset_commit(request: Request) -> Any:
         return record
 
     topics = await _each_partition(request, check, _commit)
-    await coordinator.offsets.stored()
+    await request.context.topics.store.synced()
     return request.response(topics=topics)
 
 
 async def offset_fetch(request: Request) -> Any:
     """Answer with the offsets of one group, or of several, once they are on disk."""
-    body, offsets = request.body, request.context.coordinator.offsets
+    body = request.body
     if request.version >= _BATCHED_FROM:
         groups = []
         for group in body.groups[:MAX_GROUPS]:
@@ -62,11 +62,11 @@ async def offset_fetch(request: Request) -> Any:
                     error_code=error,
                 )
             )
-        await offsets.stored()
+        await request.context.topics.store.synced()
         return request.response(groups=groups)
     error = check_group_id(body.group_id)
     topics = [] if error else await _fetch(request, body.group_id, body.topics, "")
-    await offsets.stored()
+    await request.context.topics.store.synced()
     return request.response(topics=topics, error_code=error)
 
 

@@ -94,14 +94,11 @@ async def read_position(
     subscription: Subscription, last: int, transcoder: Transcoder
 ) -> pb.MessageIdData:
     """Return the message id of an entry, read from disk for its batch index."""
-    try:
-        entries = await subscription.ledger.read(last, 1, 1)
-    except (DamagedError, OSError):
-        # Where delivery meets the damage it is reported; here only the batch index is wanted.
-        entries = []
-    entry = entries[0] if entries else None
-    if entry is not None:
-        with suppress(UnreadableEntryError):
+    entry: Entry | None = None
+    # Where delivery meets damage it is reported; here only the batch index is needed.
+    with suppress(DamagedError, OSError, UnreadableEntryError):
+        entry = await subscription.ledger.entry(last)
+        if entry is not None:
             await transcoder.transcoded(subscription.ledger.id, [entry], PULSAR_FORMAT)
     return _position(subscription, last, entry, transcoder)
 
@@ -110,7 +107,7 @@ def _position(
     subscription: Subscription, number: int, entry: Entry | None, transcoder: Transcoder
 ) -> pb.MessageIdData:
     ledger_id, last_in_batch = subscription.ledger.id, -1
-    if entry is not None and entry.entry_id == number:
+    if entry is not None:
         # A client that cannot be sent the entry is not sent its place in a batch either.
         with suppress(UnreadableEntryError, ProtocolError):
             metadata = read_metadata(transcoder.payload(ledger_id, entry, PULSAR_FORMAT))

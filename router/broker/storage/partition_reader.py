@@ -77,6 +77,11 @@ class PartitionReader:
         """Return a durable entry that is in memory; None: `read` may have it."""
         return self._tail.get(entry) if entry < self.durable_entry else None
 
+    async def entry(self, number: int) -> Entry | None:
+        """Return a durable entry by its number; None: it is not kept. Raises as `read` does."""
+        found = await self.read(number, 1, 1)
+        return found[0] if found and found[0].entry_id == number else None
+
     async def read(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Return durable entries in order, from the first readable one at or after `start`.
 

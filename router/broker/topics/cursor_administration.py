@@ -6,7 +6,6 @@ bounded, for a frame of the protocol that answers holds at most 100,000 fields.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -129,7 +128,7 @@ class CursorAdmin:
             known[ack.ledger].append(Ack(ack.entry, cumulative, ack.ack_set))
         for ledger, moving in by_ledger.items():
             _acknowledge(self._topics.store, moving, known[ledger])
-        await self._stored()
+        await self._topics.store.synced()
 
     async def describe(self, topic: str, subscription: str) -> list[CursorDescription]:
         """Return where a subscription stands on each partition.
@@ -177,7 +176,7 @@ class CursorAdmin:
                 end = await ledger.find_time(before_ms)
             if end:
                 _acknowledge(self._topics.store, moving, [Ack(end - 1, cumulative=True)])
-        await self._stored()
+        await self._topics.store.synced()
 
     async def read(self, topic: str, choice: EntryChoice) -> tuple[Partition, Entry | None]:
         """Return a partition and its entry, None: there is none.
@@ -228,11 +227,6 @@ class CursorAdmin:
             described.append(one)
         return described
 
-    async def _stored(self) -> None:
-        stored = asyncio.Event()
-        self._topics.store.after_sync(stored.set)
-        await stored.wait()
-
 
 def _acknowledge(store: Store, subscription: Subscription, acks: Iterable[Ack]) -> None:
     """Acknowledge without a consumer; what is not stored is ignored."""
@@ -271,8 +265,7 @@ async def _entry(visible: Visible, number: int) -> Entry | None:
     """Return an entry that may be delivered by its number, None: there is none."""
     if not visible.ledger.first_entry <= number < visible.end_entry:
         return None
-    found = await visible.read(number, 1, 1)
-    return found[0] if found and found[0].entry_id == number else None
+    return await visible.ledger.entry(number)
 
 
 def unacked_entry(cursor: Cursor, start: int, nth: int) -> int:
@@ -294,13 +287,10 @@ async def _add_sizes(described: CursorDescription, ledger: Ledger) -> None:
     Of MAX_READS_PER_CURSOR of them; the others stay unknown.
     """
     for part in described.partial[:MAX_READS_PER_CURSOR]:
-        entry = ledger.cached(part.entry)
-        if entry is None:
-            try:
-                found = await ledger.read(part.entry, 1, 1)
-            except (DamagedError, OSError):
-                continue  # where delivery meets the damage it is reported
-            entry = found[0] if found and found[0].entry_id == part.entry else None
+        try:
+            entry = await ledger.entry(part.entry)
+        except (DamagedError, OSError):
+            continue  # where delivery meets the damage it is reported
         if entry is not None:
             part.messages = entry.messages
 

@@ -7,12 +7,18 @@ polls of the worker that asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Final, Protocol, runtime_checkable
 
-from router.broker.consume import BacklogCounter, Flow, Partition, Subscription
+from router.broker.consume import (
+    BacklogCounter,
+    Consumer,
+    Partition,
+    Producer,
+    Subscription,
+)
 from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
 from router.broker.consume.visible import Visible
 from router.broker.storage import TopicRecord
@@ -39,35 +45,6 @@ class Client(Protocol):
 
     peer: str
     client: str
-
-
-class Opened(Protocol):
-    """A producer or a consumer."""
-
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        ...
-
-    @property
-    def link(self) -> object:
-        """Return its connection."""
-        ...
-
-    @property
-    def since_ms(self) -> int:
-        """Return when it was opened, in milliseconds since 1970."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """Return what its client says of it."""
-        ...
-
-    @property
-    def flow(self) -> Flow:
-        """Return what it sent, or was sent."""
-        ...
 
 
 def topic_info(record: TopicRecord) -> TopicInfo:
@@ -208,7 +185,7 @@ def clients(partitions: Sequence[Partition | NonPersistentPartition]) -> Iterato
                 yield info
 
 
-def _client(partition: int, opened: Opened, identity: int) -> ClientInfo:
+def _client(partition: int, opened: Producer | Consumer, identity: int) -> ClientInfo:
     info = ClientInfo(partition, opened.name, identity, opened.since_ms, opened.metadata)
     rates = opened.flow.rates(monotonic())
     info.messages, info.bytes = opened.flow.messages, opened.flow.bytes

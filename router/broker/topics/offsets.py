@@ -15,7 +15,6 @@ subscriptions have: the journal, expiry, administration, and their place in stat
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from router.broker.consume import Partition, Subscription
@@ -40,7 +39,7 @@ class GroupOffsets:
         self._forget = forget
 
     async def commit(self, partition: Partition, name: str, commit: Commit) -> None:
-        """Set the position of a group; on disk once `stored` has returned."""
+        """Set the position of a group; on disk with the next sync."""
         ledger, live = partition.ledger, partition.context.live_members
         present = partition.subscriptions.get(name)
         known = None if present is None else present.record
@@ -63,12 +62,6 @@ class GroupOffsets:
         commit = commit._replace(cursor=_first(subscription.cursor))
         store.commit(subscription.record, commit)
         subscription.touch()
-
-    async def stored(self) -> None:
-        """Return when all commits so far are on disk."""
-        stored = asyncio.Event()
-        self._topics.store.after_sync(stored.set)
-        await stored.wait()
 
     async def position(self, partition: Partition, name: str) -> Commit | None:
         """Return where a group stands; None: nothing is known of it."""
@@ -121,12 +114,9 @@ async def _left(ledger: Ledger, entry: int, index: int) -> tuple[int, ...]:
     """Return the messages of an entry from an index on, as the words of an acknowledgement."""
     if not index:
         return ()
-    found = ledger.cached(entry)
+    found = await ledger.entry(entry)
     if found is None:
-        read = await ledger.read(entry, 1, 1)
-        if not read or read[0].entry_id != entry:
-            return ()
-        found = read[0]
+        return ()
     return tuple(words((1 << found.messages) - (1 << min(index, found.messages))))
 
 

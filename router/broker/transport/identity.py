@@ -15,8 +15,8 @@ asks the authorizer when something is opened, and never for a message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -29,6 +29,9 @@ from router.errors import RouterError, UnauthenticatedError
 from router.model import TopicName
 from router.wire import ProtocolError
 
+if TYPE_CHECKING:
+    from router.broker.transport.connection import Connection
+
 HANDSHAKE_SECONDS: Final = 10.0
 REFRESH_SECONDS: Final = 30.0
 MAX_UNAUTHENTICATED_CONNECTIONS: Final = 500
@@ -40,35 +43,10 @@ MAX_TIMER_SECONDS: Final = 3_600.0
 _log = structlog.get_logger(__name__)
 
 
-class Authenticated(Protocol):
-    """The connection of an identity."""
-
-    @property
-    def closed(self) -> bool:
-        """Return whether the connection is closed."""
-        ...
-
-    def abort(self, reason: str) -> None:
-        """End the connection at once."""
-        ...
-
-    def fail(self, failure: RouterError) -> None:
-        """Send the protocol's error and close."""
-        ...
-
-    def request_credentials(self) -> None:
-        """Ask the client for a new token."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that has to wait."""
-        ...
-
-
 class Identity:
     """The principal of one connection; `known` once it is authenticated."""
 
-    def __init__(self, connection: Authenticated, peer: Peer, context: TransportContext) -> None:
+    def __init__(self, connection: Connection, peer: Peer, context: TransportContext) -> None:
         self.principal = ANONYMOUS
         self.known = False
         self.authorizer = context.authorizer

@@ -39,9 +39,9 @@ class StartPosition:
         entry = await self.entry(ledger)
         if self.passed <= 0 or self.position != (ledger.id, entry):
             return entry, ()
-        found = await ledger.read(entry, 1, 1)
-        if not found or found[0].entry_id != entry:
+        found = await ledger.entry(entry)
+        if found is None:
             return entry, ()
-        count = found[0].messages
+        count = found.messages
         left = words((1 << count) - (1 << min(self.passed, count)))
         return (entry, tuple(left)) if left else (entry + 1, ())

@@ -297,11 +297,6 @@ class Dispatcher(ABC):
         self._closed = False
         self.rewind()
 
-    @property
-    def delayed(self) -> int:
-        """Return how many entries are put aside until their time."""
-        return 0
-
     def add(self, consumer: Consumer) -> None:
         """Add a consumer; raise SubscriptionBusyError, HashRangeError."""
         self.feed.supply(consumer.link)

@@ -111,12 +111,7 @@ class Individual(Dispatcher):
         self._held = 0
         # Whether there is something to send as soon as something is acknowledged.
         self._blocked = False
-        self._delayed = Delayed(source.context.now_ms, self.run)
-
-    @property
-    def delayed(self) -> int:
-        """Return how many entries are put aside until their time."""
-        return len(self._delayed)
+        self.delayed = Delayed(source.context.now_ms, self.run)
 
     def remove(self, consumer: Consumer) -> None:
         """Remove a consumer: what it holds goes to the others, as if it was never delivered."""
@@ -146,13 +141,13 @@ class Individual(Dispatcher):
     def release_acknowledged(self) -> None:
         """Release all entries that are acknowledged."""
         acked, pending = self._source.cursor.is_acked, self._pending
-        self._delayed.drop(acked)
+        self.delayed.drop(acked)
         self.acknowledged([e for e in {*pending.held, *pending.redelivered} if acked(e)])
         self.run()
 
     def close(self) -> None:
         """Stop for good."""
-        self._delayed.close()
+        self.delayed.close()
         super().close()
 
     @abstractmethod

@@ -89,8 +89,8 @@ class KeyShared(Individual):
         self._park_due()
         if self._send_parked():
             self._send_new()
-        if self._delayed:
-            self._delayed.arm()
+        if self.delayed:
+            self.delayed.arm()
 
     def acknowledged(self, entries: Iterable[int]) -> None:
         """Release the entries, which may free a slot for other consumers."""
@@ -156,7 +156,7 @@ class KeyShared(Individual):
             self._place(entry, slot)
 
     def _park_due(self) -> None:
-        while len(self._parked) < MAX_PARKED and (due := self._delayed.due()) is not None:
+        while len(self._parked) < MAX_PARKED and (due := self.delayed.due()) is not None:
             self._park(*due)
 
     def _send_parked(self) -> bool:
@@ -198,7 +198,7 @@ class KeyShared(Individual):
     def _send_new(self) -> None:
         limit = min(MAX_PARKED, MAX_PARKED_PER_CONSUMER * len(self.consumers))
         owner: Consumer | None = None
-        while len(self._parked) < limit and not self._delayed.full:
+        while len(self._parked) < limit and not self.delayed.full:
             # Mostly the one that took the last entry can take one more.
             if not (owner and self._can_take(owner)) and not any(
                 map(self._can_take, self.consumers)
@@ -209,7 +209,7 @@ class KeyShared(Individual):
                 return
             info = self._formats[entry.format].describe(entry.payload)
             slot, when = slot_of_hash(info.key_hash()), info.deliver_at_ms
-            if when and self._delayed.put_aside(entry.entry_id, when, slot):
+            if when and self.delayed.put_aside(entry.entry_id, when, slot):
                 continue
             owner = self._assignment.owner(slot)
             if owner is None or not self._takes_new(owner, slot):

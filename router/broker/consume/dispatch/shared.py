@@ -119,8 +119,8 @@ class Shared(Individual):
         self._blocked = False
         if self._send_waiting():
             self._send_in_turn()
-        if self._delayed:
-            self._delayed.arm()
+        if self.delayed:
+            self.delayed.arm()
 
     def _send_in_turn(self) -> None:
         while (turn := self._next_turn()) is not None:
@@ -160,7 +160,7 @@ class Shared(Individual):
             self._pending.make_due(entry)
 
     def _next_entry(self) -> Entry | None:
-        if self._delayed and (due := self._delayed.due()) is not None:
+        if self.delayed and (due := self.delayed.due()) is not None:
             self._pending.make_due(due[0])
         waiting = self._pending.due.ranks
         while waiting and (number := self._pending.next_due()) is not None:
@@ -175,7 +175,7 @@ class Shared(Individual):
 
     def _new_entry(self) -> Entry | None:
         """Return the next entry in order whose time has come, putting others aside."""
-        delayed = self._delayed
+        delayed = self.delayed
         while not delayed.full and not self._chunks.full:
             entry = self.feed.take()
             if entry is None:

@@ -7,17 +7,30 @@ expects. What the key of an entry is its format says (`entry_info`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 SLOTS: Final = 1 << 16
 """Slots are numbered from 1; 0 means in Apache Pulsar that there is no hash, and becomes 1."""
 
+_MAX_CACHED_KEY_BYTES: Final = 256
 _MASK: Final = 0xFFFFFFFF
 
 
 def murmur3(data: bytes) -> int:
     """Return the 32-bit MurmurHash3 (x86) with seed 0, without its sign bit."""
     return _finished(0, data, len(data))
+
+
+def key_hash(key: bytes) -> int:
+    """Return the `murmur3` of a key.
+
+    Keys repeat, and hashing costs a microsecond for every few bytes: that of short ones is cached.
+    """
+    return _cached_murmur3(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+
+
+_cached_murmur3 = lru_cache(maxsize=16_384)(murmur3)
 
 
 def murmur3_each(start: bytes, tails: Iterable[bytes]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Owns which consumer has a slot of keys: by a ring of hashes, or by ranges that it asked for.
+"""Owns which consumer has a slot of keys: by a ring of hashes, or by ranges that it requested for.
 
 Theory of operation. On the ring (AUTO_SPLIT) each consumer has POINTS_OF_CONSUMER points, which
 depend on its name alone, and owns the slots up to each of them from the point before. So a consumer
@@ -13,40 +13,20 @@ With STICKY ranges each consumer asks for its own; a slot in no range has no con
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from router.broker.consume.consumer import Consumer
 from router.broker.consume.membership.hashing import SLOTS, murmur3_each, slot_of_hash
 
 POINTS_OF_CONSUMER: Final = 100
 
-Stretch = tuple[int, int, Consumer]
-"""The first and the last slot of a stretch, and whose it is."""
+OwnedRange = tuple[int, int, Consumer]
+"""The first and the last slot of a range, and whose it is."""
 
 
 class HashRangeError(Exception):
     """The ranges of a consumer cannot be assigned to it."""
-
-
-class Assignment(Protocol):
-    """Which consumer has which slots."""
-
-    def add(self, consumer: Consumer) -> None:
-        """Give a consumer its slots; raise HashRangeError."""
-        ...
-
-    def remove(self, consumer: Consumer) -> None:
-        """Take a consumer's slots back."""
-        ...
-
-    def owner(self, slot: int) -> Consumer | None:
-        """Return the consumer that has the slot."""
-        ...
-
-    def stretches(self) -> Iterator[Stretch]:
-        """Yield what each consumer has, in the order of slots."""
-        ...
 
 
 class Ring:
@@ -95,50 +75,41 @@ class Ring:
         place = bisect_left(points, slot)
         return self._at[points[place if place < len(points) else 0]][0]
 
-    def stretches(self) -> Iterator[Stretch]:
-        """Yield what each consumer has, in the order of slots."""
-        before = 0
-        for point in self._points:
-            yield before + 1, point, self._at[point][0]
-            before = point
-        if self._points and before < SLOTS - 1:
-            yield before + 1, SLOTS - 1, self._at[self._points[0]][0]
-
 
 class Ranges:
-    """Slots that the consumers asked for."""
+    """Slots that the consumers requested for."""
 
     def __init__(self) -> None:
-        self._stretches: list[Stretch] = []
+        self._owned: list[OwnedRange] = []
 
     def add(self, consumer: Consumer) -> None:
         """Give a consumer the ranges that it asks for; raise HashRangeError."""
-        asked = sorted(consumer.keys.ranges)
-        _check(asked)
-        for first, last in asked:
+        requested = sorted(consumer.keys.ranges)
+        _check(requested)
+        for first, last in requested:
             if (other := self._between(first, last)) is not None:
                 raise HashRangeError(f"Range conflict with consumer {other.name}")
-        for first, last in asked:
-            insort(self._stretches, (first, last, consumer), key=lambda stretch: stretch[0])
+        for first, last in requested:
+            insort(self._owned, (first, last, consumer), key=lambda owned: owned[0])
 
     def remove(self, consumer: Consumer) -> None:
         """Take a consumer's ranges back."""
-        self._stretches = [stretch for stretch in self._stretches if stretch[2] is not consumer]
+        self._owned = [owned for owned in self._owned if owned[2] is not consumer]
 
     def owner(self, slot: int) -> Consumer | None:
-        """Return the consumer that asked for the slot, if there is one."""
+        """Return the consumer that requested for the slot, if there is one."""
         return self._between(slot, slot)
-
-    def stretches(self) -> Iterator[Stretch]:
-        """Yield what each consumer has, in the order of slots."""
-        return iter(self._stretches)
 
     def _between(self, first: int, last: int) -> Consumer | None:
         """Return the consumer that has a slot from `first` to `last`; they do not overlap."""
-        place = bisect_right(self._stretches, last, key=lambda stretch: stretch[0])
-        if place and self._stretches[place - 1][1] >= first:
-            return self._stretches[place - 1][2]
+        place = bisect_right(self._owned, last, key=lambda owned: owned[0])
+        if place and self._owned[place - 1][1] >= first:
+            return self._owned[place - 1][2]
         return None
+
+
+Assignment = Ring | Ranges
+"""Which consumer has which slots."""
 
 
 def _check(ranges: Sequence[tuple[int, int]]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from router.broker.consume.membership.leases import ClaimUpdate
 from router.broker.consume.polls.confirming import NamedAnswer, acknowledge
@@ -21,7 +21,7 @@ from router.errors import (
 from router.model import Outcome, Position
 
 if TYPE_CHECKING:
-    from router.broker.consume.polls.engine import PolledGroup
+    from router.broker.consume.polls.engine import PolledGroup, PollEngine
 
 BUSY_RETRY_SECONDS: Final = 0.25
 HANDOVER_SECONDS: Final = 0.5
@@ -33,42 +33,6 @@ MIN_WAIT_SECONDS: Final = 0.001
 MAX_REOPENINGS: Final = 10
 """A subscription that is reset all the time is not read."""
 _NO_PARTITIONS: Final[Set[int]] = frozenset()
-
-
-class Engine(Protocol):
-    """The engine, as its polls use it."""
-
-    def now(self) -> float:
-        """Return the time, in seconds."""
-        ...
-
-    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call back after some seconds."""
-        ...
-
-    def look_soon(self, poll: Poll) -> None:
-        """Have a poll look again, once what happens now is over."""
-        ...
-
-    def give_up(self, poll: Poll, partitions: dict[int, int]) -> None:
-        """Give partitions back, each by the generation of its grant."""
-        ...
-
-    def ended(self, poll: Poll, outcome: Outcome, pending: Iterable[Position] = ()) -> None:
-        """Release the claim of a poll that has ended."""
-        ...
-
-    def rest(self, poll: Poll) -> bool:
-        """Have a poll that delivered rest; return False if another waits for what it holds."""
-        ...
-
-    def end_rest(self, poll: Poll) -> None:
-        """Release the claim of a poll that rests: it is needed elsewhere."""
-        ...
-
-    def prepare_again(self, poll: Poll) -> None:
-        """Have the group made once more, and its poll begin again."""
-        ...
 
 
 class Poll:
@@ -107,7 +71,7 @@ class Poll:
     )
 
     def __init__(
-        self, engine: Engine, client: PollClient, poll_id: int, request: PollRequest
+        self, engine: PollEngine, client: PollClient, poll_id: int, request: PollRequest
     ) -> None:
         self.group: PolledGroup | None = None
         self.has_ended = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from router.broker.consume import Consumer, Flow, Kind, Subscription
 from router.broker.consume.cursor.in_flight import runs
@@ -17,6 +17,9 @@ from router.broker.storage import PULSAR_FORMAT, Ack, Entry, words
 from router.errors import FencedError, ReadFailedError, over_max_bytes
 from router.errors.quoting import said
 from router.model import Position
+
+if TYPE_CHECKING:
+    from router.broker.consume.polls.poll import Poll
 
 _CLIENT: Final = "router"
 
@@ -59,18 +62,6 @@ class Opener(Protocol):
         ...
 
 
-class ReadingPoll(Protocol):
-    """The poll that has the partition now."""
-
-    def ready(self) -> None:
-        """Learn that there may be messages, or that reading failed."""
-        ...
-
-    def closed(self, reader: PollReader) -> None:
-        """Learn that the subscription was reset or deleted: nothing of it is acknowledged."""
-        ...
-
-
 class PollReader(Exclusive):
     """Reads for the polls of one partition of a group, as the subscription's only consumer.
 
@@ -96,7 +87,7 @@ class PollReader(Exclusive):
         self.subscription = subscription
         self.last: Position | None = None
         self._opener = opener
-        self._poll: ReadingPoll | None = None
+        self._poll: Poll | None = None
         self._opened: OpenedEntry | None = None
         self._fetch: PartitionFetch | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -127,7 +118,7 @@ class PollReader(Exclusive):
         """Return whether what can be delivered now was: no read from disk is under way."""
         return not (self.feed.reading or self._passed_over or self._counting)
 
-    def attach(self, poll: ReadingPoll, request: PollRequest) -> None:
+    def attach(self, poll: Poll, request: PollRequest) -> None:
         """Read for a poll, from the cursor on.
 
         Raises SubscriptionBusyError, SubscriptionNotFoundError.

@@ -12,6 +12,7 @@ import pytest
 
 import router
 from router.broker.consume import BacklogCounter, Kind, StartPosition
+from router.broker.consume.polls.poll import Poll
 from router.broker.consume.polls.reader import PollReader
 from router.broker.consume.polls.requests import PollRequest, TakenMessages
 from router.broker.consume.visible import Visible
@@ -91,7 +92,7 @@ def test_all_readers_end_where_a_rule_says_that_what_is_visible_ends(
         reader = PollReader(await bench.subscription("polls"), EntryOpener(transcoder))
         request = PollRequest("t", "polls", "c", 99, 1 << 20, False, 1.0, StartPosition(), 1 << 20)
         taken: list[TakenMessages] = []
-        reader.attach(_Poll(), request)
+        reader.attach(cast("Poll", _Poll()), request)
         while not taken:
             reader.take(request, 99, 1 << 20, taken)
             await until(lambda: reader.is_settled)

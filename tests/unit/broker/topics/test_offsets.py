@@ -46,7 +46,7 @@ class Log:
 
     async def commit(self, number: int, metadata: str = "") -> None:
         await self.offsets.commit(self.partition, "g", Commit(number, 0, metadata))
-        await self.offsets.stored()
+        await self.topics.store.synced()
 
     async def position(self) -> Commit | None:
         found = await self.offsets.position(self.partition, "g")

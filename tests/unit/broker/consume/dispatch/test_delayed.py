@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.broker.consume import Kind
+from router.broker.consume import Kind, Subscription
 from router.broker.consume.dispatch import individual
 from router.broker.consume.dispatch.individual import Delayed
 from router.broker.storage import Ack
@@ -20,6 +20,14 @@ from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition, skip
 
 pytestmark = pytest.mark.timeout(30)
+
+
+def delayed(subscription: Subscription) -> int:
+    """How many entries are put aside until their time."""
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, individual.Individual)
+    return len(dispatcher.delayed)
+
 
 # What the clock of the bench shows, in milliseconds.
 NOW = 1_000_000
@@ -57,10 +65,12 @@ def test_reading_stops_when_too_much_is_put_aside(
             await bench.publish(1, messages=[Message(b"v", key=b"k", deliver_at=NOW + 100 + n)])
             await bench.publish(1, messages=[Message(b"v", key=b"k")])
         assert bench.notes.entries() == [1]
-        assert subscription.delayed == 2
+        assert delayed(subscription) == 2
         subscription.acknowledge(consumer, [Ack(1)], None)
+        dispatcher = subscription.dispatcher
         subscription.detach(consumer)
-        assert subscription.delayed == 0
+        assert isinstance(dispatcher, individual.Individual)
+        assert not dispatcher.delayed
 
     on_a_partition(folder, test)
 
@@ -161,7 +171,7 @@ def test_what_is_skipped_is_not_put_aside_any_more(
         assert bench.notes.entries() == []
         skip(bench, subscription, 1)
         assert bench.notes.entries() == [2]
-        assert subscription.delayed == 0
+        assert delayed(subscription) == 0
 
     on_a_partition(folder, test)
 
