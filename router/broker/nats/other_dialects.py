@@ -143,8 +143,8 @@ class OtherDialects:
         taken = self.streams.records.taking(subject)
         if taken is not None and (topic := self.topics.find(taken[0])) is not None:
             yield topic
-        places = self.streams.places
-        for found in (places.locate_kafka(subject), places.locate(subject)):
+        topics = self.streams.stream_topics
+        for found in (topics.locate_kafka(subject), topics.locate(subject)):
             if found is not None:
                 yield found[0]
 
@@ -174,7 +174,7 @@ class OtherDialects:
     def _parts(self, topic: TopicRecord) -> Iterator[tuple[int, Sequence[str]]]:
         """Yield the partitions of a topic, and the subjects that their messages may have."""
         record = self.streams.records.get(topic.name)
-        for _, index, own in self.streams.places.parts(topic):
+        for _, index, own in self.streams.stream_topics.parts(topic):
             yield index, (own,) if record is None else record.config.subjects
 
     def _follow(self, topic: TopicRecord, index: int) -> _Follower:

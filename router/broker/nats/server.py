@@ -28,7 +28,7 @@ from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.api import JetStreamApi
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity, SubjectRights
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity, SubjectRights
 from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.protocol.metrics import NatsMetrics
 from router.broker.nats.protocol.spec import NATS
@@ -70,11 +70,11 @@ class NatsOptions(SettingsOptions):
     max_subjects: int = from_setting("nats.max_subjects", default=500_000)
 
 
-class ConnectedClient(Protocol):
+class ListedClient(Protocol):
     """A client of the listener."""
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> NatsCaller:
         """Return who it is."""
         ...
 
@@ -121,7 +121,7 @@ class NatsServer:
         self._inbox = f"_INBOX.{secrets.token_hex(INBOX_BYTES)}"
         self._inboxes = 0
         self.last_client_id = 0
-        self.clients: dict[int, ConnectedClient] = {}
+        self.clients: dict[int, ListedClient] = {}
 
     @property
     def max_pending(self) -> int:
@@ -170,14 +170,14 @@ class NatsServer:
 
         Raises ForbiddenError for a message that the principal may not publish.
         """
-        caller = Caller(RequestIdentity(principal, administers, self.authorizer))
+        caller = NatsCaller(RequestIdentity(principal, administers, self.authorizer))
         if not SubjectRights(caller, self.streams.topic_of, time.monotonic).may(
             Right.PUBLISH, message.subject
         ):
             raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
         if not caller.unrestricted and (name := _pulled_stream(message.subject)):
             # What serves these subjects does not answer a client without rights.
-            topic = self.streams.places.topic_name(name)
+            topic = self.streams.stream_topics.topic_name(name)
             if topic is None or not caller.may(topic, Right.VIEW):
                 done([NatsMessage("", headers=status(NO_RESPONDERS))])
                 return _ignore
@@ -188,12 +188,12 @@ class NatsServer:
         self, principal: Principal, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
         """Take acknowledgements of a principal of HTTP; see `ConsumerServices.acknowledge`."""
-        caller = Caller(RequestIdentity(principal, False, self.authorizer))
+        caller = NatsCaller(RequestIdentity(principal, False, self.authorizer))
         return await self.consumers.services.acknowledge(caller, subjects, payload)
 
     def begin_request(
         self,
-        caller: Caller,
+        caller: NatsCaller,
         message: NatsMessage,
         max_replies: int,
         seconds: float,

@@ -20,7 +20,7 @@ from typing import Any, Final
 from router.access.permissions import Right
 from router.broker.context import BrokerContext
 from router.broker.nats.protocol.acks import ACK_PREFIX
-from router.broker.nats.protocol.authorization import Caller, SubjectRights
+from router.broker.nats.protocol.authorization import NatsCaller, SubjectRights
 from router.broker.nats.protocol.client import (
     AUTHORIZATION_VIOLATION,
     DEFAULT_OPTIONS,
@@ -30,7 +30,7 @@ from router.broker.nats.protocol.client import (
     credentials,
 )
 from router.broker.nats.server import NatsServer
-from router.broker.nats.streams.publishing import Publisher
+from router.broker.nats.streams.publishing import StreamPublisher
 from router.broker.nats.streams.streams import SERVICES
 from router.broker.nats.system import duration
 from router.broker.transport.connection import Connection
@@ -104,7 +104,7 @@ class NatsSession:
     def __init__(self, connection: Connection, server: NatsServer) -> None:
         self.connection = connection
         self.frames = ClientParser(MAX_CONTROL_LINE_BYTES, server.options.max_payload)
-        self.caller = Caller(connection.identity)
+        self.caller = NatsCaller(connection.identity)
         self.rights = SubjectRights(self.caller, server.streams.topic_of, time.monotonic)
         self._server = server
         self._hub = server.hub
@@ -113,7 +113,7 @@ class NatsSession:
         self._subscriptions: dict[bytes, ClientSubscription] = {}
         self._subscriptions_size = 0
         self._literal = ""
-        self._publisher: Publisher | None = None
+        self._publisher: StreamPublisher | None = None
         self._published = False
         self._waiting: deque[Any] = deque()
         self._authenticating = False
@@ -356,7 +356,7 @@ class NatsSession:
             for message in operation.messages():
                 self._publish(Publish(message))
 
-    def _open_publisher(self) -> Publisher:
+    def _open_publisher(self) -> StreamPublisher:
         """Return what stores the client's messages, made with the first."""
         connection = self.connection
         self._publisher = self._server.streams.publisher(

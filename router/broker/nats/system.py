@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.hub import ServiceRequest
 from router.broker.nats.server import PROTOCOL_VERSION, NatsServer
 from router.process.resources import Resources
@@ -38,13 +38,13 @@ class SystemService:
         self._server = server
         self._since_ns = time.time_ns()
         self._requests = 0
-        for_all: dict[str, Callable[[Caller], Answer]] = {
+        for_all: dict[str, Callable[[NatsCaller], Answer]] = {
             "USER.INFO": lambda caller: {"data": _user(caller)},
             "ACCOUNT.PING.CONNZ": lambda caller: {"data": self._connections(caller)},
             "ACCOUNT.PING.STATZ": lambda _: {"data": self._account()},
             f"{_PING}.CONNZ": lambda caller: {"data": self._connections(caller)},
         }
-        for_administrators: dict[str, Callable[[Caller], Answer]] = {
+        for_administrators: dict[str, Callable[[NatsCaller], Answer]] = {
             _PING: lambda _: {"statsz": self._figures()},
             f"{_PING}.STATSZ": lambda _: {"statsz": self._figures()},
             f"{_PING}.IDZ": lambda _: {"name": server.name, "host": server.name, "id": server.id},
@@ -122,7 +122,7 @@ class SystemService:
         }
         return {"server_id": server.id, "now": _now(), "account_statz": [account]}
 
-    def _connections(self, caller: Caller) -> Answer:
+    def _connections(self, caller: NatsCaller) -> Answer:
         """Return all connections for an administrator, a user's own for others."""
         server = self._server
         shows_all = caller.unrestricted or caller.administers
@@ -184,7 +184,7 @@ class SystemService:
         }
 
 
-def _user(caller: Caller) -> Answer:
+def _user(caller: NatsCaller) -> Answer:
     return {"user": caller.name, "account": ACCOUNT, "account_name": ACCOUNT}
 
 

@@ -102,7 +102,7 @@ class Agenda:
         return sorted(taken)
 
 
-class Pending(Generic[T]):
+class PendingDeliveries(Generic[T]):
     """The pending keys of one consumer or subscription.
 
     `held` has them in the order of their first delivery, if the table that is given keeps one.

@@ -24,7 +24,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from router.broker.consume.consumer import Consumer
-from router.broker.consume.cursor.pending import UNLIMITED, DeliveryRules, Pending
+from router.broker.consume.cursor.pending import UNLIMITED, DeliveryRules, PendingDeliveries
 from router.broker.consume.dispatch.dispatcher import Dispatcher, Source
 from router.broker.storage import Entry
 
@@ -107,7 +107,7 @@ class Individual(Dispatcher):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         # With the consumer that holds an entry: another one may acknowledge it.
-        self._pending: Pending[Consumer] = Pending(RULES, {})
+        self._pending: PendingDeliveries[Consumer] = PendingDeliveries(RULES, {})
         self._held = 0
         # Whether there is something to send as soon as something is acknowledged.
         self._blocked = False

@@ -20,7 +20,7 @@ from router.broker.nats.consumers.consumers import (
     STATE_PROPERTY,
     dumped,
 )
-from router.broker.nats.consumers.state import ConsumerState, PendingDelivery, SequencePair
+from router.broker.nats.consumers.state import ConsumerState, DeliveryPosition, PendingDelivery
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.publishing import MAX_ENTRY_BYTES, MAX_ENTRY_MESSAGES
 from router.broker.storage import NATS_FORMAT, Ledger, Store
@@ -187,8 +187,8 @@ def _restored_state(rules: DeliveryRules, position: ConsumerPosition, last: int)
     """Return the state of a consumer of a stream that ends with a sequence; raise ProtocolError."""
     if len(position.pending) > MAX_PENDING:
         raise damaged(f"a consumer has more than {MAX_PENDING} pending messages")
-    delivered = SequencePair(position.delivered[0], min(position.delivered[1], last))
-    floor = SequencePair(position.floor[0], min(position.floor[1], delivered.stream))
+    delivered = DeliveryPosition(position.delivered[0], min(position.delivered[1], last))
+    floor = DeliveryPosition(position.floor[0], min(position.floor[1], delivered.stream))
     pending = []
     for sequence, (number, time_ns) in sorted(position.pending.items()):
         if floor.stream < sequence <= delivered.stream:

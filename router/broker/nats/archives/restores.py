@@ -18,8 +18,8 @@ from typing import Final
 import structlog
 
 from router.broker.nats.archives.builder import StreamBuilder
-from router.broker.nats.protocol.api import Api, ApiCall
-from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.api import ApiCall, ApiRoute
+from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.protocol.pacing import Tasks
@@ -48,11 +48,11 @@ _CHUNKS: Final = "$JS.SNAPSHOT.RESTORE."
 _log = structlog.get_logger(__name__)
 
 
-class _StoppedError(Exception):
+class _RestoreStoppedError(Exception):
     """The client does not keep to the protocol."""
 
 
-_ENDS: Final[tuple[type[Exception], ...]] = (ProtocolError, _StoppedError, *FAILURES)
+_ENDS: Final[tuple[type[Exception], ...]] = (ProtocolError, _RestoreStoppedError, *FAILURES)
 """What a restore may end with."""
 
 
@@ -68,9 +68,9 @@ class Restores:
         self._tasks = Tasks()
         hub.serve(f"{_CHUNKS}>", self._take_chunk)
 
-    def apis(self) -> tuple[Api, ...]:
+    def apis(self) -> tuple[ApiRoute, ...]:
         """Return the row of the table."""
-        return (Api("STREAM.RESTORE.*", "stream_restore", self.restore),)
+        return (ApiRoute("STREAM.RESTORE.*", "stream_restore", self.restore),)
 
     def restore(self, call: ApiCall) -> Restore:
         """Serve STREAM.RESTORE: say where the chunks go."""
@@ -155,7 +155,7 @@ def _refusal(failure: Exception) -> JetStreamError:
 class _Chunks:
     """The chunks of one restore that are not stored yet."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: NatsCaller) -> None:
         self.caller = caller
         self._waiting: deque[NatsMessage] = deque()
         self._size = 0
@@ -169,18 +169,18 @@ class _Chunks:
         self._changed.set()
 
     async def next(self) -> bytes:
-        """Return the next chunk, b"": there are no more; raise _StoppedError."""
+        """Return the next chunk, b"": there are no more; raise _RestoreStoppedError."""
         while not self._waiting and self._size <= MAX_WAITING_BYTES:
             self._changed.clear()
             try:
                 async with asyncio.timeout(IDLE_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
-                raise _StoppedError(f"no chunk came for {IDLE_SECONDS:.0f} s") from None
+                raise _RestoreStoppedError(f"no chunk came for {IDLE_SECONDS:.0f} s") from None
         if self._size > MAX_WAITING_BYTES:
-            raise _StoppedError("more chunks came than were answered")
+            raise _RestoreStoppedError("more chunks came than were answered")
         if not self._waiting[0].reply:
-            raise _StoppedError("a chunk has no reply subject")
+            raise _RestoreStoppedError("a chunk has no reply subject")
         return self._waiting[0].payload
 
     def stored(self) -> str:

@@ -21,7 +21,7 @@ import structlog
 
 from router.access.permissions import Right
 from router.broker.nats.consumers.state import ConsumerState
-from router.broker.nats.protocol.api import Api, ApiCall
+from router.broker.nats.protocol.api import ApiCall, ApiRoute
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.protocol.pacing import Tasks
@@ -71,9 +71,9 @@ class Snapshots:
         self._tasks = Tasks()
         hub.serve(f"{_ACKS}>", self._acknowledged)
 
-    def apis(self) -> tuple[Api, ...]:
+    def apis(self) -> tuple[ApiRoute, ...]:
         """Return the row of the table."""
-        return (Api("STREAM.SNAPSHOT.*", "stream_snapshot", self.snapshot),)
+        return (ApiRoute("STREAM.SNAPSHOT.*", "stream_snapshot", self.snapshot),)
 
     async def snapshot(self, call: ApiCall) -> Snapshot:
         """Serve STREAM.SNAPSHOT: the archive follows the reply."""
@@ -115,7 +115,7 @@ class Snapshots:
         _log.info("nats-snapshot-begun", stream=name)
         try:
             await sender.send(pieces)
-        except _StoppedError as stopped:
+        except _SnapshotStoppedError as stopped:
             _log.warning("nats-snapshot-ended", stream=name, reason=str(stopped))
             sender.end(_TIMEOUT, str(stopped))
         except FAILURES as failure:
@@ -135,7 +135,7 @@ class Snapshots:
             sender.acknowledged()
 
 
-class _StoppedError(Exception):
+class _SnapshotStoppedError(Exception):
     """The client takes no more."""
 
 
@@ -157,7 +157,7 @@ class _Sender:
         self._changed.set()
 
     async def send(self, pieces: AsyncIterator[bytes]) -> None:
-        """Send all pieces in chunks; raise _StoppedError if the client takes no more."""
+        """Send all pieces in chunks; raise _SnapshotStoppedError if the client takes no more."""
         hub, subject = self._hub, self._subject
         cancel = hub.watch(subject, lambda _: self._changed.set(), exact=True)
         waiting = bytearray()
@@ -185,7 +185,7 @@ class _Sender:
 
     def _check_interest(self) -> None:
         if not self._hub.interested(self._subject):
-            raise _StoppedError("No Interest")
+            raise _SnapshotStoppedError("No Interest")
 
     def _publish(self, chunk: bytes) -> None:
         self._free -= 1
@@ -195,14 +195,14 @@ class _Sender:
         self._hub.publish(NatsMessage(self._subject, reply, payload=chunk))
 
     async def _room(self) -> None:
-        """Return when a chunk may be sent; raise _StoppedError if the client takes none."""
+        """Return when a chunk may be sent; raise _SnapshotStoppedError if the client takes none."""
         self._check_interest()
         while not self._free:
             try:
                 async with asyncio.timeout(ACK_SECONDS):
                     await self._change()
             except TimeoutError:
-                raise _StoppedError("No Flow Response") from None
+                raise _SnapshotStoppedError("No Flow Response") from None
             self._check_interest()
 
     async def _change(self) -> None:
@@ -255,13 +255,13 @@ def _position(state: ConsumerState, now_ns: int) -> ConsumerPosition:
 
 async def _count_unreadable(stream: Stream, state: StreamState) -> int:
     """Return how many messages that are not deleted cannot be read."""
-    before, missing = state.first_seq - 1, 0
+    previous, missing = state.first_seq - 1, 0
     async for messages in stream.log.scan(max(1, state.first_seq), state.last_seq):
         for message in messages:
-            if message.sequence > before + 1:
-                missing += _count_live(stream, before + 1, message.sequence - 1)
-            before = message.sequence
-    return missing + _count_live(stream, before + 1, state.last_seq)
+            if message.sequence > previous + 1:
+                missing += _count_live(stream, previous + 1, message.sequence - 1)
+            previous = message.sequence
+    return missing + _count_live(stream, previous + 1, state.last_seq)
 
 
 def _count_live(stream: Stream, first: int, last: int) -> int:

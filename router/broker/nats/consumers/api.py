@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from router.access.permissions import Right
-from router.broker.nats.consumers.consumer import Consumer
+from router.broker.nats.consumers.consumer import JetStreamConsumer
 from router.broker.nats.consumers.consumers import Consumers
-from router.broker.nats.protocol.api import Api, ApiCall
+from router.broker.nats.protocol.api import ApiCall, ApiRoute
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.wire.nats.jetstream.consumer_rules import addressed_consumer, checked_consumer
@@ -28,21 +28,21 @@ from router.wire.nats.jetstream.requests import (
 )
 
 
-def apis(streams: Streams, consumers: Consumers) -> tuple[Api, ...]:
+def apis(streams: Streams, consumers: Consumers) -> tuple[ApiRoute, ...]:
     """Return the rows of the table."""
     calls = ConsumerApi(streams, consumers)
     return (
-        Api("CONSUMER.CREATE.*", "consumer_create", calls.create),
-        Api("CONSUMER.CREATE.*.*", "consumer_create", calls.create),
-        Api("CONSUMER.CREATE.*.*.>", "consumer_create", calls.create),
-        Api("CONSUMER.DURABLE.CREATE.*.*", "consumer_create", calls.create_durable),
-        Api("CONSUMER.INFO.*.*", "consumer_info", calls.info),
-        Api("CONSUMER.NAMES.*", "consumer_names", calls.names),
-        Api("CONSUMER.LIST.*", "consumer_list", calls.list),
-        Api("CONSUMER.DELETE.*.*", "consumer_delete", calls.delete),
-        Api("CONSUMER.PAUSE.*.*", "consumer_pause", calls.pause),
-        Api("CONSUMER.RESET.*.*", "consumer_reset", calls.reset),
-        Api("CONSUMER.UNPIN.*.*", "consumer_unpin", calls.unpin),
+        ApiRoute("CONSUMER.CREATE.*", "consumer_create", calls.create),
+        ApiRoute("CONSUMER.CREATE.*.*", "consumer_create", calls.create),
+        ApiRoute("CONSUMER.CREATE.*.*.>", "consumer_create", calls.create),
+        ApiRoute("CONSUMER.DURABLE.CREATE.*.*", "consumer_create", calls.create_durable),
+        ApiRoute("CONSUMER.INFO.*.*", "consumer_info", calls.info),
+        ApiRoute("CONSUMER.NAMES.*", "consumer_names", calls.names),
+        ApiRoute("CONSUMER.LIST.*", "consumer_list", calls.list),
+        ApiRoute("CONSUMER.DELETE.*.*", "consumer_delete", calls.delete),
+        ApiRoute("CONSUMER.PAUSE.*.*", "consumer_pause", calls.pause),
+        ApiRoute("CONSUMER.RESET.*.*", "consumer_reset", calls.reset),
+        ApiRoute("CONSUMER.UNPIN.*.*", "consumer_unpin", calls.unpin),
     )
 
 
@@ -126,6 +126,6 @@ class ConsumerApi:
         call.caller.authorize(stream.topic_name, right)
         return stream
 
-    async def _find(self, call: ApiCall, right: Right) -> Consumer:
+    async def _find(self, call: ApiCall, right: Right) -> JetStreamConsumer:
         stream = await self._stream(call, right)
         return self._consumers.find(stream, call.names[1])

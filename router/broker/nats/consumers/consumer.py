@@ -25,8 +25,7 @@ from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.consumers.pull import PullQueue, Status
 from router.broker.nats.consumers.push import PushOutlet
 from router.broker.nats.consumers.reading import MessageSource
-from router.broker.nats.consumers.state import ConsumerState
-from router.broker.nats.consumers.state import SequencePair as Position
+from router.broker.nats.consumers.state import ConsumerState, DeliveryPosition
 from router.broker.nats.protocol.acks import AckKind, AckSubject, read_ack
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.stream import Stream
@@ -52,8 +51,8 @@ class ConsumerContext:
 
     hub: Hub
     now_ns: Callable[[], int]
-    expire: Callable[[Consumer], None]
-    exhausted: Callable[[Consumer, int, int], None]
+    expire: Callable[[JetStreamConsumer], None]
+    exhausted: Callable[[JetStreamConsumer, int, int], None]
     tally: DeliveryTally
 
 
@@ -78,7 +77,7 @@ def ack_rules(config: ConsumerConfig, retention: Retention) -> DeliveryRules:
     )
 
 
-class Consumer:
+class JetStreamConsumer:
     """A consumer of a stream; `start` it when it is complete, `close` it once."""
 
     def __init__(
@@ -398,5 +397,5 @@ class Consumer:
         self._hub.publish(NatsMessage(status.to, status.reply, block))
 
 
-def _shown(position: Position, active_ns: int | None) -> SequencePair:
+def _shown(position: DeliveryPosition, active_ns: int | None) -> SequencePair:
     return SequencePair(position.consumer, position.stream, active_ns)

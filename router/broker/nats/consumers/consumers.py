@@ -20,9 +20,9 @@ import structlog
 from router.broker.consume import LiveMember, Subscription
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.nats.consumers.consumer import (
-    Consumer,
     ConsumerContext,
     ConsumerRecord,
+    JetStreamConsumer,
     ack_rules,
 )
 from router.broker.nats.consumers.deliveries import DeliveryTally, steady_clock
@@ -73,15 +73,15 @@ class Consumers:
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks = Tasks()
         self._tally = DeliveryTally()
-        self._running: set[Consumer] = set()
+        self._running: set[JetStreamConsumer] = set()
         self._context = ConsumerContext(
             self._hub, self.now_ns, self._expire, self._exhausted, self._tally
         )
         self.services = ConsumerServices(hub, streams, api)
 
-    def find(self, stream: Stream, name: str) -> Consumer:
+    def find(self, stream: Stream, name: str) -> JetStreamConsumer:
         """Return a consumer; raise JetStreamError 10014 if there is none."""
-        consumer: Consumer | None = stream.consumers.get(name)
+        consumer: JetStreamConsumer | None = stream.consumers.get(name)
         if consumer is None:
             raise error(ErrorCode.CONSUMER_NOT_FOUND)
         return consumer
@@ -131,7 +131,7 @@ class Consumers:
 
     async def create(
         self, stream: Stream, config: ConsumerConfig, action: ConsumerAction
-    ) -> Consumer:
+    ) -> JetStreamConsumer:
         """Return a new consumer, or one that exists with this configuration from now on.
 
         Durable ones are on disk on return. The configuration is complete and allowed by the stream.
@@ -139,7 +139,7 @@ class Consumers:
         """
         async with self._lock(stream):
             name = config.durable_name or config.name
-            present: Consumer | None = stream.consumers.get(name) if name else None
+            present: JetStreamConsumer | None = stream.consumers.get(name) if name else None
             if present is not None:
                 config = replace(config, pause_until=present.config.pause_until)
                 if action is ConsumerAction.CREATE and present.config != config:
@@ -151,13 +151,13 @@ class Consumers:
             self._check_new(stream, config)
             return await self._make(stream, config, name or _new_name(stream))
 
-    async def pause(self, consumer: Consumer, until_ns: int | None) -> None:
+    async def pause(self, consumer: JetStreamConsumer, until_ns: int | None) -> None:
         """Have a consumer deliver nothing until a time; on disk on return if it is durable."""
         until = until_ns if until_ns is not None and until_ns > self.now_ns() else None
         async with self._lock(consumer.stream):
             await self._change(consumer, replace(consumer.config, pause_until=until))
 
-    async def delete(self, consumer: Consumer) -> None:
+    async def delete(self, consumer: JetStreamConsumer) -> None:
         """Delete a consumer; on disk on return. Raises StoreError."""
         stream = consumer.stream
         async with self._lock(stream):
@@ -228,7 +228,7 @@ class Consumers:
             if other.name != name and any(overlaps(a, b) for a in own for b in theirs):
                 raise error(ErrorCode.CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 
-    async def _make(self, stream: Stream, config: ConsumerConfig, name: str) -> Consumer:
+    async def _make(self, stream: Stream, config: ConsumerConfig, name: str) -> JetStreamConsumer:
         begin = await start_of(stream, config)
         state = ConsumerState(ack_rules(config, stream.config.retention), begin.sequence)
         if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT:
@@ -237,9 +237,9 @@ class Consumers:
         created_ns = self.now_ns() if stored is None else stored.created_ms * NS_PER_MS
         record = ConsumerRecord(stream, name, created_ns)
         log = ConsumerLog(self._store, stored, state)
-        return await self._start(Consumer(self._context, record, config, state, log))
+        return await self._start(JetStreamConsumer(self._context, record, config, state, log))
 
-    async def _start(self, consumer: Consumer) -> Consumer:
+    async def _start(self, consumer: JetStreamConsumer) -> JetStreamConsumer:
         await consumer.start()
         consumer.stream.consumers[consumer.name] = consumer
         self._running.add(consumer)
@@ -280,11 +280,11 @@ class Consumers:
             listed = await stream.last_of_subjects(config.filters)
             state.begin_with([one for one in listed if one <= state.resume], state.resume)
         shown = ConsumerRecord(stream, config.durable_name, record.created_ms * NS_PER_MS)
-        await self._start(Consumer(self._context, shown, config, state, log))
+        await self._start(JetStreamConsumer(self._context, shown, config, state, log))
         for sequence in acknowledged:
             stream.acknowledged(sequence)
 
-    async def _update(self, consumer: Consumer, config: ConsumerConfig) -> None:
+    async def _update(self, consumer: JetStreamConsumer, config: ConsumerConfig) -> None:
         stream = consumer.stream
         if stream.config.retention is Retention.WORK_QUEUE:
             self._check_unique(stream, config)
@@ -293,7 +293,7 @@ class Consumers:
         check_consumer_update(consumer.config, config, is_bound=consumer.bound)
         await self._change(consumer, config)
 
-    async def _change(self, consumer: Consumer, config: ConsumerConfig) -> None:
+    async def _change(self, consumer: JetStreamConsumer, config: ConsumerConfig) -> None:
         subscription = consumer.stream.partition.subscriptions.get(consumer.name)
         if consumer.log.durable and subscription is not None:
             await self._save(subscription, config)
@@ -311,17 +311,17 @@ class Consumers:
         members = (LiveMember(name, OWNER_NAME, partitions),) if live else ()
         self._live.replace(stream.topic.name, name, members)
 
-    def _expire(self, consumer: Consumer) -> None:
+    def _expire(self, consumer: JetStreamConsumer) -> None:
         _log.info("consumer-expired", stream=consumer.stream.name, consumer=consumer.name)
         self._tasks.start(self._delete_expired(consumer))
 
-    async def _delete_expired(self, consumer: Consumer) -> None:
+    async def _delete_expired(self, consumer: JetStreamConsumer) -> None:
         try:
             await self.delete(consumer)
         except (JetStreamError, RouterError, StoreError, OSError) as failure:
             _log.warning("consumer-not-deleted", consumer=consumer.name, reason=str(failure))
 
-    def _exhausted(self, consumer: Consumer, sequence: int, attempts: int) -> None:
+    def _exhausted(self, consumer: JetStreamConsumer, sequence: int, attempts: int) -> None:
         """Send the advisory for a message that was delivered for the last time."""
         self._tally.exhausted += 1
         stream = consumer.stream.name

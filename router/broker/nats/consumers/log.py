@@ -74,9 +74,9 @@ class ConsumerLog:
                 self._places[sequence] = place
         state.settle(done)
         if cursor.mark_delete >= 0:
-            behind = await ledger.number_before(min(cursor.mark_delete + 1, ledger.durable_entry))
-            done += _visible(visible, state.next_sequence - 1, behind)
-            state.pass_over(behind, acknowledged=True)
+            end = await ledger.number_before(min(cursor.mark_delete + 1, ledger.durable_entry))
+            done += _visible(visible, state.next_sequence - 1, end)
+            state.pass_over(end, acknowledged=True)
         return done
 
     def delivered(self, messages: Iterable[StoredMessage]) -> None:
@@ -200,11 +200,11 @@ async def _find(ledger: Ledger, number: int) -> EntryPlace | None:
     if number < ledger.first_number or number >= ledger.durable_number:
         return None
     entry = await ledger.entry_of_number(number)
-    before = await ledger.number_before(entry)
-    behind = await ledger.number_before(entry + 1)
-    if not before <= number < behind:
+    first = await ledger.number_before(entry)
+    end = await ledger.number_before(entry + 1)
+    if not first <= number < end:
         return None
-    return EntryPlace(entry, number - before, behind - before)
+    return EntryPlace(entry, number - first, end - first)
 
 
 def _ack_all(place: EntryPlace, *, itself: bool) -> Ack:

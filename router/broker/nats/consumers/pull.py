@@ -44,7 +44,7 @@ class DeliveryRun(NamedTuple):
     most: int
 
 
-class Interest(Protocol):
+class SubjectInterest(Protocol):
     """What is known of a subject's subscribers."""
 
     def interested(self, subject: str) -> bool:
@@ -82,7 +82,7 @@ class PullQueue:
     """
 
     def __init__(
-        self, config: ConsumerConfig, interest: Interest, send: Callable[[Status], None]
+        self, config: ConsumerConfig, interest: SubjectInterest, send: Callable[[Status], None]
     ) -> None:
         self.config = config
         self.last_ns = 0

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.broker.nats.consumers.pull import DeliveryRun, Interest, PullQueue, Status
+from router.broker.nats.consumers.pull import DeliveryRun, PullQueue, Status, SubjectInterest
 from router.wire.nats.jetstream.config import ConsumerConfig
 
 MAX_WINDOW_BYTES: Final = 32 << 20
@@ -33,7 +33,7 @@ class PushOutlet:
     def __init__(
         self,
         config: ConsumerConfig,
-        interest: Interest,
+        interest: SubjectInterest,
         send: Callable[[Status], None],
         flow_prefix: str,
     ) -> None:

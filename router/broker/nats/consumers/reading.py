@@ -90,7 +90,7 @@ class MessageSource:
         self._counting_from, self._counted = first, 0
         if (indexer := self._stream.log.indexer) is not None:
             indexer.observers[self] = None
-        self._counted += await self._stream.count(self.matches.filters, first)
+        self._counted += await self._stream.log.count_from(first, self.matches.filters)
 
     async def next(self) -> StoredMessage | None:
         """Return the message that is delivered next; None: there is none, or it may not go yet.
@@ -197,8 +197,8 @@ class MessageSource:
         while True:
             while self._ahead:
                 message = self._ahead[0]
-                behind = message.sequence < state.next_sequence
-                if not behind and stream.contains(message.sequence):
+                is_passed = message.sequence < state.next_sequence
+                if not is_passed and stream.contains(message.sequence):
                     if not self._log.is_acknowledged(message):
                         return message
                     self.taken(message)

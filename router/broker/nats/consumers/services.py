@@ -15,11 +15,11 @@ from typing import Final
 import structlog
 
 from router.access.permissions import Right
-from router.broker.nats.consumers.consumer import Consumer
+from router.broker.nats.consumers.consumer import JetStreamConsumer
 from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.protocol.acks import AckSubject, read_ack, read_subject
 from router.broker.nats.protocol.api import JetStreamApi
-from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Hub, Service, ServiceRequest
 from router.broker.nats.protocol.pacing import Tasks
@@ -68,7 +68,7 @@ class ConsumerServices:
         await self._tasks.close()
 
     async def acknowledge(
-        self, caller: Caller, subjects: Sequence[str], payload: bytes
+        self, caller: NatsCaller, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
         """Take acknowledgements of one kind, in order and up to the first that fails.
 
@@ -107,7 +107,7 @@ class ConsumerServices:
             raise SubscriptionNotFoundError(_NO_CONSUMER)
         return stream
 
-    def acknowledge_run(self, caller: Caller, operation: Acknowledgements) -> bool:
+    def acknowledge_run(self, caller: NatsCaller, operation: Acknowledgements) -> bool:
         """Take acknowledgements of a client of the listener; return False if none could be.
 
         Then they are served one by one, as messages that may be refused.
@@ -115,7 +115,7 @@ class ConsumerServices:
         stream = self._streams.get(operation.stream)
         if stream is None or stream.closed or not stream.opened:
             return False
-        consumer: Consumer | None = stream.consumers.get(operation.consumer)
+        consumer: JetStreamConsumer | None = stream.consumers.get(operation.consumer)
         if consumer is None or not caller.may(stream.topic_name, Right.SUBSCRIBE):
             return False
         consumer.acknowledge_run(operation.deliveries)
@@ -159,7 +159,7 @@ class ConsumerServices:
 
     def _consumer(
         self, stream_name: str, name: str, request: ServiceRequest, serve: Service
-    ) -> Consumer | None:
+    ) -> JetStreamConsumer | None:
         """Return the consumer that a message is for.
 
         None: there is none, which the message is answered with, or the stream is not open since
@@ -171,7 +171,7 @@ class ConsumerServices:
                 if len(self._tasks) < MAX_WAITING:
                     self._tasks.start(_serve_opened(stream, request, serve))
                 return None
-            consumer: Consumer | None = stream.consumers.get(name)
+            consumer: JetStreamConsumer | None = stream.consumers.get(name)
             if consumer is not None:
                 return consumer
         self._hub.no_responders(request.message)
@@ -187,15 +187,15 @@ async def _serve_opened(stream: Stream, request: ServiceRequest, serve: Service)
         serve(request)
 
 
-def _authorize(caller: Caller, stream: Stream) -> None:
+def _authorize(caller: NatsCaller, stream: Stream) -> None:
     """Raise ForbiddenError without the right to read a stream, or as if there were no stream."""
     if not caller.may(stream.topic_name, Right.VIEW):
         raise SubscriptionNotFoundError(_NO_CONSUMER)
     caller.authorize(stream.topic_name, Right.SUBSCRIBE)
 
 
-def _consumer(stream: Stream, ack: AckSubject) -> Consumer:
-    consumer: Consumer | None = stream.consumers.get(ack.consumer)
+def _consumer(stream: Stream, ack: AckSubject) -> JetStreamConsumer:
+    consumer: JetStreamConsumer | None = stream.consumers.get(ack.consumer)
     if consumer is None:
         raise SubscriptionNotFoundError(_NO_CONSUMER)
     return consumer

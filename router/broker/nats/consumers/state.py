@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator, KeysView, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from router.broker.consume.cursor.pending import Acks, DeliveryRules, Pending
+from router.broker.consume.cursor.pending import Acks, DeliveryRules, PendingDeliveries
 
 _VERSION: Final = 1
 _FIELDS: Final = 4
 """Numbers that `dump` writes of a pending message."""
 
 
-class SequencePair(NamedTuple):
+class DeliveryPosition(NamedTuple):
     """A place in the deliveries of a consumer, and in its stream; both count from 1."""
 
     consumer: int
@@ -53,23 +53,23 @@ class ConsumerState:
 
     def __init__(self, rules: DeliveryRules, start: int) -> None:
         self.next_sequence = max(1, start)
-        self.floor = SequencePair(0, self.next_sequence - 1)
+        self.floor = DeliveryPosition(0, self.next_sequence - 1)
         self.listed: deque[int] = deque()
         self.resume = 0
         self.exhausted: set[int] = set()
         self._deliveries = 0
         self.rules = rules
         # A plain dictionary takes ever longer to find its first key while the first ones go.
-        self._pending: Pending[int] = Pending(rules, OrderedDict())
+        self._pending: PendingDeliveries[int] = PendingDeliveries(rules, OrderedDict())
 
     def configure(self, rules: DeliveryRules) -> None:
         """Acknowledge messages and deliver them again by other rules."""
         self.rules = self._pending.rules = rules
 
     @property
-    def delivered(self) -> SequencePair:
+    def delivered(self) -> DeliveryPosition:
         """Return the last delivery, and the last sequence that needs no reading any more."""
-        return SequencePair(self._deliveries, self.next_sequence - 1)
+        return DeliveryPosition(self._deliveries, self.next_sequence - 1)
 
     @property
     def num_pending_acks(self) -> int:
@@ -142,7 +142,7 @@ class ConsumerState:
             return
         self.pass_over(sequence)
         if self.rules.acks is Acks.NONE:
-            self.floor = SequencePair(self._deliveries, sequence)
+            self.floor = DeliveryPosition(self._deliveries, sequence)
         else:
             self._pending.deliver((sequence,), (self._deliveries,), now_ns)
 
@@ -157,7 +157,7 @@ class ConsumerState:
         self._deliveries += len(sequences)
         self.next_sequence = sequences[-1] + 1
         if self.rules.acks is Acks.NONE:
-            self.floor = SequencePair(self._deliveries, sequences[-1])
+            self.floor = DeliveryPosition(self._deliveries, sequences[-1])
         else:
             self._pending.deliver(sequences, count(first), now_ns)
         return first
@@ -175,7 +175,7 @@ class ConsumerState:
             if not self.listed:
                 self.next_sequence = max(self.next_sequence, self.resume + 1)
         if acknowledged and not self._pending.held:
-            self.floor = SequencePair(self._deliveries, sequence)
+            self.floor = DeliveryPosition(self._deliveries, sequence)
 
     def acknowledge(self, sequence: int, consumer_sequence: int) -> list[int]:
         """Take an acknowledgement, or the end of a message's deliveries, which is the same.
@@ -199,7 +199,7 @@ class ConsumerState:
             self._pending.settle(one)
         late = [one for one in self.exhausted if one <= sequence]
         self.exhausted.difference_update(late)
-        self.floor = SequencePair(min(consumer_sequence, self._deliveries), sequence)
+        self.floor = DeliveryPosition(min(consumer_sequence, self._deliveries), sequence)
         return sorted(done + late)
 
     def acknowledge_each(self, sequences: Sequence[int]) -> list[int]:
@@ -271,7 +271,7 @@ class ConsumerState:
         if self.next_sequence < first:
             self.pass_over(first - 1)
         if not self._pending.held and self.floor.stream < first - 1:
-            self.floor = SequencePair(self._deliveries, first - 1)
+            self.floor = DeliveryPosition(self._deliveries, first - 1)
         return below
 
     def dump(self) -> str:
@@ -293,8 +293,8 @@ class ConsumerState:
     def standing_at(
         cls,
         rules: DeliveryRules,
-        delivered: SequencePair,
-        floor: SequencePair,
+        delivered: DeliveryPosition,
+        floor: DeliveryPosition,
         pending: Iterable[PendingDelivery],
     ) -> ConsumerState:
         """Return the state of a consumer that another server knew; `pending` are in order."""
@@ -314,7 +314,7 @@ class ConsumerState:
             head, rows, exhausted = json.loads(text)
             version, deliveries, following, floor_consumer, floor_stream, resume = head
             state = cls(rules, following)
-            state.floor = SequencePair(int(floor_consumer), int(floor_stream))
+            state.floor = DeliveryPosition(int(floor_consumer), int(floor_stream))
             state.resume, state._deliveries = int(resume), int(deliveries)
             state.exhausted = {int(one) for one in exhausted}
             for at in range(0, len(rows), _FIELDS):
@@ -360,5 +360,5 @@ class ConsumerState:
                 consumer = max(held[first] - 1, consumer)
                 stream = first - 1
         if done:
-            self.floor = SequencePair(consumer, stream)
+            self.floor = DeliveryPosition(consumer, stream)
         return done

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.protocol.pacing import Pace, Tasks
@@ -42,7 +42,7 @@ class ApiCall:
     A `>` takes the rest of the subject as one name. `subject` is the whole one.
     """
 
-    caller: Caller
+    caller: NatsCaller
     names: tuple[str, ...]
     body: bytes
     reply: str = ""
@@ -58,7 +58,7 @@ Handler = Callable[[ApiCall], Awaitable[Result | None] | Result | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ApiRoute:
     """One API: the subject behind `$JS.API.`, the type of its reply ("": messages), its handler."""
 
     subject: str
@@ -66,10 +66,10 @@ class Api:
     handler: Handler
 
 
-def cluster_apis() -> tuple[Api, ...]:
+def cluster_apis() -> tuple[ApiRoute, ...]:
     """Return the rows of calls that only a cluster serves."""
     return tuple(
-        Api(".".join((one.words, *("*" for _ in one.names))), one.type, _refuse_cluster_call)
+        ApiRoute(".".join((one.words, *("*" for _ in one.names))), one.type, _refuse_cluster_call)
         for one in CLUSTER_CALLS
     )
 
@@ -82,7 +82,7 @@ class _PatternRow(NamedTuple):
     """A row whose subject has wildcards, by its tokens."""
 
     tokens: list[str]
-    api: Api
+    api: ApiRoute
 
 
 class JetStreamApi:
@@ -93,10 +93,10 @@ class JetStreamApi:
         self._hub = hub
         self._pace = Pace()
         self._tasks = Tasks()
-        self._literal: dict[str, Api] = {}
+        self._literal: dict[str, ApiRoute] = {}
         self._patterns: dict[str, list[_PatternRow]] = {}
 
-    def add(self, apis: Iterable[Api]) -> None:
+    def add(self, apis: Iterable[ApiRoute]) -> None:
         """Serve more calls."""
         for api in apis:
             tokens = api.subject.split(".")
@@ -107,7 +107,7 @@ class JetStreamApi:
             else:
                 self._literal[api.subject] = api
 
-    def find(self, subject: str) -> tuple[Api, tuple[str, ...]] | None:
+    def find(self, subject: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
         """Return who serves what follows `$JS.API.`, and what its wildcards take."""
         if (api := self._literal.get(subject)) is not None:
             return api, ()
@@ -155,13 +155,13 @@ class JetStreamApi:
         """End the calls under way."""
         await self._tasks.close()
 
-    async def _finish(self, api: Api, call: ApiCall, work: object) -> None:
+    async def _finish(self, api: ApiRoute, call: ApiCall, work: object) -> None:
         try:
             self._send(call, self._reply(api, await _settled(work)))
         except Exception:  # noqa: BLE001 - the boundary of a task: other calls go on
             _log.exception("nats-api-failed", api=api.subject)
 
-    def _reply(self, api: Api, result: object) -> ApiReply | None:
+    def _reply(self, api: ApiRoute, result: object) -> ApiReply | None:
         self.total += 1
         if isinstance(result, JetStreamError):
             self.errors += 1

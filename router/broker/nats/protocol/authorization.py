@@ -41,7 +41,7 @@ class RequestIdentity(NamedTuple):
     trusted: bool = False
 
 
-class Caller:
+class NatsCaller:
     """A client of the listener, or of HTTP; the rights that it has are kept for CACHE_SECONDS.
 
     `no_responders`: it understands the status 503 where a request has no receiver. `unrestricted`:
@@ -90,7 +90,7 @@ class Caller:
         return True
 
 
-def check_stream_subjects(caller: Caller, subjects: Iterable[str]) -> None:
+def check_stream_subjects(caller: NatsCaller, subjects: Iterable[str]) -> None:
     """Raise ForbiddenError for subjects of a stream that would store the replies to others.
 
     An inbox's name is the secret of its client, and publishing to it needs no right.
@@ -105,7 +105,7 @@ def check_stream_subjects(caller: Caller, subjects: Iterable[str]) -> None:
 class SubjectRights:
     """What one caller may do with subjects; answers are kept for a moment. `clock` is monotonic."""
 
-    def __init__(self, caller: Caller, topic_of: TopicOf, clock: Callable[[], float]) -> None:
+    def __init__(self, caller: NatsCaller, topic_of: TopicOf, clock: Callable[[], float]) -> None:
         self._caller = caller
         self._topic_of = topic_of
         self._clock = clock

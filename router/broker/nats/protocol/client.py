@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from router.access.permissions import Right
 from router.broker.nats.protocol.authorization import SubjectRights
-from router.broker.nats.protocol.hub import Subscriber, Subscription
+from router.broker.nats.protocol.hub import HubSubscription, Subscriber
 from router.broker.transport.authentication import BASIC, TOKEN
 from router.broker.transport.connection import Connection
 from router.wire.nats.message import NatsMessage
@@ -114,7 +114,7 @@ class ClientSubscription(Subscriber):
 
     __slots__ = ("checked", "delivered", "max_messages", "session", "sid", "subscription")
 
-    subscription: Subscription
+    subscription: HubSubscription
 
     def __init__(self, session: ClientSession, sid: bytes, *, checked: bool) -> None:
         self.session = session

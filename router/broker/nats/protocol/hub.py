@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.authorization import NatsCaller
 from router.wire.nats.headers import NO_RESPONDERS, status
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import SubjectTrie, is_literal, matches
@@ -39,7 +39,7 @@ class ServiceRequest(NamedTuple):
     """A message to a service, and who sent it."""
 
     message: NatsMessage
-    caller: Caller
+    caller: NatsCaller
 
 
 Service = Callable[[ServiceRequest], None]
@@ -78,7 +78,7 @@ class Subscriber(ABC):
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class HubSubscription:
     """A subscriber's interest in a subject; `owner` may be left out by what it publishes itself."""
 
     hub: Hub
@@ -102,7 +102,7 @@ class Subscription:
 
 
 @dataclass(slots=True, eq=False)
-class _Watch:
+class _InterestWatch:
     subject: str
     queue: str
     observer: InterestObserver
@@ -114,15 +114,15 @@ class Hub:
     """All subscriptions of a broker."""
 
     def __init__(self) -> None:
-        self._plain: SubjectTrie[Subscription] = SubjectTrie()
-        self._members: SubjectTrie[Subscription] = SubjectTrie()
+        self._plain: SubjectTrie[HubSubscription] = SubjectTrie()
+        self._members: SubjectTrie[HubSubscription] = SubjectTrie()
         self._services: list[tuple[str, Service]] = []
         self._inboxes: dict[str, Subscriber] = {}
         self._num_members = self._may_see_inboxes = 0
         # Subscriptions that may receive what services are called for.
         self.may_see_services = 0
         self._size = 0
-        self._watches: dict[str, dict[str, list[_Watch]]] = {}
+        self._watches: dict[str, dict[str, list[_InterestWatch]]] = {}
         self.pattern_observer: PatternObserver | None = None
 
     @property
@@ -137,12 +137,12 @@ class Hub:
 
     def subscribe(
         self, subject: str, subscriber: Subscriber, queue: str = "", owner: object = None
-    ) -> Subscription:
+    ) -> HubSubscription:
         """Have a subscriber receive a subject, which may have wildcards.
 
         Of a queue group one member receives each message.
         """
-        subscription = Subscription(self, subject, subscriber, queue, owner)
+        subscription = HubSubscription(self, subject, subscriber, queue, owner)
         (self._members if queue else self._plain).insert(subject, subscription)
         self._num_members += bool(queue)
         self._size += subscription.size
@@ -151,7 +151,7 @@ class Hub:
         self._changed(subject, added=True)
         return subscription
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: HubSubscription) -> None:
         """Forget a subscription; called by it."""
         trie = self._members if subscription.queue else self._plain
         trie.remove(subscription.subject, subscription)
@@ -175,7 +175,7 @@ class Hub:
         *,
         to: str | None = None,
         origin: object = None,
-        caller: Caller | None = None,
+        caller: NatsCaller | None = None,
     ) -> int:
         """Deliver a message to all that subscribe to `to`, its subject if None; return how many.
 
@@ -266,7 +266,7 @@ class Hub:
         Interest is what `interested` returns.
         """
         interested = self.interested(subject, queue, exact=exact)
-        watch = _Watch(subject, queue, observer, exact, interested)
+        watch = _InterestWatch(subject, queue, observer, exact, interested)
         prefix = _prefix(subject)
         self._watches.setdefault(prefix, {}).setdefault(subject, []).append(watch)
 
@@ -299,14 +299,14 @@ class Hub:
                 return 1
         return 0
 
-    def _groups(self, subject: str) -> Iterable[list[Subscription]]:
+    def _groups(self, subject: str) -> Iterable[list[HubSubscription]]:
         """Return the members of each queue group that receives a subject."""
-        groups: dict[str, list[Subscription]] = {}
+        groups: dict[str, list[HubSubscription]] = {}
         for one in self._members.match(subject):
             groups.setdefault(one.queue, []).append(one)
         return groups.values()
 
-    def _receiving(self, subject: str, queue: str = "") -> Iterator[Subscription]:
+    def _receiving(self, subject: str, queue: str = "") -> Iterator[HubSubscription]:
         """Yield the subscriptions that receive a subject, or those of a queue group."""
         if not queue:
             yield from self._plain.match(subject)
@@ -314,7 +314,7 @@ class Hub:
             if queue in {"", one.queue}:
                 yield one
 
-    def _addressed(self, subject: str) -> list[Subscription]:
+    def _addressed(self, subject: str) -> list[HubSubscription]:
         """Return who receives a subject; those for nearly everything if there are no others."""
         receiving = list(self._receiving(subject))
         return [one for one in receiving if not one.subject.startswith(("*", ">"))] or receiving
@@ -336,7 +336,7 @@ class Hub:
                 watch.interested = interested
                 watch.observer(interested)
 
-    def _watched(self, pattern: str) -> Iterator[_Watch]:
+    def _watched(self, pattern: str) -> Iterator[_InterestWatch]:
         """Yield the watches that a pattern may be about."""
         prefix = _prefix(pattern)
         literal = "*" not in prefix and ">" not in prefix
@@ -346,7 +346,7 @@ class Hub:
                 yield from watches
 
 
-def _chosen(group: list[Subscription], origin: object) -> Subscription | None:
+def _chosen(group: list[HubSubscription], origin: object) -> HubSubscription | None:
     """Return the member that receives a message: one that can take it, if there is any."""
     if origin is not None:
         group = [one for one in group if one.owner is not origin]

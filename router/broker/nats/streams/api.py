@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.api import Api, ApiCall
+from router.broker.nats.protocol.api import ApiCall, ApiRoute
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
@@ -48,19 +48,19 @@ class StreamApi:
         self._streams = streams
         self._counts = counts
 
-    def apis(self) -> tuple[Api, ...]:
+    def apis(self) -> tuple[ApiRoute, ...]:
         """Return the rows of the table."""
         return (
-            Api("INFO", "account_info", self.account),
-            Api("STREAM.CREATE.*", "stream_create", self.create),
-            Api("STREAM.UPDATE.*", "stream_update", self.update),
-            Api("STREAM.INFO.*", "stream_info", self.info),
-            Api("STREAM.NAMES", "stream_names", self.names),
-            Api("STREAM.LIST", "stream_list", self.list_streams),
-            Api("STREAM.DELETE.*", "stream_delete", self.delete),
-            Api("STREAM.PURGE.*", "stream_purge", self.purge),
-            Api("STREAM.MSG.GET.*", "stream_msg_get", self.get_message),
-            Api("STREAM.MSG.DELETE.*", "stream_msg_delete", self.delete_message),
+            ApiRoute("INFO", "account_info", self.account),
+            ApiRoute("STREAM.CREATE.*", "stream_create", self.create),
+            ApiRoute("STREAM.UPDATE.*", "stream_update", self.update),
+            ApiRoute("STREAM.INFO.*", "stream_info", self.info),
+            ApiRoute("STREAM.NAMES", "stream_names", self.names),
+            ApiRoute("STREAM.LIST", "stream_list", self.list_streams),
+            ApiRoute("STREAM.DELETE.*", "stream_delete", self.delete),
+            ApiRoute("STREAM.PURGE.*", "stream_purge", self.purge),
+            ApiRoute("STREAM.MSG.GET.*", "stream_msg_get", self.get_message),
+            ApiRoute("STREAM.MSG.DELETE.*", "stream_msg_delete", self.delete_message),
         )
 
     async def account(self, call: ApiCall) -> AccountInfo:
@@ -139,21 +139,19 @@ class StreamApi:
             raise error(ErrorCode.STREAM_PURGE_FAILED, err="stream purge not permitted")
         await stream.settle()
         log = stream.log
-        before = request.seq or log.last_sequence + 1
+        end = request.seq or log.last_sequence + 1
         if request.filter:
             filters = (request.filter,)
             count = await log.count_from(log.first_sequence, filters)
-            purged = await log.delete_matching(filters, before, max(0, count - request.keep))
+            purged = await log.delete_matching(filters, end, max(0, count - request.keep))
         elif request.keep:
             first = log.sequence_before_newest(request.keep)
             purged = await log.delete_range(log.first_sequence, first - 1)
         elif request.seq:
-            purged = await log.delete_range(
-                log.first_sequence, min(before, log.last_sequence + 1) - 1
-            )
+            purged = await log.delete_range(log.first_sequence, min(end, log.last_sequence + 1) - 1)
         else:
             purged = log.delete_all()
-        await self._stored()
+        await self._streams.topics.store.synced()
         return Purged(purged)
 
     async def get_message(self, call: ApiCall) -> MessageReply:
@@ -183,12 +181,8 @@ class StreamApi:
         if found is None:
             raise error(ErrorCode.SEQUENCE_NOT_FOUND, seq=request.seq)
         stream.log.delete_messages([found])
-        await self._stored()
+        await self._streams.topics.store.synced()
         return Success()
-
-    async def _stored(self) -> None:
-        """Return when everything that was done is on disk."""
-        await self._streams.stored()
 
     def _find(self, call: ApiCall) -> Stream:
         """Return the stream of a call; raise JetStreamError 10059 if it may not be viewed."""
@@ -208,7 +202,7 @@ class StreamApi:
         streams = self._streams
         found = []
         for name in streams.having_subject(subject) if subject else streams.names():
-            topic = streams.places.topic_name(name)
+            topic = streams.stream_topics.topic_name(name)
             if topic is not None and call.caller.may(topic, Right.VIEW):
                 found.append(name)
         return found

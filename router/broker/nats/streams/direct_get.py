@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.api import Api, ApiCall
+from router.broker.nats.protocol.api import ApiCall, ApiRoute
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.api import find_message
 from router.broker.nats.streams.log.messages import StoredMessage
@@ -32,7 +32,7 @@ BAD_REQUEST: Final = 408
 TOO_MANY: Final = 413
 END_OF_BATCH: Final = 204
 
-_Places = list[tuple[str, str]]
+_Headers = list[tuple[str, str]]
 
 
 class DirectGet:
@@ -42,9 +42,9 @@ class DirectGet:
         self._streams = streams
         self._hub = hub
 
-    def apis(self) -> tuple[Api, ...]:
+    def apis(self) -> tuple[ApiRoute, ...]:
         """Return the rows of the table."""
-        return Api("DIRECT.GET.*", "", self.get), Api("DIRECT.GET.*.>", "", self.get_last)
+        return ApiRoute("DIRECT.GET.*", "", self.get), ApiRoute("DIRECT.GET.*.>", "", self.get_last)
 
     async def get(self, call: ApiCall) -> None:
         """Serve a request whose body says which messages."""
@@ -165,7 +165,7 @@ class DirectGet:
         call: ApiCall,
         stream: Stream,
         found: StoredMessage | None,
-        more: _Places | None = None,
+        more: _Headers | None = None,
     ) -> None:
         if found is None:
             self._send_status(call, NOT_FOUND, "Message Not Found")
@@ -184,7 +184,7 @@ class DirectGet:
         self._hub.publish(NatsMessage(call.reply, headers=block, payload=found.payload))
 
     def _send_status(
-        self, call: ApiCall, code: int, text: str, more: _Places | None = None
+        self, call: ApiCall, code: int, text: str, more: _Headers | None = None
     ) -> None:
         block = headers.status(code, text, more or ())
         self._hub.publish(NatsMessage(call.reply, headers=block))

@@ -104,14 +104,14 @@ class StreamTopics:
         found = self.locate(name)
         return None if found is None else TopicName.parse(found[0].name)
 
-    def locate_kafka(self, known: str) -> tuple[TopicRecord, int] | None:
+    def locate_kafka(self, kafka_name: str) -> tuple[TopicRecord, int] | None:
         """Return the topic, and which of its partitions Kafka clients know by a name."""
-        topic = self._topics.find_kafka(known)
+        topic = self._topics.find_kafka(kafka_name)
         if topic is not None:
             if topic.partitions > 1:
                 return None
             return topic, 0 if topic.partitions else NOT_PARTITIONED
-        base, infix, number = known.rpartition("-partition-")
+        base, infix, number = kafka_name.rpartition("-partition-")
         if not infix or not number.isdigit() or str(int(number)) != number:
             return None
         topic = self._topics.find_kafka(base)

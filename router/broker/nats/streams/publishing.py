@@ -120,7 +120,7 @@ class _Entry:
         )
 
 
-class Publisher:
+class StreamPublisher:
     """Stores what one client publishes.
 
     Acknowledgements go to the reply subjects of messages. From `hold` to `release` the client is

@@ -121,8 +121,8 @@ class StreamRecords:
             self.observer(full)
 
     def _take_out(self, full: str) -> None:
-        before = self._records.pop(full, None)
-        for subject in () if before is None else before.config.subjects:
+        record = self._records.pop(full, None)
+        for subject in () if record is None else record.config.subjects:
             self._trie.remove(subject, full)
-        if before is not None and self.observer is not None:
+        if record is not None and self.observer is not None:
             self.observer(full)

@@ -23,8 +23,8 @@ from router.broker.entries import Transcoder
 from router.broker.nats.streams.log.duplicates import MessageIds, restore_ids
 from router.broker.nats.streams.log.index_checkpoint import MIN_GROWTH_ENTRIES, IndexFile
 from router.broker.nats.streams.log.indexing import Indexer
-from router.broker.nats.streams.log.interest import Interest
-from router.broker.nats.streams.log.limits import Limits
+from router.broker.nats.streams.log.interest import StreamInterest
+from router.broker.nats.streams.log.limits import StreamLimits
 from router.broker.nats.streams.log.messages import (
     NS_PER_MS,
     EntryCache,
@@ -93,11 +93,11 @@ class Stream:
         )
         self.log = log = StreamLog(context.store, reader, record.default_subject)
         log.on_deleted = self._on_deleted
-        self.limits = Limits(log, record.config, context.now_ms)
+        self.limits = StreamLimits(log, record.config, context.now_ms)
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
         self._file = IndexFile(context.folder, partition.visible)
         self._opening: asyncio.Task[None] | None = None
-        self.interest = Interest(log, partition, self.consumers, record.config.retention)
+        self.interest = StreamInterest(log, partition, self.consumers, record.config.retention)
         self.acknowledged = self.interest.acknowledged
         self.review_interest = self.interest.review
         # What others need often, without a call between.
@@ -161,10 +161,6 @@ class Stream:
             entry = damage.first
         return await self.ledger.number_before(entry) + 1
 
-    async def count(self, filters: Sequence[str], first_sequence: int) -> int:
-        """Return how many live messages from a sequence on match a filter; none: all."""
-        return await self.log.count_from(first_sequence, filters)
-
     async def state(
         self, *, deleted_details: bool = False, subjects_filter: str = ""
     ) -> StreamState:
@@ -199,9 +195,9 @@ class Stream:
 
     async def configure(self, record: StreamRecord) -> None:
         """Go on with another configuration, and enforce it. Raises OSError, StoreError."""
-        before = self.record
+        previous = self.record
         self._set_record(record)
-        subjects_changed = before.config.subjects != record.config.subjects
+        subjects_changed = previous.config.subjects != record.config.subjects
         if subjects_changed:
             self.log.reader.forget()
         self.limits.configure(record.config)

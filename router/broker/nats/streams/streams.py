@@ -4,7 +4,7 @@ Theory of operation. Every partition of a topic is a stream. What clients config
 the registry (kind `nats-stream`), which names the topic that it was made for, so that a later topic
 of the same name does not inherit it. A stream object is made when a stream is first used, and
 opened when its content is. Those that clients configured are opened behind the start, one after
-the other, for their age limits and for consumers that deliver without being asked.
+the other, for their age limits and for consumers that push.
 
 A subject leads to the configured stream that takes it, else to the topic of that name. A stream
 cannot be made with subjects that another stream takes, nor with the name of another topic. A topic
@@ -25,7 +25,7 @@ import structlog
 
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import Caller, check_stream_subjects
+from router.broker.nats.protocol.authorization import NatsCaller, check_stream_subjects
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.pacing import Tasks
 from router.broker.nats.streams.log.messages import NS_PER_MS
@@ -37,7 +37,7 @@ from router.broker.nats.streams.names import (
     plain_config,
     stream_name,
 )
-from router.broker.nats.streams.publishing import PublishContext, Publisher
+from router.broker.nats.streams.publishing import PublishContext, StreamPublisher
 from router.broker.nats.streams.records import StreamRecords
 from router.broker.nats.streams.stream import ConsumersPart, Stream, StreamContext, StreamRecord
 from router.broker.storage import TopicRecord
@@ -82,7 +82,7 @@ class Streams:
         self._publishing = publishing
         self._forget_leases = forget_leases
         self.records = StreamRecords(topics, registry)
-        self.places = StreamTopics(topics)
+        self.stream_topics = StreamTopics(topics)
         self._streams: dict[str, Stream] = {}
         self._routes: dict[str, Stream | None] = {}
         self._named: dict[str, Stream] = {}
@@ -116,23 +116,18 @@ class Streams:
         named = {"router_nats_streams": len(streams), "router_nats_pending_messages": pending}
         return [(name, (), float(value)) for name, value in named.items()]
 
-    async def stored(self) -> None:
-        """Return when everything that was done is on disk. Raises StoreError."""
-        await self._context.store.synced()
-
     # Finding.
 
     def names(self) -> list[str]:
         """Return the names of all streams, in order."""
-        return sorted(
-            name for record in self.topics.records() for name, _, _ in self.places.parts(record)
-        )
+        parts = self.stream_topics.parts
+        return sorted(name for record in self.topics.records() for name, _, _ in parts(record))
 
     def find(self, name: str) -> Stream:
         """Return a stream, which may not be open; raise JetStreamError 10059."""
         stream = self._named.get(name)
         if stream is None or stream.closed:
-            found = self.places.locate(name)
+            found = self.stream_topics.locate(name)
             if found is None:
                 raise error(ErrorCode.STREAM_NOT_FOUND)
             stream = self._named[name] = self.of_partition(*found)
@@ -179,7 +174,7 @@ class Streams:
         """Return the streams, other than one, that take any of these subjects."""
         found = self.records.overlapping(subjects)
         for topic in self.topics.records():
-            for other, _, subject in self.places.parts(topic):
+            for other, _, subject in self.stream_topics.parts(topic):
                 plain = self.records.get(topic.name) is None
                 if plain and any(matches(one, subject) for one in subjects):
                     found.add(other)
@@ -190,26 +185,26 @@ class Streams:
         found = []
         for topic in self.topics.records():
             record = self.records.get(topic.name)
-            for name, _, subject in self.places.parts(topic):
+            for name, _, subject in self.stream_topics.parts(topic):
                 subjects = (subject,) if record is None else record.config.subjects
                 if any(overlaps(pattern, one) for one in subjects):
                     found.append(name)
         return sorted(found)
 
-    def publisher(self, hold: Callable[[], None], release: Callable[[], None]) -> Publisher:
-        """Return what stores the messages of a client; see Publisher."""
-        return Publisher(self._publishing, hold, release)
+    def publisher(self, hold: Callable[[], None], release: Callable[[], None]) -> StreamPublisher:
+        """Return what stores the messages of a client; see StreamPublisher."""
+        return StreamPublisher(self._publishing, hold, release)
 
     # Changes; each is complete on disk on return.
 
-    async def create(self, config: StreamConfig, caller: Caller) -> Stream:
+    async def create(self, config: StreamConfig, caller: NatsCaller) -> Stream:
         """Return the stream of a checked configuration, made if there is none like it.
 
         Raises JetStreamError 10058 if it has another configuration, 10065; RouterError, StoreError.
         """
         check_stream_subjects(caller, config.subjects)
         async with self._changing:
-            located = self.places.locate(config.name)
+            located = self.stream_topics.locate(config.name)
             if located is None:
                 caller.authorize(self._new_topic(config.name), Right.CREATE)
                 self._check_overlap(config)
@@ -233,7 +228,7 @@ class Streams:
             self._check_overlap(config)
             return await self._configure(topic, config, created_ns=0)
 
-    async def update(self, config: StreamConfig, caller: Caller, *, pedantic: bool) -> Stream:
+    async def update(self, config: StreamConfig, caller: NatsCaller, *, pedantic: bool) -> Stream:
         """Change a stream. Raises JetStreamError 10059, 10052, 10065, RouterError, StoreError."""
         async with self._changing:
             stream = self.find(config.name)
@@ -245,15 +240,15 @@ class Streams:
             self._check_overlap(new)
             return await self._configure(stream.topic, new, stream.created_ns)
 
-    def check_restored(self, config: StreamConfig, caller: Caller) -> None:
+    def check_restored(self, config: StreamConfig, caller: NatsCaller) -> None:
         """Check that a stream can be restored; raise JetStreamError 10130, 10065, RouterError."""
         check_stream_subjects(caller, config.subjects)
-        if self.places.locate(config.name) is not None:
+        if self.stream_topics.locate(config.name) is not None:
             raise error(ErrorCode.STREAM_NAME_EXIST_RESTORE)
         caller.authorize(self._new_topic(config.name), Right.CREATE)
         self._check_overlap(config)
 
-    async def finish(self, topic: TopicRecord, config: StreamConfig, caller: Caller) -> Stream:
+    async def finish(self, topic: TopicRecord, config: StreamConfig, caller: NatsCaller) -> Stream:
         """Show a stream that was restored into a topic which was begun at the store.
 
         Raises as `check_restored` does, and StoreError.
@@ -271,7 +266,7 @@ class Streams:
                 raise
             return await self._configure(topic, config, created_ns=0)
 
-    async def delete(self, name: str, caller: Caller) -> None:
+    async def delete(self, name: str, caller: NatsCaller) -> None:
         """Delete a stream with its topic. Raises JetStreamError 10059, 10050, RouterError."""
         async with self._changing:
             stream = self.find(name)
@@ -295,7 +290,7 @@ class Streams:
         taken = self.records.taking(subject)
         if taken is not None:
             return self._stream(*taken)
-        found = self.places.locate_kafka(subject)
+        found = self.stream_topics.locate_kafka(subject)
         if found is None or self.records.get(found[0].name) or not is_literal(subject):
             return None
         return self.of_partition(*found)
@@ -373,25 +368,25 @@ class Streams:
             raise error(ErrorCode.STREAM_INVALID_CONFIG, err="a % in a name is written %25")
         return self.topics.parse(known)
 
-    async def _create_topic(self, config: StreamConfig, caller: Caller) -> TopicRecord:
+    async def _create_topic(self, config: StreamConfig, caller: NatsCaller) -> TopicRecord:
         """Create the topic of a stream with its owner."""
         topic, first_number = self._new_topic(config.name), max(0, config.first_seq - 1)
         make = partial(self.topics.create, topic, 0, NO_BOUND, NO_PROPERTIES, first_number)
         return await self._owned(topic, caller, make)
 
     async def _owned(
-        self, topic: TopicName, caller: Caller, make: Callable[[], Awaitable[TopicRecord]]
+        self, topic: TopicName, caller: NatsCaller, make: Callable[[], Awaitable[TopicRecord]]
     ) -> TopicRecord:
         """Make a topic whose owner is on record before it is there."""
-        before = await self._registry.get(TOPIC_RECORDS, str(topic))
+        present = await self._registry.get(TOPIC_RECORDS, str(topic))
         if caller.name:
-            version = NEW if before is None else before.version
+            version = NEW if present is None else present.version
             rights = TopicRights(caller.name).dump()
             try:
                 await self._registry.put(TOPIC_RECORDS, str(topic), rights, version)
             except ConflictError:
                 raise error(ErrorCode.STREAM_NAME_EXIST) from None
-        elif before is not None:
+        elif present is not None:
             await self._registry.delete(TOPIC_RECORDS, str(topic))
         try:
             return await make()

@@ -14,7 +14,7 @@ import pytest
 
 from router.broker.consume.cursor.backlog import BacklogCounter
 from router.broker.consume.cursor.in_flight import InFlight, Span
-from router.broker.consume.cursor.pending import Agenda, DeliveryRules, Pending
+from router.broker.consume.cursor.pending import Agenda, DeliveryRules, PendingDeliveries
 from router.broker.consume.dispatch.dispatcher import Dispatcher, Feed
 from router.broker.consume.dispatch.individual import Individual
 from router.broker.consume.dispatch.shared import Shared
@@ -58,7 +58,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a delivery is not counted",
-        Pending,
+        PendingDeliveries,
         "count",
         "self.redelivered.get(key, 0) + 1",
         "1",

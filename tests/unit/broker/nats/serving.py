@@ -17,7 +17,7 @@ from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.opening import join_streams
 from router.broker.nats.protocol.api import ApiCall, JetStreamApi, _settled
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.protocol.hub import Subscriber
 from router.broker.nats.server import NatsServer
@@ -34,7 +34,7 @@ from router.wire.nats.message import NatsMessage
 from tests.unit.broker.pulsar.serving import NO_SETTINGS, context_of
 
 DEADLINE = 10.0
-CALLER = Caller(RequestIdentity(Principal("test"), True, None))
+CALLER = NatsCaller(RequestIdentity(Principal("test"), True, None))
 STREAM = "persistent://public/default/S"
 
 
@@ -133,7 +133,7 @@ class Serving:
         return [one for one in found if not status_code(one.headers)]
 
     async def request(
-        self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
+        self, caller: NatsCaller, message: NatsMessage, max_replies: int, seconds: float
     ) -> list[NatsMessage]:
         """Publish a message and return the replies; see `NatsServer.begin_request`."""
         complete: asyncio.Future[list[NatsMessage]] = asyncio.get_running_loop().create_future()
@@ -213,7 +213,9 @@ class _Wall:
         return 1_700_000_000.0 + self._clock()
 
 
-async def answer(api: JetStreamApi, caller: Caller, subject: str, body: bytes) -> ApiReply | None:
+async def answer(
+    api: JetStreamApi, caller: NatsCaller, subject: str, body: bytes
+) -> ApiReply | None:
     """Return the reply to a call, by what follows `$JS.API.`; None: no such call, or no JSON."""
     found = api.find(subject)
     if found is None or not found[0].type:

@@ -15,11 +15,11 @@ import orjson
 from router.access.permissions import Right
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, Transcoder
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
 from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.streams.log.messages import EntryCache, StoredMessage
 from router.broker.nats.streams.log.subject_index import SubjectBudget, stored_size
-from router.broker.nats.streams.publishing import PublishContext, Publisher
+from router.broker.nats.streams.publishing import PublishContext, StreamPublisher
 from router.broker.nats.streams.stream import Stream, StreamContext
 from router.broker.nats.streams.streams import Streams
 from router.broker.node.registry import FileRegistry
@@ -48,7 +48,7 @@ class Acknowledged(Subscriber):
         self._answers[message.subject] = found
 
 
-class Anyone(Caller):
+class Anyone(NatsCaller):
     """A caller with all rights, but those on `hidden` topics."""
 
     def __init__(self, *hidden: str) -> None:
@@ -81,7 +81,7 @@ class Rig:
     topics: Topics
     streams: Streams
     clock: Clock
-    publisher: Publisher
+    publisher: StreamPublisher
     answers: dict[str, dict[str, Any]]
     reading: asyncio.Event
     replies: Any = field(default_factory=count)
@@ -175,7 +175,7 @@ async def streaming(
     hub.subscribe(">", Acknowledged(answers))
     reading = asyncio.Event()
     reading.set()
-    publisher = Publisher(publishing, reading.clear, reading.set)
+    publisher = StreamPublisher(publishing, reading.clear, reading.set)
     rig = Rig(store, topics, streams, clock, publisher, answers, reading)
     await streams.load()
     try:

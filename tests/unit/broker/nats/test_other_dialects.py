@@ -15,7 +15,7 @@ from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats import other_dialects
 from router.broker.nats.consumers.reading import SubjectFilter
 from router.broker.nats.other_dialects import OtherDialects
-from router.broker.nats.protocol.hub import Hub, Subscriber, Subscription
+from router.broker.nats.protocol.hub import Hub, HubSubscription, Subscriber
 from router.broker.storage import PULSAR_FORMAT, Ledger
 from router.model import Message, Policies, TopicName
 from router.wire.nats.message import NatsMessage
@@ -52,7 +52,7 @@ class Served:
         self.hub = Hub()
         self.dialects = OtherDialects(self.hub, rig.streams, rig.topics)
 
-    def subscribe(self, subject: str, box: Box | None = None) -> tuple[Box, Subscription]:
+    def subscribe(self, subject: str, box: Box | None = None) -> tuple[Box, HubSubscription]:
         box = box or Box()
         return box, self.hub.subscribe(subject, box)
 
@@ -182,7 +182,7 @@ def test_a_message_without_a_subject_is_what_each_filter_that_matches_its_defaul
         for pattern, box in boxes.items():
             found = matches(pattern, subject)
             assert len(box.found) == (2 if found else 0)
-            assert await stream.count((pattern,), 1) == (3 if found else 0)
+            assert await stream.log.count_from(1, (pattern,)) == (3 if found else 0)
             assert await stream.last_of_subjects((pattern,)) == ([3] if found else [])
             assert SubjectFilter((pattern,), subjects)(subject) == found
 
@@ -369,7 +369,7 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_subscriber_that_ends_while_it_is_sent_to_is_sent_no_more(tmp_path: Path) -> None:
     class Once(Box):
-        end: Subscription
+        end: HubSubscription
 
         def deliver(self, message: NatsMessage) -> None:
             super().deliver(message)

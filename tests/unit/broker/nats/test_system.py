@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
 from router.broker.nats.system import duration
 from router.model import Principal
 from router.wire.nats.headers import status_code
@@ -21,7 +21,7 @@ class Client:
     """A connection of a user, as the server lists it."""
 
     def __init__(self, user: str) -> None:
-        self.caller = Caller(RequestIdentity(Principal(user), False, None))
+        self.caller = NatsCaller(RequestIdentity(Principal(user), False, None))
 
     def describe(self) -> dict[str, Any]:
         return {"authorized_user": self.caller.name}

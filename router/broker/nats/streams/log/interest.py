@@ -40,7 +40,7 @@ class StreamConsumer(Protocol):
         ...
 
 
-class Interest:
+class StreamInterest:
     """The interest in the messages of one stream; `consumers` are those it has now."""
 
     def __init__(

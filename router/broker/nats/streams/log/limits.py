@@ -1,6 +1,6 @@
 """Enforces the limits of a stream: its oldest messages are deleted when there are too many.
 
-Theory of operation. Limits are enforced right after a publish is on disk, before it is
+Theory of operation. StreamLimits are enforced right after a publish is on disk, before it is
 acknowledged, as far as what is to be deleted is in memory; a task does the rest. What is old is
 found by a timer, which is set for the oldest message. A step deletes at most MAX_DELETED_AT_ONCE
 messages, so that the event loop goes on.
@@ -30,7 +30,7 @@ MAX_TIMER_SECONDS: Final = 3_600.0
 _log = structlog.get_logger(__name__)
 
 
-class Limits:
+class StreamLimits:
     """The limits of one stream; `now_ms` counts from 1970."""
 
     def __init__(self, log: StreamLog, config: StreamConfig, now_ms: Callable[[], int]) -> None:

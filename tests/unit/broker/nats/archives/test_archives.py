@@ -13,7 +13,7 @@ import pytest
 
 from router.broker.disk.files import Disk
 from router.broker.nats.archives import restores, snapshots
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.model import Principal, TopicName
 from router.wire.nats.archive.entries import write_end, write_messages, write_start
@@ -364,7 +364,7 @@ def test_chunks_are_taken_of_the_client_that_asked_alone(tmp_path: Path) -> None
     async def test(served: Serving) -> None:
         body = json.dumps({"config": CONFIG}).encode()
         subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
-        other = Caller(RequestIdentity(Principal("other"), True, None))
+        other = NatsCaller(RequestIdentity(Principal("other"), True, None))
         [refused] = await served.request(other, NatsMessage(subject), 1, DEADLINE)
         assert status_code(refused.headers) == 503
         served.hub.publish(NatsMessage(subject, payload=b"no reply"), caller=CALLER)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.access.permissions import Right
-from router.broker.nats.consumers.consumer import Consumer
+from router.broker.nats.consumers.consumer import JetStreamConsumer
 from router.broker.storage import Ack, SubscriptionRecord
 from router.errors import BackendUnavailableError, SubscriptionNotFoundError
 from router.model import Principal
@@ -73,7 +73,7 @@ def synced(served: Serving) -> float:
     )
 
 
-def standing(consumer: Consumer) -> Any:
+def standing(consumer: JetStreamConsumer) -> Any:
     """Return where a consumer stands, but for the times at which messages are due again."""
     state = consumer.state
     pending = [(one.sequence, one.consumer_sequence, one.attempts) for one in state.deliveries()]

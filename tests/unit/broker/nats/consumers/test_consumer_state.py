@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from router.broker.consume.cursor.pending import MAX_PENDING, UNLIMITED, Acks, DeliveryRules
-from router.broker.nats.consumers.state import ConsumerState, SequencePair
+from router.broker.nats.consumers.state import ConsumerState, DeliveryPosition
 
 SECOND = 1_000_000_000
 WAIT = 30 * SECOND
@@ -268,7 +268,7 @@ class Modelled(RuleBasedStateMachine):
         assert state.num_redelivered == sum(self.counts[one] > 1 for one in self.pending)
         assert state.exhausted == self.exhausted
         assert state.next_deadline() == min(self.deadlines.values(), default=None)
-        assert state.delivered == SequencePair(self.deliveries, self.next - 1)
+        assert state.delivered == DeliveryPosition(self.deliveries, self.next - 1)
         for one in range(self.first, self.last + 1):
             waits = one >= self.next or one in self.pending or one in self.exhausted
             assert state.needs(one) is waits
@@ -308,7 +308,7 @@ def test_consumer_agrees_with_a_plain_model(policy: Acks) -> None:
     )
 
 
-def acknowledged_in_turn(state: ConsumerState, *sequences: int) -> list[SequencePair]:
+def acknowledged_in_turn(state: ConsumerState, *sequences: int) -> list[DeliveryPosition]:
     floors = []
     for one in sequences:
         state.acknowledge(one, one)

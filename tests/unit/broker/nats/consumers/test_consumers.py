@@ -17,7 +17,7 @@ from router.access.permissions import Right
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.consumers.deliveries import MESSAGES_PER_YIELD
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
 from router.broker.storage import PULSAR_FORMAT, Commit
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
@@ -477,7 +477,7 @@ def _forget(topic: str, subscription: str | None) -> None:
     del topic, subscription
 
 
-class Restricted(Caller):
+class Restricted(NatsCaller):
     """A caller with some rights on every topic."""
 
     def __init__(self, *rights: Right) -> None:

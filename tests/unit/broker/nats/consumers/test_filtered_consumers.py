@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.nats.consumers.consumer import Consumer
+from router.broker.nats.consumers.consumer import JetStreamConsumer
 from router.broker.nats.streams.stream import Stream
 from router.broker.storage import PULSAR_FORMAT
 from router.model import Message
@@ -105,7 +105,7 @@ class Walk:
         if self.waiting:
             await self.receive({message.sequence: message.subject for message in messages})
         for name, consumer in self.stream.consumers.items():
-            assert isinstance(consumer, Consumer)
+            assert isinstance(consumer, JetStreamConsumer)
             mine = [m.sequence for m in messages if matching(consumer, m.subject)]
             seen = self.delivered[name]
             assert seen == sorted(set(seen)), name
@@ -114,7 +114,7 @@ class Walk:
             assert all(sequence >= consumer.state.next_sequence for sequence in left), name
 
 
-def matching(consumer: Consumer, subject: str) -> bool:
+def matching(consumer: JetStreamConsumer, subject: str) -> bool:
     """Return whether a message of a subject is the consumer's."""
     return consumer._deliveries.source.matches(subject)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import CACHE_SECONDS, Caller
+from router.broker.nats.protocol.authorization import CACHE_SECONDS, NatsCaller
 from router.errors import ForbiddenError
 from router.model import Principal, TopicName
 
@@ -36,7 +36,7 @@ def test_a_right_is_kept_for_a_moment_and_a_refusal_is_not(monkeypatch: pytest.M
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     identity = Authorizing()
-    caller = Caller(cast("Any", identity))
+    caller = NatsCaller(cast("Any", identity))
     assert caller.may(TOPIC, Right.SUBSCRIBE)
     assert caller.may(TOPIC, Right.SUBSCRIBE)
     assert identity.checks == 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.access.permissions import Right
-from router.broker.nats.protocol.authorization import Caller, RequestIdentity, SubjectRights
+from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity, SubjectRights
 from router.broker.nats.protocol.hub import Hub, ServiceRequest, Subscriber
 from router.errors import BadNameError, ForbiddenError, RouterError
 from router.model import Principal, TopicName
@@ -33,7 +33,7 @@ STEPS = st.lists(
     ),
     max_size=40,
 )
-ANYBODY = Caller(RequestIdentity(Principal(), False, None))
+ANYBODY = NatsCaller(RequestIdentity(Principal(), False, None))
 
 
 class Taker(Subscriber):
@@ -254,7 +254,7 @@ def test_an_inbox_that_takes_no_more_holds_up_its_sender() -> None:
     assert (hub.writable(OWN), len(taker.waiting)) == (False, 1)
 
 
-class Clerk(Caller):
+class Clerk(NatsCaller):
     """May publish to `a` and read `b`."""
 
     asked = 0

@@ -11,7 +11,7 @@ import pytest
 from router.access.permissions import Right
 from router.broker.nats.consumers import consumers
 from router.broker.nats.protocol import api
-from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.streams.streams import NO_BOUND
 from router.model import NO_PROPERTIES
 from router.wire.nats.message import NatsMessage
@@ -19,7 +19,7 @@ from tests.unit.broker.nats.consumers.test_consumers import Restricted
 from tests.unit.broker.nats.serving import CALLER, DEADLINE, Serving, run
 
 
-async def error_of(served: Serving, subject: str, caller: Caller = CALLER, **body: Any) -> int:
+async def error_of(served: Serving, subject: str, caller: NatsCaller = CALLER, **body: Any) -> int:
     """Return the code of the error that a call is answered with, 0: it is served."""
     message = NatsMessage(f"$JS.API.{subject}", payload=json.dumps(body).encode())
     [reply] = await served.request(caller, message, 1, DEADLINE)

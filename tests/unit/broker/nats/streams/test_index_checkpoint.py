@@ -73,7 +73,7 @@ def test_a_checkpoint_from_before_a_crash_is_gone_on_from(tmp_path: Path) -> Non
             assert found is not None
             stream.log.delete_messages([found])
             await stream.settle()
-            await rig.streams.stored()
+            await rig.store.synced()
         async with streaming(tmp_path) as rig:
             await check_index(await rig.streams.open("S"))
 

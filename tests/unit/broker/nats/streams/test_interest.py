@@ -58,7 +58,7 @@ def test_an_interest_stream_keeps_what_a_consumer_needs(tmp_path: Path, killed: 
             await stream.review_interest()
             assert await left(stream) == []
             await check_index(stream)
-            await rig.streams.stored()
+            await rig.store.synced()
         async with streaming(tmp_path) as rig:
             stream = await rig.streams.open("S")
             assert await left(stream) == []

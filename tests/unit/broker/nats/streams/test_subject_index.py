@@ -170,7 +170,7 @@ class History(RuleBasedStateMachine):
                 for message in await everything(self.stream)
                 if message.sequence >= first and matches(pattern, message.subject)
             ]
-            assert await self.stream.count((pattern,), first) == len(expected)
+            assert await self.stream.log.count_from(first, (pattern,)) == len(expected)
             found = await self.stream.next_of_subject(first, (pattern,))
             assert (found.sequence if found else 0) == (expected[0] if expected else 0)
             found = await self.stream.log.last_of_subject((pattern,))
