@@ -1,6 +1,7 @@
 """DeleteRecords (21): the oldest messages of partitions, exactly those before an offset.
 
-The answer says from where on messages are left. All go if the offset is the high watermark.
+The answer says from where on messages are left. All go if the offset is the high watermark. A topic
+that is only compacted keeps them, as with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ async def delete_records(request: Request) -> Any:
 async def _delete(request: Request, topic: str, requested: Any) -> int:
     """Return the number of the first message that is left; raise KafkaError."""
     record = request.client.topic(topic, Right.MANAGE)
+    if not record.policies.deletes:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
     visible = request.context.partition(record, requested.partition_index).visible
     end = visible.ledger.durable_number
     before = end if requested.offset == HIGH_WATERMARK else requested.offset
