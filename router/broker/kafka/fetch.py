@@ -210,10 +210,16 @@ def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Vis
 
 
 def _in_range(one: PartitionFetch) -> bool:
-    """Return whether there is something to read; note an offset that does not exist."""
+    """Return whether there is something to read; note an offset that does not exist.
+
+    What compaction removed at the beginning is a gap like those behind it: who stopped there reads
+    on, and does not begin again as at an offset that retention passed.
+    """
     if one.code or one.partition is None:
         return False
     ledger = one.partition.ledger
+    if one.partition.topic.policies.compacts and 0 <= one.offset < ledger.first_number:
+        one.offset = ledger.first_number
     if ledger.discarded:
         one.code = _unknown(one.topic)
     elif not ledger.first_number <= one.offset <= ledger.durable_number:

@@ -11,6 +11,7 @@ import pytest
 
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import PULSAR_FORMAT, StoreOptions
+from router.broker.topics.changes import change_policies
 from router.model import Message, TopicName
 from router.wire.kafka.record_batches import build_batch, next_offset, open_batch
 from router.wire.kafka.records import Record, read_records, write_record
@@ -92,6 +93,28 @@ def test_what_other_protocols_stored_is_answered_as_batches(tmp_path: Path) -> N
             first, second = found[0][1], found[1][1]
             assert (first.key, first.value, list(first.headers)) == (b"k", b"a", [(b"h", b"1")])
             assert second.value is None
+
+    on_topic(tmp_path, test)
+
+
+def test_what_compaction_removed_at_the_beginning_is_a_gap(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        await produced(client, batch(3))
+        ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
+        await server.store.delete_before(ledger, 3)
+        assert ledger.first_number == 3
+        await produced(client, batch(1))
+        name = TopicName.parse(FULL)
+        await change_policies(server.topics, name, {"cleanup_policy": "compact"}, [])
+        for offset in (0, 2, 3):
+            part = await fetched(client, offset)
+            assert [at for at, _ in records(part)] == [3]
+        for offset in (-1, 5):
+            part = await fetched(client, offset, max_wait_ms=LONG_MS)
+            assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        await change_policies(server.topics, name, {"cleanup_policy": "delete"}, [])
+        part = await fetched(client, 2, max_wait_ms=LONG_MS)
+        assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     on_topic(tmp_path, test)
 
@@ -326,7 +349,10 @@ async def listed(client: KafkaClient, timestamp: int, version: int = 7, **how: A
     return answer.topics[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+MAX_TIMESTAMP_VERSION = 7
+
+
+@pytest.mark.parametrize("version", range(1, 12))
 def test_offsets_are_found_by_name_and_by_time(tmp_path: Path, version: int) -> None:
     async def test(_server: KafkaServer, client: KafkaClient) -> None:
         for timestamp in (-1, -2, -3):
@@ -338,7 +364,7 @@ def test_offsets_are_found_by_name_and_by_time(tmp_path: Path, version: int) -> 
         for timestamp, answer in (
             (-1, (-1, 12)),
             (-2, (-1, 0)),
-            (-3, (1_008, 11)),
+            (-3, (1_008, 11)) if version >= MAX_TIMESTAMP_VERSION else (-1, (-1, 12)),
             (0, (1_000, 0)),
             (1_002, (1_002, 2)),
             (1_003, (1_003, 6)),

@@ -447,6 +447,9 @@ def test_records_before_an_offset_are_deleted(tmp_path: Path, version: int) -> N
         assert await delete("x", -1, index=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert await delete("x", 11) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert await delete("x", -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        await alter(client, "x", ("cleanup.policy", SET, "compact"))
+        assert await delete("x", 5) == (ErrorCode.POLICY_VIOLATION, -1)
+        await alter(client, "x", ("cleanup.policy", SET, "compact,delete"))
         assert await delete("x", 5) == (0, 5)
         assert await delete("x", 4) == (0, 5)
         assert partition.ledger.messages == 5
