@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from router.broker.disk.files import Disk
-from router.broker.entries import ENTRY_FORMATS, latest_time
+from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.kafka.session import sessions
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import LatestTime, Store, StoreOptions
@@ -165,7 +165,7 @@ async def serving(
 ) -> AsyncIterator[KafkaServer]:
     """Serve a folder until the block ends."""
     (folder / "data").mkdir(exist_ok=True)
-    store = await Store.open(folder / "data", options, clock, disk, latest)
+    store = await Store.open(folder / "data", options, clock, disk, latest, keep_messages)
     topics = Topics(store, TopicOptions.from_settings(settings), clock, ENTRY_FORMATS)
     registry = await FileRegistry.open(folder / "data")
     later = asyncio.get_running_loop().call_later

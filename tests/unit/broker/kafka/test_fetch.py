@@ -22,6 +22,7 @@ from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, on_topic, p
 from tests.wire.kafka.batches import split_batches
 
 LONG_MS = 20_000
+EARLIEST, LATEST = -2, -1
 LIMIT = 64 << 20
 
 
@@ -180,6 +181,44 @@ def test_deleted_records_are_left_out_and_readers_get_to_the_end(tmp_path: Path,
     on_topic(tmp_path, test)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_records_that_are_left_are_fetched_when_the_others_were_reclaimed(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = Random(seed)
+
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
+        sent = [Message(b"v%d" % n * 9, b"k") for n in range(3)]
+        for number in range(40):
+            if number % 4 == 3:
+                payload = bytes(pack(sent, "p", number, 1))
+                ledger.append(payload, PULSAR_FORMAT, 3, 1_000, lambda _: None)
+            else:
+                await produced(client, batch(2 + number % 3, codec=chance.choice((0, 1, 3))))
+        await server.synced()
+        await server.store.retain(1_000)
+        end = ledger.durable_number
+        whole = await consumed(client, 0, end)
+        for _ in range(4):
+            numbers = [n for n in range(end) if chance.random() < 0.4]
+            server.store.delete_messages(ledger, [(n, n) for n in numbers])
+            times = [await offset_at(client, time) for time in (EARLIEST, LATEST, 1, 2, 1_000)]
+            await server.store._checkpointer.checkpoint()
+            assert await server.store.reclaim(ledger) > 0
+            again = [await offset_at(client, time) for time in (EARLIEST, LATEST, 1, 2, 1_000)]
+            assert again == times
+            live = [n for n in range(end) if not ledger.deleted_numbers.contains(n)]
+            assert await consumed(client, live[0], end) == {n: whole[n] for n in live}
+            for offset in range(0, end, 7):
+                first = next((n for n, _ in records(await fetched(client, offset))), end)
+                assert first <= next((n for n in live if n >= offset), end)
+
+    on_topic(
+        tmp_path, test, options=StoreOptions(segment=1_500, cache=0, reserve=0, reclaim_bytes=1)
+    )
+
+
 def test_unknown_partitions_and_epochs_are_refused(tmp_path: Path) -> None:
     async def test(_server: KafkaServer, client: KafkaClient) -> None:
         for how, code in (
@@ -329,6 +368,11 @@ def test_a_reader_far_behind_is_served_from_the_disk(
         assert found == ledger.durable_number
 
     on_topic(tmp_path, test)
+
+
+async def offset_at(client: KafkaClient, timestamp: int) -> tuple[int, int]:
+    found = await listed(client, timestamp)
+    return found.offset, found.timestamp
 
 
 async def listed(client: KafkaClient, timestamp: int, version: int = 7, **how: Any) -> Any:

@@ -14,7 +14,7 @@ import orjson
 
 from router.access.permissions import Right
 from router.broker.disk.files import Disk
-from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.entries import ENTRY_FORMATS, Transcoder, keep_messages
 from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
 from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.streams.log.messages import EntryCache, StoredMessage
@@ -157,7 +157,7 @@ async def streaming(
     clock = clock or Clock()
     data = folder / "data"
     data.mkdir(exist_ok=True)
-    store = await Store.open(data, options, clock, disk)
+    store = await Store.open(data, options, clock, disk, keep_messages=keep_messages)
     topics = Topics(store, TopicOptions(), clock, ENTRY_FORMATS)
     registry = await FileRegistry.open(data)
     transcoder = Transcoder(ENTRY_FORMATS)

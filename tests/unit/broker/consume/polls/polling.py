@@ -16,7 +16,7 @@ from router.broker.consume.cursor.in_flight import FetchTerms
 from router.broker.consume.membership.leases import Leases
 from router.broker.consume.polls.engine import PollEngine
 from router.broker.consume.polls.requests import PollRequest, TakenMessages
-from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.entries import ENTRY_FORMATS, Transcoder, keep_messages
 from router.broker.entries.slicing import EntryOpener
 from router.broker.node.counters import Counters
 from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions, words
@@ -152,7 +152,9 @@ class House:
     @classmethod
     async def open(cls, folder: Path, partitions: int = 0, **options: Any) -> House:
         clock = Clock()
-        store = await Store.open(folder, StoreOptions(**options), clock)
+        store = await Store.open(
+            folder, StoreOptions(**options), clock, keep_messages=keep_messages
+        )
         topics = Topics(store, TopicOptions(), clock, ENTRY_FORMATS)
         await topics.create(TopicName.parse(TOPIC), partitions)
         return cls(store, topics, clock)
