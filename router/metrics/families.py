@@ -148,18 +148,6 @@ FAMILIES: Final[tuple[Family, ...]] = (
         optional=True,
     ),
     Family(
-        "router_nats_api_requests_total",
-        "counter",
-        "Calls of the JetStream API.",
-        optional=True,
-    ),
-    Family(
-        "router_nats_api_errors_total",
-        "counter",
-        "Calls of the JetStream API that were refused.",
-        optional=True,
-    ),
-    Family(
         "router_nats_deliveries_total",
         "counter",
         "Messages that consumers of streams delivered.",

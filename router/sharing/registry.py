@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -97,6 +98,15 @@ class AsyncRegistry(Protocol):
         A page of them, which fits into an answer.
         """
         ...
+
+
+async def all_records(registry: AsyncRegistry, kind: str) -> AsyncIterator[Record]:
+    """Yield all records of a kind, by name, read page by page; raise BackendUnavailableError."""
+    after = ""
+    while page := await registry.list(kind, after):
+        for record in page:
+            yield record
+        after = page[-1].name
 
 
 def check_kind(kind: str) -> None:

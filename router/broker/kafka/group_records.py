@@ -20,7 +20,7 @@ import structlog
 
 from router.broker.kafka.group_values import Member
 from router.errors import BadRequestError, RouterError
-from router.sharing.registry import ANY, GROUP_RECORDS, AsyncRegistry
+from router.sharing.registry import ANY, GROUP_RECORDS, AsyncRegistry, all_records
 from router.wire.kafka.error_codes import ErrorCode
 
 _VERSION: Final = 1
@@ -116,15 +116,12 @@ class GroupRecords:
 
         Raises BackendUnavailableError.
         """
-        after = ""
-        while page := await self._registry.list(GROUP_RECORDS, after):
-            for one in page:
-                try:
-                    yield one.name, GroupRecord.load(one.value)
-                except ValueError as error:
-                    _log.warning("kafka-group-damaged", group=one.name, reason=str(error))
-                    await self._registry.delete(GROUP_RECORDS, one.name)
-            after = page[-1].name
+        async for one in all_records(self._registry, GROUP_RECORDS):
+            try:
+                yield one.name, GroupRecord.load(one.value)
+            except ValueError as error:
+                _log.warning("kafka-group-damaged", group=one.name, reason=str(error))
+                await self._registry.delete(GROUP_RECORDS, one.name)
 
     async def save(self, group_id: str, record: bytes | None) -> ErrorCode:
         """Store the record of a group, None: it has no members; return whether that is on disk.

@@ -49,7 +49,7 @@ class OtherDialects:
         self.topics = topics
         self._patterns: dict[str, int] = {}
         self._wildcards: set[str] = set()
-        self._followers: dict[int, _Follower] = {}
+        self.followers: dict[int, _Follower] = {}
         self._by_pattern: dict[str, set[_Follower]] = {}
         self._by_topic: dict[str, set[int]] = {}
         self._changed_topics: set[str] = set()
@@ -58,19 +58,14 @@ class OtherDialects:
         streams.records.observer = self._topic_changed
         topics.observers.add(self._topics_changed)
 
-    @property
-    def followed(self) -> int:
-        """Return how many ledgers are followed."""
-        return len(self._followers)
-
     def close(self) -> None:
         """Follow nothing more."""
         self.hub.pattern_observer = self.streams.records.observer = None
         self.topics.observers.discard(self._topics_changed)
         self._tasks.cancel()
-        for follower in self._followers.values():
+        for follower in self.followers.values():
             follower.close()
-        self._followers.clear()
+        self.followers.clear()
 
     # What has changed.
 
@@ -108,7 +103,7 @@ class OtherDialects:
             topic = self.topics.find(name)
             kept = set() if topic is None else self._review(topic)
             for ledger_id in self._by_topic.get(name, set()) - kept:
-                self._drop(self._followers[ledger_id])
+                self._drop(self.followers[ledger_id])
 
     # Which ledgers are followed.
 
@@ -179,11 +174,11 @@ class OtherDialects:
 
     def _follow(self, topic: TopicRecord, index: int) -> _Follower:
         ledger_id = topic.ledger_ids[max(0, index)]
-        follower = self._followers.get(ledger_id)
+        follower = self.followers.get(ledger_id)
         if follower is None:
             ledger = self.topics.store.ledger(ledger_id)
             follower = _Follower(self, ledger, topic.name)
-            self._followers[ledger_id] = follower
+            self.followers[ledger_id] = follower
             self._by_topic.setdefault(topic.name, set()).add(ledger_id)
         follower.index = index
         return follower
@@ -196,7 +191,7 @@ class OtherDialects:
         follower.close()
         for pattern in follower.patterns:
             self._by_pattern[pattern].discard(follower)
-        del self._followers[follower.ledger.id]
+        del self.followers[follower.ledger.id]
         ledgers = self._by_topic[follower.topic]
         ledgers.discard(follower.ledger.id)
         if not ledgers:

@@ -40,11 +40,6 @@ class Producers:
         """Return what this producer stored last, if it is remembered."""
         return self._states.get(name)
 
-    def duplicate(self, name: str, sequence: int) -> ProducerState | None:
-        """Return the producer's state if it stored this sequence id or a later one already."""
-        state = self._states.get(name)
-        return state if state is not None and sequence <= state.sequence else None
-
     def record(self, name: str, state: ProducerState) -> None:
         """Remember what a producer stored; the oldest goes when there are too many."""
         self._states.pop(name, None)

@@ -28,7 +28,7 @@ from router.errors import (
 from router.errors.quoting import quoted
 from router.model import CLEANUP_POLICIES, LONG_MAX, TopicName, check_namespace
 from router.model.administration import INHERITED, Namespace, NamespacePolicies, Tenant
-from router.sharing.registry import AsyncRegistry, Record
+from router.sharing.registry import AsyncRegistry, all_records
 
 TENANT: Final = "tenant"
 NAMESPACE: Final = "namespace"
@@ -137,11 +137,13 @@ class Namespaces:
 
     async def load(self) -> None:
         """Read what the registry has; raise BackendUnavailableError, ValueError."""
-        for record in await self._all(TENANT):
+        if self._registry is None:
+            return
+        async for record in all_records(self._registry, TENANT):
             value = orjson.loads(record.value)
             roles, clusters = tuple(value["admin_roles"]), tuple(value["allowed_clusters"])
             self._tenants[record.name] = Tenant(record.name, roles, clusters)
-        for record in await self._all(NAMESPACE):
+        async for record in all_records(self._registry, NAMESPACE):
             value = orjson.loads(record.value)
             known = {f.name for f in dataclasses.fields(NamespacePolicies)}
             # A later release may have had others.
@@ -297,15 +299,6 @@ class Namespaces:
             value = orjson.dumps({"created_ms": namespace.created_ms, "policies": given})
             await self._registry.put(NAMESPACE, namespace.name, value, None)
         self._namespaces[namespace.name] = namespace
-
-    async def _all(self, kind: str) -> list[Record]:
-        found: list[Record] = []
-        while self._registry is not None:
-            page = await self._registry.list(kind, found[-1].name if found else "")
-            if not page:
-                break
-            found += page
-        return found
 
     def _set_default(self) -> None:
         tenant, name = self._default[0], "/".join(self._default)

@@ -40,7 +40,7 @@ from router.broker.topics.schema_records import (
 from router.errors import IncompatibleSchemaError, NotAllowedError, SchemaNotFoundError
 from router.model import Schema, TopicName
 from router.schemas import Strategy
-from router.sharing.registry import NEW, AsyncRegistry
+from router.sharing.registry import NEW, AsyncRegistry, all_records
 
 MAX_VERSIONS: Final = 1_000
 MAX_BYTES: Final = 1 << 20
@@ -107,12 +107,10 @@ class TopicSchemas:
 
     async def load(self) -> None:
         """Read which topics have schemas."""
-        after = ""
-        while self._registry is not None and (page := await self._registry.list(KIND, after)):
-            for record in page:
+        if self._registry is not None:
+            async for record in all_records(self._registry, KIND):
                 topic = int(record.name.partition("/")[0])
                 self._note(topic, mark=is_mark(record.value))
-            after = page[-1].name
 
     def has(self, topic: TopicRecord) -> bool:
         """Return whether a topic has a schema now."""

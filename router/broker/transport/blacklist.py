@@ -7,7 +7,7 @@ import asyncio
 from router.access import addresses
 from router.access.addresses import BLACKLIST_INTERVAL_SECONDS, BLACKLIST_RECORDS
 from router.errors import RouterError
-from router.sharing.registry import AsyncRegistry
+from router.sharing.registry import AsyncRegistry, all_records
 
 
 class Blacklist(addresses.Blacklist):
@@ -30,10 +30,9 @@ class Blacklist(addresses.Blacklist):
 
     async def refresh(self) -> None:
         """Read the list now; the last one stays if the registry does not answer."""
-        names: list[str] = []
         try:
-            while page := await self._registry.list(BLACKLIST_RECORDS, names[-1] if names else ""):
-                names += [record.name for record in page]
+            records = all_records(self._registry, BLACKLIST_RECORDS)
+            names = [record.name async for record in records]
         except RouterError as error:
             self.unavailable(error)
         else:

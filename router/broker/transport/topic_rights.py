@@ -13,7 +13,7 @@ import asyncio
 
 from router.access.authorizer import NO_OWNER, TOPIC_RECORDS, TopicRights
 from router.model import TopicName
-from router.sharing.registry import AsyncRegistry, Record
+from router.sharing.registry import AsyncRegistry, Record, all_records
 
 
 class TopicRightsRegistry:
@@ -26,10 +26,8 @@ class TopicRightsRegistry:
 
     async def load(self) -> None:
         """Read all records of topics; called once, before anything else."""
-        after = ""
-        while page := await self._registry.list(TOPIC_RECORDS, after):
-            self._records.update((record.name, record) for record in page)
-            after = page[-1].name
+        records = all_records(self._registry, TOPIC_RECORDS)
+        self._records = {record.name: record async for record in records}
 
     def cached(self, topic: TopicName) -> TopicRights:
         """Return the rights of a topic as they are now."""

@@ -90,15 +90,9 @@ def decompress_start(codec: int, data: bytes, size: int) -> bytes:
 def _decompress(codec: int, data: bytes, limit: int) -> bytes:
     if codec == NONE:
         return data
-    if codec == GZIP:
-        return _read_gzip(data, limit)
-    if codec == SNAPPY:
-        return _read_snappy(data, limit)
-    if codec == LZ4:
-        return _read_lz4(data, limit)
-    if codec == ZSTD:
-        return _read_zstd(data, limit)
-    raise UnknownCompressionError(f"compression {codec} is unknown")
+    if (read := _READERS.get(codec)) is None:
+        raise UnknownCompressionError(f"compression {codec} is unknown")
+    return read(data, limit)
 
 
 def _decompress_start(codec: int, data: bytes, size: int) -> bytes:
@@ -161,6 +155,9 @@ def _read_snappy(data: bytes, limit: int) -> bytes:
     if data.startswith(_XERIAL[:_XERIAL_MAGIC_BYTES]):
         return _read_xerial(data, limit, limit + 1)
     return _read_block(data, limit)
+
+
+_READERS: Final = {GZIP: _read_gzip, SNAPPY: _read_snappy, LZ4: _read_lz4, ZSTD: _read_zstd}
 
 
 def _read_xerial(data: bytes, limit: int, size_at_least: int) -> bytes:

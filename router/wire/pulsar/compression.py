@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 import cramjam
@@ -45,18 +46,9 @@ def compress(kind: CompressionType, data: bytes) -> bytes:
 
 def decompress(kind: CompressionType, data: bytes | memoryview, size_limit: int) -> bytes:
     """Return the body that was compressed, of at most `size_limit` bytes; else ProtocolError."""
-    if kind == NONE:
-        plain = bytes(data)
-    elif kind == LZ4:
-        plain = _lz4(data, size_limit)
-    elif kind == ZLIB:
-        plain = _zlib(data, size_limit)
-    elif kind == ZSTD:
-        plain = _zstd(data, size_limit)
-    elif kind == SNAPPY:
-        plain = _snappy(data, size_limit)
-    else:
+    if (read := _READERS.get(kind)) is None:
         raise ProtocolError(f"compression {kind} is unknown")
+    plain = read(data, size_limit)
     if len(plain) > size_limit:
         raise ProtocolError(f"body larger than {size_limit} bytes")
     return plain
@@ -106,3 +98,12 @@ def _snappy(data: bytes | memoryview, size_limit: int) -> bytes:
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:
         raise ProtocolError(f"SNAPPY: {error}") from error
+
+
+_READERS: Final[dict[int, Callable[[bytes | memoryview, int], bytes]]] = {
+    NONE: lambda data, _: bytes(data),
+    LZ4: _lz4,
+    ZLIB: _zlib,
+    ZSTD: _zstd,
+    SNAPPY: _snappy,
+}

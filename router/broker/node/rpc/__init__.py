@@ -167,9 +167,8 @@ class NodeRpc:
             response.backup.journal_size = journal.size
 
     def _confirm(
-        self, _: object, command: npb.ConfirmLease, response: npb.CommandAdminResponse
+        self, _: object, command: npb.ConfirmLease, _response: npb.CommandAdminResponse
     ) -> None:
-        del response
         self.leases.confirm(
             command.topic, command.subscription, command.partition, command.generation
         )
@@ -194,9 +193,8 @@ class NodeRpc:
             response.token.retry_after_ms = math.ceil(wait * 1000)
 
     def _push_metrics(
-        self, peer: object, command: npb.PushMetrics, response: npb.CommandAdminResponse
+        self, peer: object, command: npb.PushMetrics, _response: npb.CommandAdminResponse
     ) -> None:
-        del response
         self.counters.push(peer, from_samples(command.counters), from_samples(command.gauges))
 
     async def _registry_get(
@@ -227,8 +225,7 @@ class NodeRpc:
             found = _with_members(found, live)
         response.group.CopyFrom(MEMBERS.encode(found))
 
-    async def _recall(self, command: npb.RecallClaims, response: npb.CommandAdminResponse) -> None:
-        del response
+    async def _recall(self, command: npb.RecallClaims, _response: npb.CommandAdminResponse) -> None:
         one = command.subscription if command.HasField("subscription") else None
         await self.leases.recall(command.topic, one)
 

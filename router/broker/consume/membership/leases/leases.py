@@ -212,7 +212,7 @@ class Leases:
         """Grant the partition to the poll that it is assigned to."""
         if self._recalls.held(lease, note):
             return
-        group, share = self._asked(lease)
+        group, share = self._requested(lease)
         if group is None or share is None:
             return
         share.held = True
@@ -224,7 +224,7 @@ class Leases:
 
     def lost(self, lease: Lease) -> None:
         """Withdraw the partition from its poll, which keeps its place in the assignment."""
-        group, share = self._asked(lease)
+        group, share = self._requested(lease)
         if group is None or share is None:
             return
         share.held = share.contended = False
@@ -241,7 +241,7 @@ class Leases:
 
     def contended(self, lease: Lease) -> None:
         """Let a lease go that another node queues for, as soon as no poll holds the partition."""
-        group, share = self._asked(lease)
+        group, share = self._requested(lease)
         if group is not None and share is not None and share.held:
             share.contended = True
             if share.poll is not None:
@@ -251,7 +251,7 @@ class Leases:
 
     def queued(self, lease: Lease) -> None:
         """Tell the poll that waits for the lease who has it."""
-        group, share = self._asked(lease)
+        group, share = self._requested(lease)
         if group is None or share is None:
             return
         if (poll := group.assignor.holder(lease.partition)) is not None:
@@ -308,11 +308,11 @@ class Leases:
         group = self._groups.get((lease.topic, lease.subscription))
         return group.shares.get(lease.partition) if group else None
 
-    def _asked(self, lease: Lease) -> tuple[Group | None, Share | None]:
+    def _requested(self, lease: Lease) -> tuple[Group | None, Share | None]:
         """Return what is known of a lease that is asked for; others are heard of too late."""
         group = self._groups.get((lease.topic, lease.subscription))
         share = group.shares.get(lease.partition) if group else None
-        return (group, share) if share is not None and share.asked else (None, None)
+        return (group, share) if share is not None and share.requested else (None, None)
 
     def _end(self, poll: Poll) -> None:
         mine = self._polls[poll.peer]
@@ -345,9 +345,9 @@ class Leases:
                 if isinstance(change, Assign):
                     self._assigned(group, change)
                 else:
-                    self._ask_back(group, change)
+                    self._revoke(group, change)
         for partition in group.unused():
-            self._let_go(group, partition)
+            self._give_back(group, partition)
         self._announce(group)
         self._gathering = False
         self._watch(group)
@@ -359,14 +359,14 @@ class Leases:
             return
         self._update(change.holder)
         if share.contended:
-            self._let_go(group, change.partition)
-        if not share.asked:
-            share.asked = True
+            self._give_back(group, change.partition)
+        if not share.requested:
+            share.requested = True
             self._recalls.acquire(group.lease(change.partition))
         elif share.held:
             self._grant(group, change.partition, change.holder)
 
-    def _ask_back(self, group: Group, change: Revoke[Poll]) -> None:
+    def _revoke(self, group: Group, change: Revoke[Poll]) -> None:
         if group.share(change.partition).poll is change.holder:
             self._counters.inc("router_broker_revokes_total")
             self._update(change.holder).revoked.add(change.partition)
@@ -382,13 +382,13 @@ class Leases:
         pending = self._pending.take(group.lease(partition), poll.consumer)
         self._update(poll).grant(ClaimGrant(partition, self._last_generation, pending))
 
-    def _let_go(self, group: Group, partition: int) -> None:
+    def _give_back(self, group: Group, partition: int) -> None:
         """Give a lease back, or ask for it no longer."""
         share, lease, note = group.share(partition), group.lease(partition), b""
         if share.contended:
             self._counters.inc("router_broker_handovers_total")
             note = self._pending.hand_over(lease)
-        share.asked = share.held = share.contended = False
+        share.requested = share.held = share.contended = False
         self._coordinator.release(lease, note)
 
     def _announce(self, group: Group) -> None:
@@ -427,8 +427,8 @@ class Leases:
                 del self._groups[key]
                 self.forgotten(*key)
                 for partition, share in group.shares.items():
-                    if share.asked:
-                        self._let_go(group, partition)
+                    if share.requested:
+                        self._give_back(group, partition)
             return
         deadline = group.assignor.next_deadline()
         if deadline is None or group.timer_armed:

@@ -140,7 +140,7 @@ class Poll:
 class Share:
     """One partition of a group: the node's lease, and the newest grant under it."""
 
-    asked: bool = False
+    requested: bool = False
     held: bool = False
     # Another node queues for it.
     contended: bool = False
@@ -203,21 +203,23 @@ class Group:
         return [
             partition
             for partition, share in self.shares.items()
-            if share.asked
+            if share.requested
             and (share.contended or not share.held or partition not in known)
             and self.assignor.holder(partition) is None
         ]
 
-    def asked(self) -> set[Lease]:
+    def requested(self) -> set[Lease]:
         """Return the leases that the node holds or asks for."""
-        return {self.lease(partition) for partition, share in self.shares.items() if share.asked}
+        return {
+            self.lease(partition) for partition, share in self.shares.items() if share.requested
+        }
 
     def waiting(self) -> set[Poll]:
         """Return the polls to which partitions are assigned whose lease the node does not hold."""
         return {
             poll
             for partition, share in self.shares.items()
-            if share.asked and not share.held
+            if share.requested and not share.held
             if (poll := self.assignor.holder(partition)) is not None
         }
 

@@ -58,10 +58,10 @@ class Recalls:
 
         `group` is what this node knows of it: leases that it asks for are not queued for again.
         """
-        asked = group.asked() if group is not None else set()
+        requested = group.requested() if group is not None else set()
         remote = await self._coordinator.remote_group(topic, subscription)
         leases = [Lease(topic, subscription, p) for p, nodes in remote.queues.items() if any(nodes)]
-        ends = {lease: self._queue(lease) for lease in leases if lease not in asked}
+        ends = {lease: self._queue(lease) for lease in leases if lease not in requested}
         try:
             async with asyncio.timeout(MAX_QUEUE_SECONDS):
                 await asyncio.gather(*(end.wait() for end in ends.values()))
