@@ -16,10 +16,10 @@ only its consumer can read (encrypted, a chunk) has no records: `empty` keeps it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
@@ -46,6 +46,7 @@ from router.wire.kafka.record_batches import (
 from router.wire.kafka.record_messages import message_headers, read_message, routing_headers
 from router.wire.kafka.records import Record, first_key, read_records, write_record
 
+T = TypeVar("T")
 TAG: Final = KAFKA_FORMAT
 MAX_RECORDS: Final = 1 << 16
 """Of a batch that is stored; with MAX_RECORDS_BYTES it fits into one entry of Pulsar's."""
@@ -55,6 +56,7 @@ MAX_RECORDS_BYTES: Final = 4 << 20
 GONE: Final = Message(b"")
 """In the place of a message of which no more is stored than that it was there."""
 
+_NO_KEY: Final = MessageKey(None, tombstone=False)
 _MAX_UNPACKED_BYTES: Final = 64 << 20
 _FIRST_RECORD_BYTES: Final = 1 << 10
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
@@ -138,13 +140,11 @@ def to_messages(payload: bytes) -> Sequence[Message]:
 
 
 def keys(payload: bytes) -> Sequence[MessageKey]:
-    """Return the key of each record, of which one without a value is a tombstone; see Codec."""
-    try:
-        header = read_header(payload)
-        records = read_records(open_batch(header, payload, _MAX_UNPACKED_BYTES), header.records)
-        return [MessageKey(record[2], record[3] is None) for record in records]
-    except RecordsError as error:
-        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+    """Return the key of each record, of which one without a value is a tombstone; see Codec.
+
+    One that was reclaimed has none.
+    """
+    return _of_each(payload, lambda _, record: MessageKey(record[2], record[3] is None), _NO_KEY)
 
 
 def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
@@ -177,17 +177,7 @@ def timestamps(payload: bytes) -> list[int]:
 
     Raises UnreadableEntryError.
     """
-    try:
-        header = read_header(payload)
-        records = read_records(open_batch(header, payload, _MAX_UNPACKED_BYTES), header.records)
-        if header.records == header.last_offset_delta + 1:
-            return [header.base_timestamp + record[1] for record in records]
-        found = [0] * _offsets(header)
-        for offset, record in _numbered(header, records):
-            found[offset] = header.base_timestamp + record[1]
-    except RecordsError as error:
-        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
-    return found
+    return _of_each(payload, lambda header, record: header.base_timestamp + record[1], 0)
 
 
 def latest_of(messages: Sequence[Message], stored_ms: int) -> int:
@@ -243,6 +233,19 @@ def _numbered(header: BatchHeader, records: Iterable[Record]) -> Iterator[tuple[
             )
         yield offset, record
         expected = offset + 1
+
+
+def _of_each(payload: bytes, read: Callable[[BatchHeader, Record], T], gone: T) -> list[T]:
+    """Return what is read of each record of a batch, at its place; raise UnreadableEntryError."""
+    try:
+        header = read_header(payload)
+        found = [gone] * _offsets(header)
+        records = read_records(open_batch(header, payload, _MAX_UNPACKED_BYTES), header.records)
+        for offset, record in _numbered(header, records):
+            found[offset] = read(header, record)
+    except RecordsError as error:
+        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+    return found
 
 
 def _offsets(header: BatchHeader) -> int:

@@ -48,9 +48,13 @@ STEPS = st.one_of(
 )
 
 
+def key_of(value: bytes) -> bytes:
+    return b"k%d" % (len(value) % 5)
+
+
 def payload_of(tag: int, values: Sequence[bytes], codec: int, sequence: int, ms: int) -> bytes:
     """Return an entry of messages with these values and keys."""
-    messages = [Message(value, b"k%d" % (len(value) % 5)) for value in values]
+    messages = [Message(value, key_of(value)) for value in values]
     if tag == KAFKA_FORMAT:
         records = [write_record(n, n, m.key, m.value) for n, m in enumerate(messages)]
         producer = (7, 1, sequence)
@@ -150,6 +154,9 @@ class History:
             if tag == KAFKA_FORMAT:
                 found.append(as_fetched(payload, first, chosen))
         assert all(one == found[0] for one in found)
+        keys = ENTRY_FORMATS[entry.format].keys(entry.payload)
+        assert len(keys) == entry.messages
+        assert [keys[n].key for n in chosen] == [key_of(found[0][first + n]) for n in chosen]
         return found[0]
 
     async def check_lookups(self, visible: Visible) -> None:
