@@ -19,11 +19,15 @@ MIN_ROLL_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """What one topic keeps; milliseconds and bytes, -1: no bound."""
+    """What one topic keeps; milliseconds and bytes, -1: no bound.
+
+    `max_compaction_lag_ms` is when a message of a compacted topic is cleaned at the latest.
+    """
 
     retention_ms: int
     retention_bytes: int
     backlog_bytes: int
+    max_compaction_lag_ms: int = -1
 
 
 def limits_of(policies: Policies, options: StoreOptions) -> RetentionLimits:
@@ -40,14 +44,21 @@ def limits_of(policies: Policies, options: StoreOptions) -> RetentionLimits:
         choose(policies.retention_ms, options.retention_ms) if deletes else -1,
         choose(policies.retention_bytes, options.retention_bytes) if deletes else -1,
         choose(policies.backlog_bytes, options.backlog_bytes),
+        choose(policies.max_compaction_lag_ms, -1) if policies.compacts else -1,
     )
 
 
 def roll_age_ms(keep: RetentionLimits) -> int:
-    """Return the age at which a segment is ended, in milliseconds."""
-    if keep.retention_ms < 0:
-        return DAY_MS
-    return max(MIN_ROLL_MS, min(DAY_MS, keep.retention_ms // ROLLS_PER_RETENTION))
+    """Return the age at which a segment is ended, in milliseconds.
+
+    The segment that is written is not cleaned, so it is none any more when its messages are due.
+    """
+    age = DAY_MS
+    if keep.retention_ms >= 0:
+        age = min(age, keep.retention_ms // ROLLS_PER_RETENTION)
+    if keep.max_compaction_lag_ms >= 0:
+        age = min(age, keep.max_compaction_lag_ms)
+    return max(MIN_ROLL_MS, age)
 
 
 def expendable(

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from router.broker.storage import PULSAR_FORMAT, Ack, StoreOptions
 from router.broker.storage.files import check
 from router.broker.storage.options import DAY_MS
-from router.broker.storage.retention import RetentionLimits, expendable, limits_of, roll_age_ms
+from router.broker.storage.retention import (
+    MIN_ROLL_MS,
+    RetentionLimits,
+    expendable,
+    limits_of,
+    roll_age_ms,
+)
 from router.broker.storage.segments import Segment
 from router.model import Policies
 from tests.unit.broker.storage.rig import (
@@ -102,6 +108,17 @@ def test_a_topic_that_is_only_compacted_keeps_messages_of_any_age_and_size() -> 
 def test_a_segment_spans_a_seventh_of_the_retention_and_at_most_a_day() -> None:
     ages = [roll_age_ms(replace(FOREVER, retention_ms=ms)) for ms in (700_000, 100 * DAY_MS, -1)]
     assert ages == [100_000, DAY_MS, DAY_MS]
+
+
+def test_a_segment_of_a_compacted_topic_ends_before_its_messages_have_to_be_cleaned() -> None:
+    policies = Policies(retention_ms=-1, max_compaction_lag_ms=60_000)
+    ages = [
+        roll_age_ms(limits_of(replace(policies, cleanup_policy=cleanup), StoreOptions()))
+        for cleanup in ("compact", "compact,delete", "delete")
+    ]
+    assert ages == [60_000, 60_000, DAY_MS]
+    soon = replace(policies, cleanup_policy="compact", max_compaction_lag_ms=1)
+    assert roll_age_ms(limits_of(soon, StoreOptions())) == MIN_ROLL_MS
 
 
 @pytest.mark.parametrize("retention_ms", [0, 1, 1_000])
