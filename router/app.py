@@ -40,6 +40,7 @@ from router.services.groups import Groups
 from router.services.history import Histories
 from router.services.jetstream import BrokerStreams, JetStream
 from router.services.keys import Keys
+from router.services.latest import LatestValues
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
 from router.services.pipelines import Pipelines
@@ -62,6 +63,7 @@ from router.web.dmaap.admin import AdminViews, KeyViews
 from router.web.dmaap.errors import ErrorTexts
 from router.web.dmaap.events import EventOptions, Events
 from router.web.dmaap.groups import DeadLetterViews, GroupViews
+from router.web.dmaap.latest import LatestViews
 from router.web.dmaap.metrics import Clock, MetricViews
 from router.web.dmaap.stream import EventStreams
 from router.web.dmaap.topics import AclViews, TopicViews
@@ -197,6 +199,8 @@ def _blueprints(
     yield _routes("acls", AclViews(callers, lists))
     groups, inspection = Groups(backend, timeout), GroupInspection(backend, node, timeout)
     yield _routes("groups", GroupViews(callers, groups, inspection))
+    latest = LatestValues(open_administration(settings, node))
+    yield _routes("latest", LatestViews(callers, latest))
     yield _routes("dead_letters", DeadLetterViews(callers, topics, services.dead_letters))
     keys = ApiKeys(access, services.keys, node, timeout)
     yield _routes("keys", KeyViews(access, keys))

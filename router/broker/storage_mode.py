@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from router.broker.compaction import Cleaner, KeyIndexes, Pace
+from router.broker.compaction import Cleaner, CompactionCalls, KeyIndexes, Pace
 from router.broker.consume.membership.leases import Leases
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
@@ -125,7 +125,8 @@ class EmbeddedLog:
         """Return the administration of the log's topics; its gauges are shown from now on."""
         counters.observe(self._gauges.collect)
         counters.observe(self._cleaner.collect)
-        return TopicAdmin(self._topics, counters, leases, self.schemas)
+        calls = CompactionCalls(self._topics, self._keys, ENTRY_FORMATS)
+        return TopicAdmin(self._topics, counters, leases, self.schemas, calls)
 
     @contextlib.asynccontextmanager
     async def maintained(self) -> AsyncIterator[None]:

@@ -34,6 +34,7 @@ _TABLE: Final[tuple[tuple[type[errors.RouterError], int], ...]] = (
     (errors.TopicNotFoundError, NOT_FOUND),
     (errors.SubscriptionNotFoundError, NOT_FOUND),
     (errors.ConsumerNotFoundError, NOT_FOUND),
+    (errors.ValueNotFoundError, NOT_FOUND),
     (errors.PathNotFoundError, NOT_FOUND),
     (errors.UnauthenticatedError, REFUSED),
     (errors.ForbiddenError, REFUSED),

@@ -148,6 +148,12 @@ class NamespaceNotFoundError(TopicNotFoundError):
     code = "namespace-not-found"
 
 
+class ValueNotFoundError(RouterError):
+    """A key of a compacted topic has no value, or was deleted."""
+
+    code = "value-not-found"
+
+
 class SchemaNotFoundError(RouterError):
     """The topic has no such schema."""
 

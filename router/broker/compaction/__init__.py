@@ -2,11 +2,13 @@
 
 - `KeyIndexes` has the index of each partition in which keys are looked up; a `PartitionIndex` is
   brought up to date with its log before it answers.
+- `CompactionCalls` answers which values keys have.
 - `Cleaner` deletes superseded messages of the topics whose cleanup policy is compaction; `Pace`
   leaves publishing its share of the time.
 """
 
 from router.broker.compaction.cleaner import Cleaner, Pace
 from router.broker.compaction.indexes import KeyIndexes, PartitionIndex
+from router.broker.compaction.table_view import CompactionCalls
 
-__all__ = ["Cleaner", "KeyIndexes", "Pace", "PartitionIndex"]
+__all__ = ["Cleaner", "CompactionCalls", "KeyIndexes", "Pace", "PartitionIndex"]

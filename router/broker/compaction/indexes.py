@@ -175,30 +175,26 @@ class PartitionIndex:
         return await self._indexes.in_thread(self._run, work)
 
     async def find(self, key: bytes) -> KeyedMessage | None:
-        """Return the newest message of a key; None: it has none, or it is deleted.
+        """Return the newest message of a key, maybe a tombstone; None: it has none.
 
         Raises as `catch_up` does.
         """
         found = await self._read(lambda file: file.find(key))
-        return found if found is not None and self.is_live(found) else None
+        return found if found is not None and self.visible.contains(found.number) else None
 
     async def page(self, after: bytes | None, limit: int) -> list[KeyedMessage]:
         """Return the newest messages of the keys behind one, in their order; None: the first.
 
-        Less than `limit`: there are no more. Raises as `catch_up` does.
+        Tombstones are among them. Less than `limit`: there are no more. Raises as `catch_up` does.
         """
-        live: list[KeyedMessage] = []
-        while len(live) < limit:
+        visible: list[KeyedMessage] = []
+        while len(visible) < limit:
             found = await self._read(partial(_page, after, limit))
-            live += filter(self.is_live, found)
+            visible += (message for message in found if self.visible.contains(message.number))
             if len(found) < limit:
                 break
             after = found[-1].key
-        return live[:limit]
-
-    def is_live(self, message: KeyedMessage) -> bool:
-        """Return whether a message may be delivered, and says a value of its key."""
-        return not message.tombstone and self.visible.contains(message.number)
+        return visible[:limit]
 
     async def close(self) -> None:
         """End reading the log."""

@@ -305,5 +305,5 @@ def _checked(row: tuple[bytes, int, int, int, int]) -> KeyedMessage:
     except (TypeError, error):
         sound = False  # the types of a damaged row are others
     if not sound:
-        raise IndexDamagedError(f"the row of the key {key!r} is damaged")
+        raise IndexDamagedError(f"the row of message {number} is damaged")
     return message

@@ -57,6 +57,7 @@ FAILURES: Final[Mapping[str, ErrorCode]] = {
     errors.ConflictError.code: ErrorCode.INVALID_REQUEST,
     errors.ConsumerExistsError.code: ErrorCode.NON_EMPTY_GROUP,
     errors.ConsumerNotFoundError.code: ErrorCode.UNKNOWN_MEMBER_ID,
+    errors.ValueNotFoundError.code: ErrorCode.RESOURCE_NOT_FOUND,
     errors.ReadFailedError.code: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.DiskFullError.code: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.TopicTerminatedError.code: ErrorCode.POLICY_VIOLATION,

@@ -62,6 +62,7 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.ConflictError.code: pb.NotAllowedError,
     errors.ConsumerExistsError.code: pb.ConsumerBusy,
     errors.ConsumerNotFoundError.code: pb.ConsumerNotFound,
+    errors.ValueNotFoundError.code: pb.MetadataError,
     errors.ReadFailedError.code: pb.PersistenceError,
     errors.DiskFullError.code: pb.PersistenceError,
     errors.TopicTerminatedError.code: pb.TopicTerminatedError,

@@ -51,6 +51,7 @@ class TopicAdmin:
         metrics: Metrics,
         leases: Forgetting,
         schemas: TopicSchemas | None = None,
+        calls: AdminCalls | None = None,
     ) -> None:
         self.topics = topics
         self._leases = leases
@@ -59,7 +60,7 @@ class TopicAdmin:
         self.namespaces = topics.namespaces
         self.schemas = SchemaAdmin(topics, schemas or TopicSchemas())
         self.extents = Extents(topics)
-        self.calls = AdminCalls(topics)
+        self.calls = calls or AdminCalls(topics)
         metrics.watch("router_broker_topics", lambda: topics.count)
         metrics.observe(self._samples)
 

@@ -83,6 +83,7 @@ HINTS: Final[Mapping[str, str]] = {
     "conflict": "Load the page again and repeat what is still to be done.",
     "consumer-exists": "Use another name.",
     "consumer-not-found": _LIST,
+    "value-not-found": _LIST,
     "read-failed": "Run `router check`, which checks the data folder.",
     "method-not-allowed": "Use a method of the header Allow.",
     "missing-consumer": "Add a group and a consumer id to the address.",

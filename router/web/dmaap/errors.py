@@ -77,6 +77,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "topic-not-found": Row(404, 3001, 3001, "No such topic exists.-"),
     "internal-topic": _DENIED,
     "namespace-not-found": Row(404, 3001, 3001, "No such topic exists.-"),
+    "value-not-found": Row(404, 5008, 5008, _READING),
     "schema-not-found": Row(404, 5008, 5008, _READING),
     "invalid-schema": _BAD,
     "incompatible-schema": Row(409, 5005, 5005),

@@ -114,6 +114,7 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         "event_streams": events,
         "topics": topics,
         "groups": topics,
+        "latest": topics,
         "dead_letters": of_dmaap("Dead letters", "What waits in dead-letter topics."),
         "acls": topics,
         "keys": of_dmaap("API keys", "DMaaP: keys with which requests are signed."),

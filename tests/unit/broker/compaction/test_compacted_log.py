@@ -116,12 +116,17 @@ class Law:
     async def check_index(self, log: Log) -> None:
         values = {}
         for message in await log.index.page(None, 100):
-            values[message.key] = self.history.records[message.number].value
+            if not message.tombstone:
+                values[message.key] = self.history.records[message.number].value
         assert values == self.history.values()
         for key in (b"a", b"none"):
             one = await log.index.find(key)
             expected = self.history.newest().get(key)
-            assert (one is not None) == (expected is not None and expected.value is not None)
+            if expected is None or expected.value is None:
+                assert one is None or one.tombstone
+            else:
+                assert one is not None
+                assert one.number == expected.number
 
     async def clean(self, log: Log) -> None:
         """Clean, and check that of the cleaned part the last message of each key is left."""

@@ -1,0 +1,161 @@
+"""Owns the table view of a topic: the newest value of each key, over all its partitions.
+
+A key that stands in several partitions, because its publishers chose them in different ways, has
+the value that was stored last. A page is bounded in keys and in bytes of values.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from router.broker.compaction.indexes import KeyedFormat, KeyIndexes
+from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage
+from router.broker.consume import Partition
+from router.broker.consume.entry_info import UnreadableEntryError
+from router.broker.storage import DamagedError
+from router.broker.topics.calls import AdminCalls
+from router.broker.topics.topics import Topics
+from router.errors import BadRequestError, NotAllowedError, ReadFailedError, ValueNotFoundError
+from router.errors.quoting import quoted
+from router.model import Message, TopicName
+
+MAX_PAGE_KEYS: Final = 1_000
+MAX_PAGE_BYTES: Final = 1 << 20
+"""Of values, keys and properties; the page ends behind the one that is over it."""
+MAX_VALUE_BYTES: Final = 3 << 20
+"""Of one value with its key and properties: an answer has to fit into a frame."""
+
+
+class ReadableFormat(KeyedFormat, Protocol):
+    """A format of entries that can be taken apart."""
+
+    def to_messages(self, payload: bytes) -> Sequence[Message]:
+        """Return all messages of an entry; raise UnreadableEntryError."""
+        ...
+
+
+class _Row(NamedTuple):
+    partition: Partition
+    newest: KeyedMessage
+
+
+class CompactionCalls(AdminCalls):
+    """The calls of administration, with those about the values of keys."""
+
+    def __init__(
+        self, topics: Topics, indexes: KeyIndexes, formats: Mapping[int, ReadableFormat]
+    ) -> None:
+        super().__init__(topics)
+        self._indexes = indexes
+        self._formats = formats
+
+    async def latest_value(self, topic: str, key: str) -> Mapping[str, Any]:
+        """Return the newest message of a key, which is in base64; see `_shown`.
+
+        Raises ValueNotFoundError if the key has none, or was deleted.
+        """
+        name = self._compacted(topic)
+        wanted = _bytes(key)
+        rows = []
+        for partition in self._topics.pieces(name):
+            found = await self._newest(partition, wanted)
+            if found is not None:
+                rows.append(_Row(partition, found))
+        if not rows:
+            raise ValueNotFoundError(f"{name} has no key {_text(wanted)}")
+        shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms))
+        if shown is None:
+            raise ValueNotFoundError(f"{name}: the key {_text(wanted)} is deleted")
+        return shown
+
+    async def latest_values(self, topic: str, after: str | None, limit: int) -> Mapping[str, Any]:
+        """Return the newest messages of the keys behind one, in base64, by key; None: the first.
+
+        `values` are as of `latest_value`, maybe fewer than `limit`; `next` is where the next page
+        goes on, None: there is none.
+        """
+        name = self._compacted(topic)
+        limit = max(1, min(limit, MAX_PAGE_KEYS))
+        behind = None if after is None else _bytes(after)
+        newest: dict[bytes, _Row] = {}
+        for partition in self._topics.pieces(name):
+            for found in await self._page(partition, behind, limit + 1):
+                present = newest.get(found.key)
+                if present is None or present.newest.time_ms < found.time_ms:
+                    newest[found.key] = _Row(partition, found)
+        keys = sorted(newest)
+        values: list[Mapping[str, Any]] = []
+        size = 0
+        for place, key in enumerate(keys):
+            if place == limit or size > MAX_PAGE_BYTES:
+                return {"values": values, "next": b64encode(keys[place - 1]).decode()}
+            shown = await self._shown(newest[key])
+            if shown is not None:
+                values.append(shown)
+                size += shown["size"]
+        return {"values": values, "next": None}
+
+    def _compacted(self, text: str) -> TopicName:
+        """Return a topic's name; raise NotAllowedError if it is not compacted."""
+        name = self._topics.parse(text)
+        if not self._topics.policies(self._topics.whole(text)).compacts:
+            raise NotAllowedError(
+                f"{name} is not compacted: only a topic with the cleanup policy compact has the"
+                " newest value of each key (cleanupPolicy, or cleanup.policy in Kafka)"
+            )
+        return name
+
+    async def _newest(self, partition: Partition, key: bytes) -> KeyedMessage | None:
+        try:
+            return await self._indexes.of(partition.visible).find(key)
+        except IndexDamagedError as error:
+            raise ReadFailedError(f"the index of keys: {error}") from error
+
+    async def _page(
+        self, partition: Partition, behind: bytes | None, limit: int
+    ) -> list[KeyedMessage]:
+        try:
+            return await self._indexes.of(partition.visible).page(behind, limit)
+        except IndexDamagedError as error:
+            raise ReadFailedError(f"the index of keys: {error}") from error
+
+    async def _shown(self, row: _Row) -> dict[str, Any] | None:
+        """Return a message for JSON; None: its key is deleted. Raises ReadFailedError."""
+        partition, newest = row
+        visible, number = partition.visible, newest.number
+        if newest.tombstone or not visible.contains(number):
+            return None
+        try:
+            entries = await visible.read(await partition.ledger.entry_of_number(number), 1, 1)
+            entry = entries[0] if entries else None
+            if entry is None or not entry.index - entry.messages < number <= entry.index:
+                return None
+            place = number - (entry.index + 1 - entry.messages)
+            message = self._formats[entry.format].to_messages(entry.payload)[place]
+        except (DamagedError, UnreadableEntryError, IndexError) as error:
+            raise ReadFailedError(f"the message {number}: {error}") from error
+        size = message.size()
+        if size > MAX_VALUE_BYTES:
+            raise ReadFailedError(f"the message {number} of {size} bytes is too large to be shown")
+        return {
+            "key": b64encode(newest.key).decode(),
+            "value": b64encode(message.value).decode(),
+            "properties": dict(message.properties),
+            "time_ms": newest.time_ms,
+            "partition": max(0, partition.index),
+            "number": number,
+            "size": size,
+        }
+
+
+def _text(key: bytes) -> str:
+    return quoted(key.decode(errors="replace"))
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise BadRequestError("a key is not in base64") from error
