@@ -84,15 +84,7 @@ class IndexFile:
         if not indexer.advance() or not indexer.has_all or index.overflowed:
             return
         position = ledger.next_entry
-        checkpoint = IndexCheckpoint(
-            position,
-            index.messages,
-            index.bytes,
-            indexer.unreadable,
-            indexer.foreign,
-            index.subjects,
-        )
-        data = dump(self._visible, checkpoint, _key(words))
+        data = dump(self._visible, indexer, _key(words))
         try:
             await store.synced()
             await asyncio.to_thread(_write, self.path, data)
@@ -105,31 +97,34 @@ class IndexFile:
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
 
 
-def dump(visible: Visible, checkpoint: IndexCheckpoint, key: int) -> bytes:
-    """Return the bytes of a checkpoint; `key` names the configuration that it was made under."""
-    ledger, numbers, places = visible.ledger, array("Q"), array("Q")
-    for state in checkpoint.subjects.values():
+def dump(visible: Visible, indexer: Indexer, key: int) -> bytes:
+    """Return the bytes of a checkpoint of all that was appended.
+
+    `key` names the configuration that it was made under.
+    """
+    ledger, index, numbers, places = visible.ledger, indexer.index, array("Q"), array("Q")
+    for state in index.subjects.values():
         held = state.places
         flags = state.first_exact | state.last_exact << 1
         size = _NO_PLACES if held is None else len(held)
         numbers.extend((state.count, state.first, state.last, flags, size))
         for place in held or ():
             places.extend(place)
-    names = "\n".join(checkpoint.subjects).encode()
+    names = "\n".join(index.subjects).encode()
     head = _HEAD.pack(
         _MAGIC,
         _VERSION,
         ledger.id,
-        checkpoint.position,
-        checkpoint.messages,
-        checkpoint.bytes,
-        checkpoint.unreadable,
+        ledger.next_entry,
+        index.messages,
+        index.bytes,
+        indexer.unreadable,
         ledger.first_number,
         _left_out(visible),
         key,
         len(names),
-        len(checkpoint.subjects),
-        checkpoint.foreign,
+        len(index.subjects),
+        indexer.foreign,
     )
     body = head + names + numbers.tobytes() + places.tobytes()
     return body + _SUM.pack(crc32c(body, 0))
