@@ -20,8 +20,8 @@ MAX_FILES = {
     "JetStream publish": 62,
     "JetStream fetch": 68,
     "JetStream acknowledge": 48,
-    "NATS publish": 22,
-    "NATS pull and acknowledge": 28,
+    "NATS publish": 21,
+    "NATS pull and acknowledge": 26,
 }
 """Of front and broker together. A module that joins the path takes the place of another."""
 MAX_CALLS = {

@@ -1,11 +1,14 @@
-"""The NATS side of a broker, put together: server, streams, consumers, and the table of the API."""
+"""The NATS side of a broker, put together: server, streams, consumers, calls, sessions."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 from router.broker.consume.membership.leases import Leases
+from router.broker.context import BrokerContext
 from router.broker.nats.archives.restores import Restores
 from router.broker.nats.archives.snapshots import Snapshots
 from router.broker.nats.consumers import api as consumer_api
@@ -14,6 +17,7 @@ from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.api import JetStreamApi, cluster_apis
 from router.broker.nats.server import NatsServer
+from router.broker.nats.session import NatsSession
 from router.broker.nats.streams.api import StreamApi
 from router.broker.nats.streams.direct_get import DirectGet
 from router.broker.nats.streams.log.messages import EntryCache
@@ -23,6 +27,9 @@ from router.broker.nats.streams.stream import StreamContext
 from router.broker.nats.streams.streams import Streams
 from router.broker.nats.system import PREFIX, SystemService
 from router.broker.topics.schemas import TopicSchemas
+from router.broker.transport.connection import Connection
+from router.broker.transport.handshakes import Greeting
+from router.wire.nats import encode
 
 
 def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, folder: Path) -> None:
@@ -75,3 +82,29 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     server.counters.observe(api.collect)
     server.counters.observe(consumers.collect)
     server.counters.observe(streams.collect)
+
+
+def sessions(broker: BrokerContext) -> Callable[[Connection], NatsSession]:
+    """Return what opens a NATS session on a connection."""
+    server = _server(broker)
+    server.metrics.show()
+    return lambda connection: NatsSession(connection, server)
+
+
+def greetings(broker: BrokerContext) -> Callable[[socket.socket], Greeting]:
+    """Return what makes the INFO of a client that begins TLS after it."""
+    server = _server(broker)
+
+    def greet(client: socket.socket) -> Greeting:
+        number = server.new_client_id()
+        host, port = client.getsockname()[:2]
+        info = server.info(number, client.getpeername()[0], (host, port), secure=True)
+        return Greeting(encode.info(info), number)
+
+    return greet
+
+
+def _server(broker: BrokerContext) -> NatsServer:
+    if broker.nats is None:
+        raise ValueError("a broker without a log serves no NATS clients")
+    return broker.nats

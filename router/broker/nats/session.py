@@ -10,7 +10,6 @@ for it, because a publisher must not wait for a subscriber.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,23 +17,21 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.context import BrokerContext
 from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.authorization import NatsCaller, SubjectRights
-from router.broker.nats.protocol.client import (
+from router.broker.nats.protocol.connect import (
     AUTHORIZATION_VIOLATION,
     DEFAULT_OPTIONS,
-    ClientSubscription,
     ConnectOptions,
     ConnectOptionsError,
     credentials,
 )
+from router.broker.nats.protocol.hub import HubSubscription, Subscriber
 from router.broker.nats.server import NatsServer
 from router.broker.nats.streams.publishing import StreamPublisher
 from router.broker.nats.streams.streams import SERVICES
 from router.broker.nats.system import duration
 from router.broker.transport.connection import Connection
-from router.broker.transport.handshakes import Greeting
 from router.errors import RouterError, UnauthenticatedError
 from router.wire.nats import encode
 from router.wire.nats.jetstream.times import format_time
@@ -55,6 +52,8 @@ from router.wire.nats.subjects import is_literal, is_valid
 MAX_CONTROL_LINE_BYTES: Final = 4096
 MAX_SUBSCRIPTION_BYTES: Final = 1_024
 """What the subscriptions of a client may take in memory, about, on average."""
+MAX_RUN: Final = 256
+"""Messages of a consumer that are sent together."""
 SLOW_CONSUMER: Final = "slow-consumer"
 _OK: Final = encode.ok()
 _PING: Final = encode.ping()
@@ -63,30 +62,54 @@ _AUTHENTICATING: Final = "authenticating"
 _STREAMS: Final = "storing"
 
 
-def sessions(broker: BrokerContext) -> Callable[[Connection], NatsSession]:
-    """Return what opens a NATS session on a connection."""
-    server = _server(broker)
-    server.metrics.show()
-    return lambda connection: NatsSession(connection, server)
+class ClientSubscription(Subscriber):
+    """A client's subscription: `sid` is its name; it ends after `max_messages`, if that is not 0.
 
+    `checked`: the right to receive a message is checked by its subject.
+    """
 
-def greetings(broker: BrokerContext) -> Callable[[socket.socket], Greeting]:
-    """Return what makes the INFO of a client that begins TLS after it."""
-    server = _server(broker)
+    __slots__ = ("checked", "delivered", "max_messages", "session", "sid", "subscription")
 
-    def greet(client: socket.socket) -> Greeting:
-        number = server.new_client_id()
-        host, port = client.getsockname()[:2]
-        info = server.info(number, client.getpeername()[0], (host, port), secure=True)
-        return Greeting(encode.info(info), number)
+    subscription: HubSubscription
 
-    return greet
+    def __init__(self, session: NatsSession, sid: bytes, *, checked: bool) -> None:
+        self.session = session
+        self.sid = sid
+        self.checked = checked
+        self.delivered = self.max_messages = 0
 
+    def deliver(self, message: NatsMessage) -> None:
+        """Send a message to the client."""
+        session = self.session
+        if self.checked and not session.rights.may(Right.SUBSCRIBE, message.subject):
+            return
+        self.delivered += 1
+        session.send(self.sid, message)
+        if self.max_messages and self.delivered >= self.max_messages:
+            session.end_subscription(self)
 
-def _server(broker: BrokerContext) -> NatsServer:
-    if broker.nats is None:
-        raise ValueError("a broker without a log serves no NATS clients")
-    return broker.nats
+    @property
+    def max_run(self) -> int:
+        """Return how many messages the client is sent at once: none if each is checked."""
+        if self.checked:
+            return 0
+        return min(MAX_RUN, self.max_messages - self.delivered) if self.max_messages else MAX_RUN
+
+    def deliver_run(self, messages: Sequence[NatsMessage]) -> None:
+        """Send messages to the client."""
+        self.delivered += len(messages)
+        self.session.send_run(self.sid, messages)
+        if self.max_messages and self.delivered >= self.max_messages:
+            self.session.end_subscription(self)
+
+    @property
+    def writable(self) -> bool:
+        """Return whether the client takes what it is sent."""
+        return self.session.connection.writable
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when the client takes more."""
+        self.session.connection.when_writable(resume)
 
 
 class NatsSession:
@@ -141,10 +164,8 @@ class NatsSession:
     @property
     def name(self) -> str:
         """Return the client's name for people."""
-        options = self._options
-        return (
-            f"{options.name or options.software or 'a NATS client'} at {self.connection.peer.name}"
-        )
+        client = self._options.name or self._options.software or "a NATS client"
+        return f"{client} at {self.connection.peer.name}"
 
     def describe(self) -> dict[str, Any]:
         """Return the connection as nats-server lists it."""

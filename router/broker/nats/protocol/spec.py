@@ -13,7 +13,7 @@ NATS: Final = ListenerSpec(
         Endpoint("nats", "broker.nats"),
         Endpoint("tls", "broker.nats_tls", tls=True),  # as clients write it
     ),
-    sessions="router.broker.nats.session:sessions",
+    sessions="router.broker.nats.opening:sessions",
     advertised="broker.nats_advertised",
-    greeting="router.broker.nats.session:greetings",
+    greeting="router.broker.nats.opening:greetings",
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from router.broker.nats import server as nats_server
-from router.broker.nats.session import greetings, sessions
+from router.broker.nats.opening import greetings, sessions
 from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry
 from router.broker.transport import connection, identity
