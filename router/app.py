@@ -266,8 +266,9 @@ class Services:
             backend, directory, names, publishing, metrics, CLOCK, offload=self.offload
         )
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
-        letters = backend, directory, self.publisher
-        self.dead_letters = DeadLetters(letters, consuming.dead_letter_topic, timeout, wall_ms)
+        self.dead_letters = DeadLetters(
+            backend, directory, self.publisher, consuming.dead_letter_topic, timeout, wall_ms
+        )
         declared, data = settings.text("pipelines.folder"), settings.text("data.dir")
         self.pipelines = Pipelines(Path(declared), Path(data), node, timeout)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)

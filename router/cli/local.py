@@ -193,8 +193,8 @@ class LocalConnection:
     def _letters(self) -> DeadLetters:
         found = self._store
         configured = ConsumeOptions.from_settings(found.settings).dead_letter_topic
-        parts = found.backend, found.directory(), self._publishing()
-        return DeadLetters(parts, configured, found.timeout, wall_ms)
+        directory, publisher = found.directory(), self._publishing()
+        return DeadLetters(found.backend, directory, publisher, configured, found.timeout, wall_ms)
 
     def _groups(self) -> Groups:
         return Groups(self._backend, self._timeout)

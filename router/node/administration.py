@@ -27,7 +27,7 @@ from router.model.administration import (
     StoredEntry,
     Tenant,
 )
-from router.node.requests import after, after_cursor, ask, described, listed
+from router.node.requests import after, after_cursor, ask, described, listed, partition_count
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import refusal
 from router.wire.node import conversions
@@ -77,19 +77,7 @@ class Administration:
 
         With `create`, a missing topic is one that would be made by its first use.
         """
-
-        def make(request_id: int) -> pb.BaseCommand:
-            command = pb.CommandPartitionedTopicMetadata(
-                topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=create
-            )
-            kind = pb.BaseCommand.PARTITIONED_METADATA
-            return pb.BaseCommand(type=kind, partitionMetadata=command)
-
-        answer = self._call(make)
-        if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
-            raise refusal(answer.error, answer.message)
-        partitions: int = answer.partitions
-        return partitions
+        return partition_count(self._call, topic, create=create)
 
     def look_up(self, topic: TopicName) -> None:
         """Return if the broker serves a topic, or would make it; raise NamespaceNotFoundError."""

@@ -38,6 +38,9 @@ from router.sharing.registry import (
     check_version,
 )
 
+_Poller = tuple[Subscription, str]
+"""A subscription, and the id of a consumer."""
+
 
 class MemoryRegistry:
     """The Registry of a node that runs alone; gone with its process."""
@@ -82,16 +85,15 @@ class MemoryRegistry:
 
 
 class MemoryClaim:
-    """A poll's standing request for partitions; see the protocol. The node changes its fields."""
+    """A poll's standing request for partitions; see the protocol.
+
+    The node changes its fields, and its lock guards them.
+    """
 
     def __init__(
-        self,
-        node: MemoryNode,
-        poller: tuple[Subscription, str],
-        mailbox: Mailbox,
-        limited: float | None,
+        self, node: MemoryNode, poller: _Poller, mailbox: Mailbox, limited: float | None
     ) -> None:
-        self.subscription, self.consumer = poller
+        self.subscription, self.consumer = self._poller = poller
         self.mailbox = mailbox
         self.since = node.clock()
         self.grants: dict[int, int] = {}
@@ -119,7 +121,10 @@ class MemoryClaim:
 
     def holder(self) -> str | None:
         """Return who polls under the same id, when this claim waits for that poll."""
-        return self._node.holder(self)
+        with self._node.lock:
+            assignor = self._node.assignors.get(self.subscription)
+            first = assignor.waiting_behind(self) if assignor is not None else None
+        return None if first is None else f"consumer {first.consumer} (of this process)"
 
     def waiting(self) -> bool:
         """Return whether this claim waits for a poll under the same id."""
@@ -142,20 +147,58 @@ class MemoryClaim:
         return self.is_recalled
 
     def retain(self) -> None:
-        """Let the claim stand after its poll."""
-        self._node.retain(self)
+        """Let the claim stand after its poll, until it is recalled or released."""
+        node = self._node
+        with node.lock:
+            if self not in node.claims or self.is_retained:
+                return
+            self.is_retained = True
+            node.empty_polls.delivered(self._poller)
+            behind = node.assignors[self.subscription].queued(self.consumer)[1:]
+            woken = _recall({self} if behind else set())
+        _wake(woken)
 
     def in_use(self) -> None:
         """Answer a recall: a poll uses the claim, and ends it."""
-        self._node.in_use(self)
+        with self._node.lock:
+            self.is_retained = False
+            self._node.claims_changed.notify_all()
 
     def give_up(self, partitions: Sequence[int]) -> None:
         """Give these partitions back."""
-        self._node.give_up(self, partitions)
+        node = self._node
+        with node.lock:
+            if self not in node.claims:
+                return
+            self.drop(partitions)
+            assignor = node.assignors[self.subscription]
+            assignor.give_up(self, partitions, node.clock())
+            woken = node.settle(self.subscription, assignor)
+        _wake(woken)
 
     def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
-        """End the claim; the id's next claim is handed `pending` back."""
-        self._node.release(self, outcome, pending)
+        """End the claim; the id's next claim is handed `pending` back. Callable twice."""
+        node = self._node
+        with node.lock:
+            if self not in node.claims:
+                return
+            node.claims.remove(self)
+            node.claims_changed.notify_all()
+            if outcome is Outcome.DELIVERED:
+                node.empty_polls.delivered(self._poller)
+            elif outcome is Outcome.EMPTY:
+                node.empty_polls.empty(self._poller, node.limit)
+            for position in pending:
+                if position.partition in self.grants:
+                    node.left[self.subscription, position.partition] = (
+                        self.consumer,
+                        position,
+                    )
+            self.drop(list(self.grants))
+            assignor = node.assignors[self.subscription]
+            assignor.release(self, node.clock())
+            woken = node.settle(self.subscription, assignor)
+        _wake(woken)
 
     def drop(self, partitions: Sequence[int]) -> None:
         """Hold these partitions no longer; the node's lock is held."""
@@ -176,21 +219,21 @@ class MemoryNode:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lock = threading.Lock()
-        self._claims_changed = threading.Condition(self.lock)
+        self.claims_changed = threading.Condition(self.lock)
         self.registry: Registry = MemoryRegistry()
         self.clock = clock
         self._idle = idle
-        self._limit = empty_polls_per_minute
-        self._empty_polls = EmptyPolls(clock)
+        self.limit = empty_polls_per_minute
+        self.empty_polls = EmptyPolls(clock)
         self._buckets = TokenBuckets(clock)
         self._closed = False
         # Nothing, unless a test says so: there are no other nodes.
         self.unavailable_reason: str | None = None
         self._generation = 0
-        self._assignors: dict[Subscription, PartitionAssignor[MemoryClaim]] = {}
+        self.assignors: dict[Subscription, PartitionAssignor[MemoryClaim]] = {}
         self._timers: dict[Subscription, threading.Timer] = {}
-        self._claims: set[MemoryClaim] = set()
-        self._pending: dict[tuple[Subscription, int], tuple[str, Position]] = {}
+        self.claims: set[MemoryClaim] = set()
+        self.left: dict[tuple[Subscription, int], tuple[str, Position]] = {}
         self._counters: dict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
         self._gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
 
@@ -202,129 +245,62 @@ class MemoryNode:
         subscription, poller = consumer.subscription, (consumer.subscription, consumer.name)
         with self.lock:
             self._check_open()
-            claim = MemoryClaim(self, poller, mailbox, self._empty_polls.wait(poller, self._limit))
-            assignor = self._assignors.setdefault(
+            claim = MemoryClaim(self, poller, mailbox, self.empty_polls.wait(poller, self.limit))
+            assignor = self.assignors.setdefault(
                 subscription, PartitionAssignor(wanted, self._idle)
             )
             if assignor.partitions != wanted:
                 assignor.resize(wanted)
-            self._claims.add(claim)
+            self.claims.add(claim)
             assignor.claim(consumer.name, claim, self.clock())
-            woken = self._settle(subscription, assignor)
+            woken = self.settle(subscription, assignor)
             if (first := assignor.waiting_behind(claim)) is not None:
-                woken |= self._recall({first})
+                woken |= _recall({first})
         _wake(woken - {claim})
         return claim
-
-    def retain(self, claim: MemoryClaim) -> None:
-        """Let a claim stand after its poll, until it is recalled or released."""
-        with self.lock:
-            if claim not in self._claims or claim.is_retained:
-                return
-            claim.is_retained = True
-            self._empty_polls.delivered((claim.subscription, claim.consumer))
-            behind = self._assignors[claim.subscription].queued(claim.consumer)[1:]
-            woken = self._recall({claim} if behind else set())
-        _wake(woken)
-
-    def in_use(self, claim: MemoryClaim) -> None:
-        """Note that a recalled claim has a poll, and ends with it."""
-        with self.lock:
-            claim.is_retained = False
-            self._claims_changed.notify_all()
 
     def recall(self, topic: TopicName, subscription: str | None, timeout: float) -> None:
         """Return when claims that are retained are released; see the protocol."""
         with self.lock:
             found = {
                 claim
-                for claim in self._claims
+                for claim in self.claims
                 if claim.is_retained
                 and claim.subscription.topic == topic
                 and subscription in {None, claim.subscription.name}
             }
-            woken = self._recall(found)
+            woken = _recall(found)
         _wake(woken)
         with self.lock:
-            self._claims_changed.wait_for(
-                lambda: not any(one.is_retained for one in found & self._claims), timeout
+            self.claims_changed.wait_for(
+                lambda: not any(one.is_retained for one in found & self.claims), timeout
             )
-
-    def _recall(self, claims: set[MemoryClaim]) -> set[MemoryClaim]:
-        """Recall those of the claims that are retained; return them. The lock is held."""
-        recalled = {claim for claim in claims if claim.is_retained}
-        for claim in recalled:
-            claim.is_recalled = True
-        return recalled
-
-    def holder(self, claim: MemoryClaim) -> str | None:
-        """Say who polls under the same id, when this claim waits for that poll."""
-        with self.lock:
-            assignor = self._assignors.get(claim.subscription)
-            first = assignor.waiting_behind(claim) if assignor is not None else None
-        return None if first is None else f"consumer {first.consumer} (of this process)"
-
-    def give_up(self, claim: MemoryClaim, partitions: Sequence[int]) -> None:
-        """Take partitions back from a claim that stands."""
-        with self.lock:
-            if claim not in self._claims:
-                return
-            claim.drop(partitions)
-            assignor = self._assignors[claim.subscription]
-            assignor.give_up(claim, partitions, self.clock())
-            woken = self._settle(claim.subscription, assignor)
-        _wake(woken)
-
-    def release(self, claim: MemoryClaim, outcome: Outcome, pending: Sequence[Position]) -> None:
-        """End a claim; callable twice."""
-        with self.lock:
-            if claim not in self._claims:
-                return
-            self._claims.remove(claim)
-            self._claims_changed.notify_all()
-            poller = claim.subscription, claim.consumer
-            if outcome is Outcome.DELIVERED:
-                self._empty_polls.delivered(poller)
-            elif outcome is Outcome.EMPTY:
-                self._empty_polls.empty(poller, self._limit)
-            for position in pending:
-                if position.partition in claim.grants:
-                    key = claim.subscription, position.partition
-                    self._pending[key] = claim.consumer, position
-            claim.drop(list(claim.grants))
-            assignor = self._assignors[claim.subscription]
-            assignor.release(claim, self.clock())
-            woken = self._settle(claim.subscription, assignor)
-        _wake(woken)
 
     def confirm(self, grant: Grant, timeout: float) -> None:
         """Return if this grant of the partition stands."""
         with self.lock:
             self._check_open()
-            if not any(
-                claim.subscription == grant.subscription
-                and claim.grants.get(grant.partition) == grant.generation
-                for claim in self._claims
-            ):
+            if not self._stands(grant):
                 raise FencedError
 
     def confirm_all(self, grants: Sequence[Grant], timeout: float) -> list[bool]:
         """Return for each grant whether it stands."""
-        confirmed = []
-        for grant in grants:
-            try:
-                self.confirm(grant, timeout)
-            except FencedError:
-                confirmed.append(False)
-            else:
-                confirmed.append(True)
-        return confirmed
+        with self.lock:
+            self._check_open()
+            return list(map(self._stands, grants))
+
+    def _stands(self, grant: Grant) -> bool:
+        return any(
+            claim.subscription == grant.subscription
+            and claim.grants.get(grant.partition) == grant.generation
+            for claim in self.claims
+        )
 
     def members(self, subscription: Subscription, timeout: float) -> GroupMembers:
         """Return who polls a group, and who holds its partitions."""
         with self.lock:
             self._check_open()
-            assignor = self._assignors.get(subscription)
+            assignor = self.assignors.get(subscription)
             if assignor is None:
                 return GroupMembers()
             now = self.clock()
@@ -375,29 +351,30 @@ class MemoryNode:
         """End: claims that stand are lost."""
         with self.lock:
             self._closed = True
-            claims, self._claims = self._claims, set()
+            claims, self.claims = self.claims, set()
             for claim in claims:
                 claim.drop(list(claim.grants))
                 claim.is_lost = True
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
-            self._assignors.clear()
+            self.assignors.clear()
         _wake(claims)
 
     def _check_open(self) -> None:
         if self._closed:
             raise BackendUnavailableError("the node is closed")
 
-    def _settle(
+    def settle(
         self, subscription: Subscription, assignor: PartitionAssignor[MemoryClaim]
     ) -> set[MemoryClaim]:
+        """Take over what was assigned; return whose mailboxes to wake. The lock is held."""
         woken = set()
         for change in assignor.changes():
             woken.add(change.holder)
             if isinstance(change, Assign):
                 self._generation += 1
-                of, position = self._pending.pop((subscription, change.partition), ("", None))
+                of, position = self.left.pop((subscription, change.partition), ("", None))
                 change.holder.grants[change.partition] = self._generation
                 if position is not None and of == change.consumer:
                     change.holder.left[change.partition] = position
@@ -420,11 +397,11 @@ class MemoryNode:
     def _tick(self, subscription: Subscription) -> None:
         with self.lock:
             self._timers.pop(subscription, None)
-            assignor = self._assignors.get(subscription)
+            assignor = self.assignors.get(subscription)
             if assignor is None:
                 return
             assignor.tick(self.clock())
-            woken = self._settle(subscription, assignor)
+            woken = self.settle(subscription, assignor)
         _wake(woken)
 
 
@@ -440,6 +417,14 @@ def _member(assignor: PartitionAssignor[MemoryClaim], consumer: str, now: float)
 
 def _ms(seconds: float) -> int:
     return max(0, round(seconds * 1000))
+
+
+def _recall(claims: set[MemoryClaim]) -> set[MemoryClaim]:
+    """Recall those of the claims that are retained; return them. The node's lock is held."""
+    recalled = {claim for claim in claims if claim.is_retained}
+    for claim in recalled:
+        claim.is_recalled = True
+    return recalled
 
 
 def _wake(claims: set[MemoryClaim]) -> None:

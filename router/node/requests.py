@@ -8,7 +8,8 @@ from typing import Any
 
 from router.errors import from_code
 from router.model import TopicName, TopicStats
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import Link, Make
+from router.pulsar_client.refusals import refusal
 from router.wire import node
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
@@ -26,6 +27,27 @@ def ask(link: Link, command: npb.CommandAdmin, deadline: float, *, again: bool =
     if answer.HasField("code"):
         raise from_code(answer.code, answer.message)
     return answer
+
+
+def partition_count(call: Callable[[Make], Any], topic: TopicName, *, create: bool = False) -> int:
+    """Return the number of partitions, 0: not partitioned; raise TopicNotFoundError.
+
+    `call` makes a request of its id and returns the answer. With `create`, a missing topic is one
+    that would be made by its first use.
+    """
+
+    def make(request_id: int) -> pb.BaseCommand:
+        command = pb.CommandPartitionedTopicMetadata(
+            topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=create
+        )
+        kind = pb.BaseCommand.PARTITIONED_METADATA
+        return pb.BaseCommand(type=kind, partitionMetadata=command)
+
+    answer = call(make)
+    if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
+        raise refusal(answer.error, answer.message)
+    partitions: int = answer.partitions
+    return partitions
 
 
 def listed(

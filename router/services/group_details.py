@@ -12,7 +12,6 @@ from router.errors import (
     NotAllowedError,
     NotSupportedError,
     SubscriptionNotFoundError,
-    TopicNotFoundError,
 )
 from router.model import (
     CursorState,
@@ -23,7 +22,7 @@ from router.model import (
     Subscription,
 )
 from router.node import Node
-from router.services.groups import Group, grouped
+from router.services.groups import Group, Groups
 from router.services.position_texts import write_position
 
 NO_NODE: Final = "This node's broker does not answer: members are not known."
@@ -103,15 +102,7 @@ class GroupInspection:
 
     def details(self, subscription: Subscription) -> GroupDetails:
         """Return a group; raise TopicNotFoundError, SubscriptionNotFoundError."""
-        try:
-            stats = self._backend.describe_topic(subscription.topic, self._timeout)
-        except TopicNotFoundError:
-            raise TopicNotFoundError(f"[{subscription.topic.local}]") from None
-        group = {one.name: one for one in grouped(stats.subscriptions)}.get(subscription.name)
-        if group is None:
-            raise SubscriptionNotFoundError(
-                f"There is no group {subscription.name} on {subscription.topic.local}."
-            )
+        stats, group = Groups(self._backend, self._timeout).described(subscription)
         cursors, untold = self._cursors(subscription)
         members = self._members(subscription)
         leases = {} if members is None else {one.partition: one for one in members.leases}

@@ -93,12 +93,20 @@ class Groups:
         """Return the groups of a topic, by name; raise TopicNotFoundError."""
         return grouped(self._described(topic).subscriptions)
 
+    def described(self, group: Subscription) -> tuple[TopicStats, Group]:
+        """Return what a topic holds, and one of its groups.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError.
+        """
+        stats = self._described(group.topic)
+        for found in grouped(stats.subscriptions):
+            if found.name == group.name:
+                return stats, found
+        raise _no_group(group)
+
     def preview(self, group: Subscription, to: ResetTarget) -> Preview:
         """Return what `reset` would do now; raise what it raises, and change nothing."""
-        stats = self._described(group.topic)
-        found = {one.name: one for one in grouped(stats.subscriptions)}.get(group.name)
-        if found is None:
-            raise _no_group(group)
+        stats, found = self.described(group)
         if isinstance(to, tuple):
             return _preview_of_positions(found, stats, _resolved(stats, to))
         stored = sum(partition.messages for partition in stats.partitions)
@@ -129,8 +137,7 @@ class Groups:
 
         Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
         """
-        if group.name not in (found.name for found in self.listed(group.topic)):
-            raise _no_group(group)
+        self.described(group)
         try:
             self._backend.unsubscribe(group, self._timeout)
         except TopicNotFoundError:

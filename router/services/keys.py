@@ -61,10 +61,8 @@ class Keys:
         self._registry = registry
         self._timeout = timeout
         self._cache = TTLCache(self.get, CACHE_SECONDS, MAX_CACHED_KEYS, clock)
-
-    def cached(self, name: str) -> ApiKey | None:
+        self.cached = self._cache.get
         """Return a key as it was at most CACHE_SECONDS ago, None if there is none."""
-        return self._cache.get(name)
 
     def get(self, name: str) -> ApiKey | None:
         """Return a key as it is now, None if there is none."""

@@ -25,8 +25,9 @@ def letters_of(opened: Opened) -> DeadLetters:
     names = RequestNames(MemoryNode().registry, WAIT)
     options = PublishOptions(1 << 20, WAIT, False)
     publisher = Publisher(opened.backend, directory, names, options, Metrics(), time.monotonic)
-    own = opened.backend, directory, publisher
-    return DeadLetters(own, None, WAIT, lambda: time.time_ns() // 1_000_000)
+    return DeadLetters(
+        opened.backend, directory, publisher, None, WAIT, lambda: time.time_ns() // 1_000_000
+    )
 
 
 def bury(opened: Opened, dead: TopicName, came_from: TopicName, *values: bytes) -> None:

@@ -63,7 +63,7 @@ NAME_ADMIN: Final = (
     "Name the address of Apache Pulsar's administration in the backend's, ?admin=http://host:port;"
     " or say ?admin=none: then topics are neither created nor listed, deleted or described."
 )
-_PROBE: Final = "persistent://public/default/ready"
+_PROBE: Final = TopicName.parse("persistent://public/default/ready")
 
 
 class PulsarBackend:
@@ -131,7 +131,7 @@ class PulsarBackend:
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
         """Return the number of partitions; see the protocol."""
-        return count_partitions(self._routes.service, str(topic), deadline_in(timeout))
+        return count_partitions(self._routes.service, topic, deadline_in(timeout))
 
     def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol."""

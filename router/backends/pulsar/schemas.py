@@ -30,7 +30,7 @@ class PulsarSchemas:
             )
         except TopicNotFoundError:
             # Apache Pulsar says the same of a topic that is not there and of one without schemas.
-            count_partitions(self._routes.service, str(topic), deadline)
+            count_partitions(self._routes.service, topic, deadline)
             raise SchemaNotFoundError(f"topic {topic.local} has no such schema") from None
         found = answer.schema
         return Schema(
@@ -50,7 +50,7 @@ class PulsarSchemas:
         check(schema)  # the broker answers as if it were not compatible
         # Whoever asks for a schema of a topic that is not there makes it: that is not meant. Apache
         # Pulsar asks the topic itself, which a partitioned one is not; its partitions share one.
-        partitions = count_partitions(self._routes.service, str(topic), deadline)
+        partitions = count_partitions(self._routes.service, topic, deadline)
         asked = topic.partition(0) if partitions else topic
         given = pb.Schema(
             name=schema.name,

@@ -12,6 +12,7 @@ from router.backends.pulsar.routes import Routes, at_broker
 from router.backends.pulsar.system_topics import check_not_system
 from router.errors import BackendTimeoutError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, Subscription, TopicName
+from router.node.requests import partition_count
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import refusal
@@ -152,7 +153,7 @@ def _by_partition(
 ) -> list[Subscription]:
     """Return the subscription on each partition; raise TopicNotFoundError."""
     topic = subscription.topic
-    partitions = count_partitions(routes.service, str(topic), deadline)
+    partitions = count_partitions(routes.service, topic, deadline)
     numbers = range(partitions) if partitions else (NOT_PARTITIONED,)
     return [Subscription(topic.partition(number), subscription.name) for number in numbers]
 
@@ -199,26 +200,14 @@ def _acknowledge(
         raise refusal(answer.error, answer.message)
 
 
-def count_partitions(service: Link, topic: str, deadline: float) -> int:
+def count_partitions(service: Link, topic: TopicName, deadline: float) -> int:
     """Return the number of partitions, 0: not partitioned.
 
     Raises TopicNotFoundError, InternalTopicError.
     """
     if not service.connection(deadline).ours:
-        check_not_system(TopicName.parse(topic))
-    answer = service.call(
-        lambda request_id: pb.BaseCommand(
-            type=pb.BaseCommand.PARTITIONED_METADATA,
-            partitionMetadata=pb.CommandPartitionedTopicMetadata(
-                topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
-            ),
-        ),
-        deadline,
-    )
-    if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
-        raise refusal(answer.error, answer.message)
-    partitions: int = answer.partitions
-    return partitions
+        check_not_system(topic)
+    return partition_count(lambda make: service.call(make, deadline), topic)
 
 
 _EXISTING = (pb.KeyValue(key="router-existing", value="true"),)

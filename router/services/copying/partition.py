@@ -108,7 +108,9 @@ class PartitionCopy:
 
     def _next(self) -> tuple[CopiedBatch, list[Message]] | None:
         """Return the batch that comes next, which is noted; None: nothing is left."""
-        found = self._reading.batch()
+        return self._noted(self._reading.batch())
+
+    def _noted(self, found: Sequence[Stored]) -> tuple[CopiedBatch, list[Message]] | None:
         if not found:
             return None
         prepared = self._prepared(found)
@@ -144,12 +146,7 @@ class PartitionCopy:
             self._complete(row, receipt, None if following is None else following[0])
             return following
         self._complete(row, receipt, None)
-        found = ahead.result()
-        if not found:
-            return None
-        prepared = self._prepared(found)
-        self._context.state.begin(self.topic.source, prepared[0])
-        return prepared
+        return self._noted(ahead.result())
 
     def _prepared(self, found: Sequence[Stored]) -> tuple[CopiedBatch, list[Message]]:
         """Return the row of a batch, under the next number, and what is to be published."""

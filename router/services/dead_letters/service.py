@@ -105,27 +105,26 @@ class Outcome:
         }
 
 
+@dataclass(eq=False, slots=True)
 class DeadLetters:
-    """Dead-letter topics; calls block, and may be made from many threads or greenlets."""
+    """Dead-letter topics; calls block, and may be made from many threads or greenlets.
 
-    def __init__(
-        self,
-        parts: tuple[Backend, TopicMetadataCache, Publisher],
-        configured: TopicName | None,
-        timeout: float,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._backend, self._topics_cache, self._publisher = parts
-        self._configured = configured
-        self._timeout = timeout
-        self.now_ms = now_ms
+    `configured` is the topic that settings name. `now_ms` returns ms since 1970.
+    """
+
+    backend: Backend
+    topics_cache: TopicMetadataCache
+    publisher: Publisher
+    configured: TopicName | None
+    timeout: float
+    now_ms: Callable[[], int]
 
     def among(self, topics: Sequence[TopicInfo]) -> list[TopicName]:
         """Return those of the topics that are for dead letters, by their names."""
         return [
             info.topic
             for info in topics
-            if info.topic == self._configured or info.topic.local.endswith(SUFFIXES)
+            if info.topic == self.configured or info.topic.local.endswith(SUFFIXES)
         ]
 
     def count(self, topic: TopicName) -> tuple[int, int] | None:
@@ -134,7 +133,7 @@ class DeadLetters:
         Raises TopicNotFoundError.
         """
         try:
-            stats = self._backend.describe_topic(topic, self._timeout)
+            stats = self.backend.describe_topic(topic, self.timeout)
         except (NotSupportedError, NotAllowedError):
             return None
         stored = sum(partition.messages for partition in stats.partitions)
@@ -217,14 +216,14 @@ class DeadLetters:
 
     def _scan(self, topic: TopicName) -> LetterScan:
         try:
-            cursors = self._backend.cursors(Subscription(topic, GROUP), self._timeout)
+            cursors = self.backend.cursors(Subscription(topic, GROUP), self.timeout)
         except SubscriptionNotFoundError:
             cursors = []  # nothing was requeued or discarded yet
         states = {state.partition: state for state in cursors}
-        return LetterScan(self._backend, topic, states, self._timeout)
+        return LetterScan(self.backend, topic, states, self.timeout)
 
     def _partitions(self, topic: TopicName) -> list[int]:
-        count = self._topics_cache.partitions(topic)
+        count = self.topics_cache.partitions(topic)
         return list(range(count)) if count else [NOT_PARTITIONED]
 
     def _letter(self, topic: TopicName, stored: Stored) -> Letter:
@@ -255,8 +254,8 @@ class DeadLetters:
         # A topic of the same name that was made since begins at the same positions, but later.
         name = f"{topic}:{write_letter(stored.position)}:{stored.publish_time}"
         try:
-            self._topics_cache.partitions(to)
-            self._publisher.publish(to, [as_it_was(stored.message)], _REQUEUER, name)
+            self.topics_cache.partitions(to)
+            self.publisher.publish(to, [as_it_was(stored.message)], _REQUEUER, name)
         except TopicNotFoundError:
             return f"There is no topic {to.local}."
         except _UNAVAILABLE:
@@ -268,8 +267,8 @@ class DeadLetters:
     def _acknowledge(self, topic: TopicName, done: Sequence[Position]) -> None:
         if done:
             group = Subscription(topic, GROUP)
-            self._backend.subscribe(group, Start.EARLIEST, self._timeout)
-            self._backend.acknowledge(group, done, False, self._timeout)
+            self.backend.subscribe(group, Start.EARLIEST, self.timeout)
+            self.backend.acknowledge(group, done, False, self.timeout)
 
 
 def _home(topic: TopicName) -> tuple[str, str, str]:

@@ -123,8 +123,15 @@ class Fetcher:
                 options.ack_timeout, options.max_unacknowledged, consumer.live, consumer.live_at_ms
             )
         else:
-            parts = self._registry, self._consumers, options
-            reader = FetchReader(parts, subscription, member, consumer.live, self._wall_ms)
+            reader = FetchReader(
+                self._registry,
+                self._consumers,
+                options,
+                subscription,
+                member,
+                consumer.live,
+                self._wall_ms,
+            )
         request, began = _poll_request(consumer, bounds, terms), self._clock()
         poll = yield from self._subscriber.poll_steps(request, mailbox, client, reader)
         try:

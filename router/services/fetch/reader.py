@@ -37,37 +37,23 @@ class _Opened:
     taken: bool = field(default=False, init=False)
 
 
+@dataclass(eq=False, slots=True)
 class FetchReader(PollReader):
     """Takes what is not in flight for one consumer; used by one poll."""
 
-    __slots__ = (
-        "_consumers",
-        "_live",
-        "_live_at",
-        "_member",
-        "_now_ms",
-        "_opened",
-        "_options",
-        "_registry",
-        "_subscription",
-        "_wall_ms",
-    )
+    _registry: Registry
+    _consumers: Consumers
+    _options: FetchOptions
+    _subscription: Subscription
+    _member: Member
+    _live: frozenset[str]
+    _wall_ms: Callable[[], int]
+    _live_at: int = field(init=False)
+    _now_ms: int = field(init=False)
+    _opened: dict[int, _Opened] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        parts: tuple[Registry, Consumers, FetchOptions],
-        subscription: Subscription,
-        member: Member,
-        live: frozenset[str],
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._registry, self._consumers, self._options = parts
-        self._subscription = subscription
-        self._member = member
-        self._live = live
-        self._wall_ms = wall_ms
-        self._live_at = self._now_ms = wall_ms()
-        self._opened: dict[int, _Opened] = {}
+    def __post_init__(self) -> None:
+        self._live_at = self._now_ms = self._wall_ms()
 
     def record(self) -> None:
         """Write down what was taken.

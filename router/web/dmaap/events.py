@@ -213,9 +213,10 @@ class Events:
         name = self._topic_name(names[0])
         authorize = partial(self._access.authorize, topic=name, right=Right.PUBLISH)
         marks = marks_of([("Content-Type", "application/json"), ("Content-Length", "%d")])
-        parts = marks, self._reader, self._publisher
         form = _body(environ, b"", environ.get("CONTENT_TYPE", ""))
-        return prepared.PreparedPublish(parts, name, who, authorize, form)
+        return prepared.PreparedPublish(
+            marks, self._reader, self._publisher, name, who, authorize, form
+        )
 
     @api.operation(
         "POST /events/transaction/<topic>",

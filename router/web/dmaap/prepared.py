@@ -10,7 +10,8 @@ these, is not begun here: `Events.published` serves it as if nothing had been.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 from wsgiref.types import WSGIEnvironment
 
 from router.clocks.steps import Client, Steps, Wait
@@ -37,37 +38,32 @@ def answer(environ: WSGIEnvironment, published: PublishResult) -> Answer:
     return Answer.whole(body, bodies.JSON, *([REPLAYED] if published.replayed else []))
 
 
+@dataclass(eq=False, slots=True)
 class PreparedPublish:
-    """Begins the publishes from one address that have the same head."""
+    """Begins the publishes from one address that have the same head.
 
-    __slots__ = ("_authorize", "_form", "_reader", "_who", "marks", "name", "publisher")
+    `form`: a body of that head. What `authorize` raises refuses a publish.
+    """
 
-    at_once = False
+    at_once: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        parts: tuple[Marks, bodies.BodyReader, Publisher],
-        name: TopicName,
-        who: Callable[[], Principal | None],
-        authorize: Callable[[Principal], None],
-        form: bodies.Body,
-    ) -> None:
-        """`form`: a body of that head. What `authorize` raises refuses a publish."""
-        self.marks, self._reader, self.publisher = parts
-        self.name = name
-        self._who = who
-        self._authorize = authorize
-        self._form = form
+    marks: Marks
+    reader: bodies.BodyReader
+    publisher: Publisher
+    name: TopicName
+    who: Callable[[], Principal | None]
+    authorize: Callable[[Principal], None]
+    form: bodies.Body
 
     def begin(self, body: bytes, client: Client) -> BegunPublish | None:
         """Begin to store the messages of a body; see `router.clocks.steps.Prepared`."""
         began = self.marks.clock()
-        kind, encoding, _, key = self._form
+        kind, encoding, _, key = self.form
         try:
-            if not self.marks.admits() or (principal := self._who()) is None:
+            if not self.marks.admits() or (principal := self.who()) is None:
                 return None
-            self._authorize(principal)
-            found = self._reader.at_once(bodies.Body(kind, encoding, body, key))
+            self.authorize(principal)
+            found = self.reader.at_once(bodies.Body(kind, encoding, body, key))
         except Exception:  # noqa: BLE001 - the step meets it too, and there is a handler for each
             return None
         if found is None:

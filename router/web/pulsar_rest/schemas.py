@@ -163,13 +163,7 @@ def _known(schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema) 
 
 
 def _kind(name: str | None) -> SchemaType | None:
-    if name is None:
-        return None
-    upper = name.upper()
-    try:
-        return _WORDS.get(upper) or type_of(upper)
-    except InvalidSchemaError as error:
-        raise RefusedError(BAD_VALUE_SCHEMA, f"schema_type: {error}") from error
+    return None if name is None else _type(name, BAD_VALUE_SCHEMA, "schema_type: ")
 
 
 def _pair(requested: RequestedSchema) -> Schema:
@@ -251,20 +245,19 @@ def _described(given: Mapping[str, Any], kind: SchemaType | None, number: int) -
         raise RefusedError(number, "properties of a schema: expected an object of texts")
     if name is not None and not isinstance(name, str):
         raise RefusedError(number, "name of a schema: expected a text")
-    data = _definition(given.get("schema"), number) if found in _DEFINED else b""
-    if found is SchemaType.KEY_VALUE:
-        data = _definition(given.get("schema"), number)
+    has_definition = found in _DEFINED or found is SchemaType.KEY_VALUE
+    data = _definition(given.get("schema"), number) if has_definition else b""
     return Schema(found, data, properties, name or NAME)
 
 
-def _type(name: object, number: int) -> SchemaType:
+def _type(name: object, number: int, what: str = "") -> SchemaType:
     if not isinstance(name, str):
         raise RefusedError(number, "type of a schema: expected a text")
     upper = name.upper()
     try:
         return _WORDS.get(upper) or type_of(upper)
     except InvalidSchemaError as error:
-        raise RefusedError(number, str(error)) from error
+        raise RefusedError(number, f"{what}{error}") from error
 
 
 def _definition(given: object, number: int) -> bytes:

@@ -191,7 +191,7 @@ def test_ids_of_a_group_share_the_partitions(benches: Callable[..., Bench]) -> N
 
 
 def _held(bench: Bench) -> int:
-    deals = bench.node._claims
+    deals = bench.node.claims
     return sum(1 for claim in deals if len(claim.granted()) == 1)
 
 
@@ -310,11 +310,11 @@ def test_partition_held_by_a_foreign_consumer_to_the_end_is_told(bench: Bench) -
 
 def test_poll_claims_again_when_the_broker_went_away(bench: Bench) -> None:
     waiting = bench.later()
-    [claim] = bench.node._claims
-    bench.node.release(claim, Outcome.REFUSED, ())
+    [claim] = bench.node.claims
+    claim.release(Outcome.REFUSED)
     claim.is_lost = True
     claim.mailbox.wake()
-    until(lambda: bench.node._claims and claim not in bench.node._claims)
+    until(lambda: bench.node.claims and claim not in bench.node.claims)
     bench.publish(b"a")
     assert [s.message.value for s in waiting.result(PATIENCE).messages] == [b"a"]
 

@@ -16,7 +16,7 @@ AWAY = "ZooKeeper is away"
 
 def withdraw(bench: Bench) -> MemoryClaim:
     """Take everything from the one claim that stands, as after the loss of the node's leases."""
-    (claim,) = bench.node._claims
+    (claim,) = bench.node.claims
     with bench.node.lock:
         claim.drop(list(claim.grants))
     claim.mailbox.wake()
@@ -49,7 +49,7 @@ def test_withdrawn_partition_is_closed_at_once_and_the_poll_goes_on(bench: Bench
 def test_partition_that_is_granted_anew_between_two_looks_is_opened_anew(bench: Bench) -> None:
     waiting = bench.later()
     until(lambda: open_consumers(bench) == 1)
-    (claim,) = bench.node._claims
+    (claim,) = bench.node.claims
     with bench.node.lock:
         claim.drop(list(claim.grants))
         claim.grants[-1] = 1_000
@@ -145,4 +145,4 @@ def test_poll_that_does_not_wait_outlasts_a_trouble_of_a_moment(
     first.result(PATIENCE).abandon()
     bench.node.unavailable_reason = None
     assert [s.message.value for s in second.result(PATIENCE).messages] == [b"a"]
-    assert GROUP in {claim.subscription for claim in bench.node._claims}
+    assert GROUP in {claim.subscription for claim in bench.node.claims}

@@ -69,8 +69,7 @@ class Desk:
         names = RequestNames(MemoryNode().registry, 1)
         options = PublishOptions(1 << 20, 5, True)
         publisher = Publisher(self.backend, directory, names, options, Metrics(), time.monotonic)
-        own = self.backend, directory, publisher
-        self.letters = DeadLetters(own, None, 5, lambda: self.now)
+        self.letters = DeadLetters(self.backend, directory, publisher, None, 5, lambda: self.now)
 
     def bury(
         self, *values: bytes, partition: int = -1, notes: dict[str, str] | None = None

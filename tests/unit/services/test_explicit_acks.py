@@ -219,7 +219,7 @@ def test_poll_reads_nothing_while_a_partition_of_its_token_is_on_its_way(
     )
     assert not waiting.done()
     late[0] = False
-    [claim] = bench.node._claims
+    [claim] = bench.node.claims
     claim.mailbox.wake()
     assert values(waiting.result(PATIENCE)) == [b"b0"]
 

@@ -318,7 +318,7 @@ def test_claims_of_many_partitions_count_by_their_consumers(
 
 def test_empty_polls_behind_a_delivery_count_from_there(workers: Workers) -> None:
     node = workers.node
-    node._limit = 3
+    node.limit = 3
     workers.publish(b"1", b"2")
     for _ in range(2):
         assert workers.take(limit=1)

@@ -118,10 +118,10 @@ class Site:
 
     def until_claimed(self, polls: int) -> None:
         """Wait until so many polls and fetches claim partitions, and each has some."""
-        wait_until(lambda: len(self.node._claims) == polls and self._all_granted())
+        wait_until(lambda: len(self.node.claims) == polls and self._all_granted())
 
     def _all_granted(self) -> bool:
-        return all(claim.granted() for claim in list(self.node._claims))
+        return all(claim.granted() for claim in list(self.node.claims))
 
     def until_read(self, readers: int) -> None:
         """Wait until so many readings and streams of partitions are under way."""
