@@ -176,8 +176,8 @@ class Reclaimer:
                 continue
             if (ledger := self._look(ledger_id)) is None or not ledger.deleted_numbers:
                 continue
-            if not self._tidied:
-                await self._tidy(ledger)
+            if not self._tidied and any(segment.generation for segment in ledger.segments):
+                await self._tidy(ledger_id)
             due = await self._found(ledger, ledger.segments[:-1])
             if due and (used := self._catalog.find(ledger_id)) is not None:
                 given += await self._reclaim(used)
@@ -190,14 +190,15 @@ class Reclaimer:
         except KeyError:
             return None  # its topic was deleted meanwhile
 
-    async def _tidy(self, ledger: Ledger) -> None:
+    async def _tidy(self, ledger_id: int) -> None:
         """Remove the files that a process left which ended while it replaced a segment."""
-        if any(segment.generation for segment in ledger.segments):
-            async with self._checkpointer.alone():
-                prepare = partial(self._context.writer.prepare, ledger.id, ledger.segments)
-                failure = None if ledger.discarded else await self._try(prepare)
-            if failure is not None:
-                _log.warning("reclaim-not-tidied", ledger=ledger.id, reason=said(failure))
+        async with self._checkpointer.alone():
+            if (ledger := self._look(ledger_id)) is None:
+                return
+            prepare = partial(self._context.writer.prepare, ledger_id, ledger.segments)
+            failure = await self._try(prepare)
+        if failure is not None:
+            _log.warning("reclaim-not-tidied", ledger=ledger_id, reason=said(failure))
 
     async def _found(
         self, ledger: Ledger, segments: Sequence[Segment]
@@ -233,17 +234,18 @@ class Reclaimer:
         deleted = ledger.deleted_numbers.around(sources[0].first_index, sources[-1].next_index - 1)
         # From here on they are durable.
         await self._context.journal.synced()
-        work = SegmentRewrite(self._rewriting, ledger.id, sources, deleted)
+        work, written = SegmentRewrite(self._rewriting, ledger.id, sources, deleted), False
         try:
             written = await self._write(ledger, work)
         except (OSError, DamagedError) as error:
-            _log.warning("reclaim-failed", ledger=ledger.id, reason=said(error))
-            self._retry_ms[ledger.id] = self._now_ms + RETRY_MS
-            written = False
-        if not written:
-            await self._in_reader(work.abandon)
-            return 0
-        return await self._replace(ledger, sources, work)
+            # Segments that were removed meanwhile, or with their topic, cannot be read.
+            if not self._stops(ledger) and set(sources) <= set(ledger.segments):
+                _log.warning("reclaim-failed", ledger=ledger.id, reason=said(error))
+                self._retry_ms[ledger.id] = self._now_ms + RETRY_MS
+        finally:
+            if not written:
+                await self._in_reader(work.abandon)
+        return await self._replace(ledger, sources, work) if written else 0
 
     async def _write(self, ledger: Ledger, work: SegmentRewrite) -> bool:
         """Return whether the new file is on disk; raise OSError, DamagedError."""

@@ -184,18 +184,19 @@ class CursorAdmin:
         Where nothing is visible of an entry that is counted, the next one stands for it.
         """
         partition = only_partition(self._topics, topic)
-        visible = partition.visible
-        entry = await _entry(visible, self._entry_number(topic, partition, choice))
-        if entry is None or visible.messages(entry) != 0:
+        visible, ledger = partition.visible, partition.ledger
+        place = self._entry_number(topic, partition, choice)
+        entry = await _entry(visible, place)
+        if entry is not None and visible.messages(entry) != 0:
             return partition, entry
-        if choice.entry is not None:
+        if choice.entry is not None or not ledger.first_entry <= place < visible.end_entry:
             return partition, None
-        number = visible.first_from(entry.index)
-        if choice.latest:
-            number = visible.last_to(entry.index)
+        # Of an entry that is gone, that is the number of the first message behind it.
+        before = await ledger.number_before(place)
+        number = visible.last_to(before - 1) if choice.latest else visible.first_from(before)
         if not visible.contains(number):
             return partition, None
-        return partition, await _entry(visible, await partition.ledger.entry_of_number(number))
+        return partition, await _entry(visible, await ledger.entry_of_number(number))
 
     def _entry_number(self, topic: str, partition: Partition, choice: EntryChoice) -> int:
         ledger = partition.ledger

@@ -40,14 +40,15 @@ P0, P1 = str(T.partition(0)), str(T.partition(1))
 class Direct:
     """A topic of two partitions with ten entries each, and its subscription `s` from the start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: int) -> None:
         self.folder = folder
+        self.options = StoreOptions(**options)  # type: ignore[arg-type]
         self.runner = asyncio.Runner()
         self.open()
         self.runner.run(self._fill())
 
     def open(self) -> None:
-        self.store = self.runner.run(Store.open(self.folder, StoreOptions(), lambda: 1_000.0))
+        self.store = self.runner.run(Store.open(self.folder, self.options, lambda: 1_000.0))
         self.topics = Topics(self.store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
         self.admin = CursorRequests(
             TopicAdmin(self.topics, Counters(time.monotonic), self), Transcoder(ENTRY_FORMATS)
@@ -273,6 +274,22 @@ def test_an_entry_is_read_without_anybody_consuming_it(
 ) -> None:
     direct.acknowledge(direct.place(0, 0), direct.place(0, 2), direct.place(0, 3))
     assert direct.read(**asked) == entry
+
+
+@pytest.mark.parametrize("reclaimed", [False, True])
+def test_next_entry_stands_for_one_of_which_nothing_is_left(folder: Path, reclaimed: bool) -> None:
+    direct = Direct(folder, segment=250, cache=0, reserve=0, reclaim_bytes=1)
+    direct.reopen()
+    ledger = direct.partition(0).ledger
+    direct.store.delete_messages(ledger, [(0, 0), (2, 3), (5, 5)])
+    if reclaimed:
+        assert direct.runner.run(direct.store.reclaim(ledger)) > 0
+    found = [direct.read(earliest=True, nth=nth) for nth in range(1, 8)]
+    assert found == [1, 1, 4, 4, 4, 6, 6]
+    assert [direct.read(latest=True, nth=nth) for nth in range(4, 11)] == [6, 4, 4, 1, 1, 1, None]
+    assert direct.read(subscription="s") == 1
+    assert [direct.read(entry=entry) for entry in range(5)] == [None, 1, None, None, 4]
+    direct.close()
 
 
 @pytest.mark.parametrize(
