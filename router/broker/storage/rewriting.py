@@ -36,8 +36,8 @@ from router.broker.storage.segments import Point, Segment
 
 STEP_MICROSECONDS: Final = 2_000
 """About what a step takes of a processor, by these costs of what it does:"""
-_ENTRY_MICROSECONDS: Final = 8
-_MESSAGE_MICROSECONDS: Final = 3
+_ENTRY_MICROSECONDS: Final = 4
+_MESSAGE_MICROSECONDS: Final = 1
 """Of an entry that is written in another form."""
 _BYTES_PER_MICROSECOND: Final = 1 << 9
 
