@@ -36,7 +36,7 @@ VERSIONS: Final = {
 """The first version that has each of these constants. The last three are of remote storage: the log
 is local to its beginning, and nothing of it is, or will be, stored elsewhere.
 """
-NOWHERE: Final = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
+REMOTE_OFFSETS: Final = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
 NONE: Final = -1, -1
 """Timestamp and offset where there is no message."""
 _LAST_TIME: Final = (1 << 63) - 1
@@ -75,7 +75,7 @@ async def _partition(request: Request, topic: str, requested: Any) -> Any:
         timestamp=timestamp,
         offset=offset,
     )
-    if request.version >= 4 and not code and requested.timestamp not in NOWHERE:
+    if request.version >= 4 and not code and requested.timestamp not in REMOTE_OFFSETS:
         found.leader_epoch = LEADER_EPOCH
     return found
 
@@ -88,7 +88,7 @@ async def _offset(context: KafkaContext, visible: Visible, timestamp_ms: int) ->
         return NONE[0], min(visible.first_number, visible.end_number)
     if timestamp_ms == MAX_TIMESTAMP:
         return await _latest(context, visible)
-    if timestamp_ms in NOWHERE:
+    if timestamp_ms in REMOTE_OFFSETS:
         return NONE
     return await _by_time(context, visible, timestamp_ms)
 
