@@ -1,6 +1,6 @@
 """One consumer at run time: reads its stream, delivers, takes acknowledgements and requests.
 
-Theory of operation. What is decided is in the state machine (`consumer_state.py`), the queue of
+Theory of operation. What is decided is in the state machine (`state.py`), the queue of
 pull requests (`pull.py`) and the push outlet (`push.py`); `deliveries.py` has the task that
 delivers. Here they are put together: requests, acknowledgements, interest, and one timer, which
 fires when the first deadline of all parts is reached.
@@ -163,7 +163,7 @@ class JetStreamConsumer:
         old, self.config, self._deliveries.config = self.config, config, config
         self.state.configure(ack_rules(config, self.stream.config.retention))
         if old.filters != config.filters:
-            await self._read_anew()
+            await self._read_again()
         places = [(one.deliver_subject, one.deliver_group) for one in (old, config)]
         if places[0] != places[1]:
             self._open_push()
@@ -174,7 +174,7 @@ class JetStreamConsumer:
     async def stream_changed(self) -> None:
         """Go on with another configuration of the stream. Raises DamagedError, OSError."""
         self.state.configure(ack_rules(self.config, self.stream.config.retention))
-        await self._read_anew()
+        await self._read_again()
         self._go_on()
 
     def close(self, code: int = 0, text: str = "") -> None:
@@ -282,7 +282,7 @@ class JetStreamConsumer:
             pause_remaining=self.paused_ns,
         )
 
-    async def _read_anew(self) -> None:
+    async def _read_again(self) -> None:
         """Find out again which messages are the consumer's."""
         self._deliveries.source.close()
         source = MessageSource(self.stream, self.state, self.log, self.config.filters)
