@@ -99,6 +99,8 @@ class Producer:
 
         A topic that does not exist is made, where the options say so.
         """
+        if (cached := self._topics.known(topic)) is not None:
+            return cached
         return self._topics.partitions(topic, create=self._options.auto_create)
 
     def produce(
