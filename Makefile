@@ -118,6 +118,7 @@ soak: export SOAK_SUPERVISED_KILLS = 100
 soak: export SOAK_TAIL_SECONDS = 30
 soak: export SOAK_HISTORIES = 1000
 soak: export SOAK_CRASH_IMAGES = 100000
+soak: export SOAK_BIT_FLIPS = 131072
 soak: servers .venv/installed-test
 	$(PYTEST) tests/system tests/unit/broker/storage tests/unit/broker/consume tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser tests/histories tests/crash_images \
 	    -k "crash or faults or fuzz or as_a_list_would or all_dialects_at_once or written_over or thousand_messages_a_second" \

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.crash_images import flips
 from tests.crash_images.making import Recording, record
 from tests.crash_images.trying import plan, run
 
@@ -24,6 +25,7 @@ IMAGES = int(os.environ.get("SOAK_CRASH_IMAGES", "2000"))
 SEED = os.environ.get("CRASH_IMAGES_SEED", "1")
 IMAGES_OF_A_RECORDING = 12_000
 """Then another one is made."""
+FLIPS = int(os.environ.get("SOAK_BIT_FLIPS", "400"))
 KEPT = Path(".cache/crash_images").resolve()
 
 
@@ -66,3 +68,16 @@ def test_what_a_crash_leaves_holds_all_that_was_acknowledged(
             KEPT.mkdir(parents=True, exist_ok=True)
             recording.write(KEPT / f"{seed}.recording")
         assert not failures, "\n".join(map(str, failures[:20]))
+
+
+@pytest.mark.timeout(600 + FLIPS // 4)
+def test_a_bit_that_flips_in_a_crashed_folder_is_never_served_as_data(
+    recording: Recording, tmp_path: Path
+) -> None:
+    images = [flips.killed(recording, SEED), flips.stopped(recording)]
+    false = []
+    for image in images:
+        planned = flips.plan(image, SEED, range(FLIPS // len(images)))
+        verdicts = asyncio.run(flips.run(image, planned, tmp_path / "image"))
+        false += [one for one in verdicts if one.outcome is flips.Outcome.FALSE]
+    assert not false, "\n".join(str(one)[:2000] for one in false[:20])

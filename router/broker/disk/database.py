@@ -11,6 +11,7 @@ import asyncio
 import errno
 import os
 import sqlite3
+import struct
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,7 +22,12 @@ from router.broker.disk.faults import FormatError, StoreError
 from router.broker.disk.files import Disk
 from router.errors import RouterError
 
-SIDE_FILE_SUFFIXES: Final = ("-wal", "-shm")
+LOG_SUFFIX: Final = "-wal"
+SIDE_FILE_SUFFIXES: Final = (LOG_SUFFIX, "-shm")
+_LOG_HEAD: Final = struct.Struct(">8I")
+_FRAME_HEAD: Final = struct.Struct(">6I")
+_PAGE_BYTES: Final = 4096
+"""SQLite's own."""
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 
@@ -37,9 +43,11 @@ def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
     """Open the database, made if it is not there; what it holds is on disk on return.
 
     Only this user can read its files. Raises FormatError if it has another format, StoreError if it
-    is a symbolic link, sqlite3.Error if it cannot be read.
+    is a symbolic link or its log is damaged, sqlite3.Error if it cannot be read.
     """
     _make_private(path)
+    log_path = path.with_name(path.name + LOG_SUFFIX)
+    log = log_path.read_bytes() if log_path.exists() else b""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -52,11 +60,52 @@ def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
         check_version(connection, path, schema)
         # A process that was killed may have left commits that are in the page cache only. What is
         # done by them, such as removing files, must not outlive them.
-        connection.execute("PRAGMA wal_checkpoint")
+        _, frames, _ = connection.execute("PRAGMA wal_checkpoint").fetchone()
+        damaged = _lost_commits(log, frames)
     except BaseException:
         connection.close()
         raise
+    if damaged:
+        connection.close()
+        # SQLite has removed it: without it the next start would go on without those commits.
+        log_path.write_bytes(log)
+        raise StoreError(
+            f"the log {log_path} is damaged at its frame {frames + 1}, and commits that stand "
+            "behind it cannot be read; restore a backup, or move it away to give them up"
+        )
     return connection
+
+
+def _lost_commits(log: bytes, frames: int) -> bool:
+    """Return whether commits that were synced stand behind the sound frames of a log of SQLite.
+
+    A commit is written when the one before it is synced: the last one may have been cut short, and
+    no other. The format is described in https://www.sqlite.org/fileformat2.html#walformat.
+    """
+    if len(log) < _LOG_HEAD.size + _FRAME_HEAD.size:
+        return False
+    *fields, first_sum, second_sum = _LOG_HEAD.unpack_from(log)
+    page_bytes, salts = fields[2], tuple(fields[4:6])
+    if _log_sums(log[: _LOG_HEAD.size - 8], big_endian=bool(fields[0] & 1)) != (
+        first_sum,
+        second_sum,
+    ):
+        # The head is written, and synced, before its frames are: theirs is what it had.
+        page_bytes, salts = _PAGE_BYTES, _FRAME_HEAD.unpack_from(log, _LOG_HEAD.size)[2:4]
+    places = range(_LOG_HEAD.size, len(log) - _FRAME_HEAD.size, _FRAME_HEAD.size + page_bytes)
+    commits = 0
+    for place in places[max(frames, 0) :]:
+        _, database_pages, *own_salts, _, _ = _FRAME_HEAD.unpack_from(log, place)
+        commits += bool(database_pages) and tuple(own_salts) == salts
+    return commits > 1
+
+
+def _log_sums(data: bytes, *, big_endian: bool) -> tuple[int, int]:
+    first = second = 0
+    for one, other in struct.iter_unpack(">II" if big_endian else "<II", data):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return first, second
 
 
 def _make_private(path: Path) -> None:

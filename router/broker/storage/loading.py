@@ -168,6 +168,7 @@ def load_meta(connection: sqlite3.Connection) -> tuple[int, bool]:
 def stored_ledgers(connection: sqlite3.Connection) -> Iterator[StoredLedger]:
     """Yield all ledgers by id; raise ValueError if there are rows of others, or damaged ones."""
     _check_types(connection)
+    _check_names(connection)
     tables = [_Table(connection.execute(statement)) for statement in _OF_LEDGERS]
     for row in connection.execute(_LEDGERS):
         ledger = row[0]
@@ -177,6 +178,26 @@ def stored_ledgers(connection: sqlite3.Connection) -> Iterator[StoredLedger]:
     for table in tables:
         if table.ledger is not None:
             raise ValueError(f"the metadata is damaged: there is no ledger {table.ledger} of a row")
+
+
+def check_segments(ledger: StoredLedger) -> None:
+    """Raise ValueError if segments overlap, or entries are missing where no messages are.
+
+    Entries would be passed over: SQLite takes any numbers. A check does not call it: it reports
+    which bounds do not fit.
+    """
+    next_entry, next_index = 0, 0
+    for first_entry, first_index, end_entry, end_index, *_ in ledger.segments:
+        follows = (first_entry == next_entry) == (first_index == next_index)
+        if not (next_entry <= first_entry < end_entry and next_index <= first_index <= end_index):
+            break
+        if next_entry and not follows:
+            break
+        next_entry, next_index = end_entry, end_index
+    else:
+        if next_entry <= ledger.next_entry and next_index <= ledger.next_index:
+            return
+    raise ValueError(f"the metadata is damaged: segments of the ledger {ledger.id} do not fit")
 
 
 def _check_types(connection: sqlite3.Connection) -> None:
@@ -199,6 +220,14 @@ def _check_types(connection: sqlite3.Connection) -> None:
             raise ValueError(
                 f"the metadata is damaged: a value in the table {table} has another type"
             )
+
+
+def _check_names(connection: sqlite3.Connection) -> None:
+    """Raise ValueError where a row and its entry in an index differ: SQLite has no checksums."""
+    for table in ("topics", "ledgers", "subscriptions"):
+        ((found, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})")
+        if found != "ok":
+            raise ValueError(f"the metadata is damaged: {found}")
 
 
 class _Table:
@@ -226,7 +255,10 @@ class _Table:
 
 
 def load_topics(connection: sqlite3.Connection, ledgers: Iterable[int]) -> dict[int, TopicRecord]:
-    """Return all topics by id; those with equal policies or properties share them."""
+    """Return all topics by id; those with equal policies or properties share them.
+
+    Raises ValueError if one has more or fewer ledgers than partitions.
+    """
     # The same numbers, not others like them: each is an object.
     known = {ledger: ledger for ledger in ledgers}
     rows = connection.execute("SELECT topic_id, id FROM ledgers ORDER BY topic_id, partition")
@@ -236,7 +268,7 @@ def load_topics(connection: sqlite3.Connection, ledgers: Iterable[int]) -> dict[
     }
     policies = cache(lambda text: Policies(**json.loads(text)))
     properties = cache(json.loads)
-    return {
+    topics = {
         topic_id: TopicRecord(
             topic_id,
             name,
@@ -250,6 +282,10 @@ def load_topics(connection: sqlite3.Connection, ledgers: Iterable[int]) -> dict[
             "SELECT id, name, partitions, policies, properties, created_ms FROM topics ORDER BY id"
         )
     }
+    for topic in topics.values():
+        if len(topic.ledger_ids) != max(1, topic.partitions):
+            raise ValueError(f"the metadata is damaged: ledgers of {topic.name} are not there")
+    return topics
 
 
 def _commit(data: bytes) -> Commit:

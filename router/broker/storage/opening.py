@@ -122,6 +122,7 @@ def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catal
     catalog = Catalog(context)
     with loading.reading_rows():
         for stored in loading.stored_ledgers(connection):
+            loading.check_segments(stored)
             catalog.add_idle(stored)
         catalog.topics = loading.load_topics(connection, catalog.idle())
     return catalog

@@ -1,0 +1,61 @@
+"""Metadata that says what was never written: a start refuses it and serves nothing of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from router.broker.storage import StoreError
+from router.model import Policies
+from tests.unit.broker.storage.rig import TOPIC, fill, one_ledger, opened, payload, run
+
+
+def changed(statement: str) -> Callable[[Path], None]:
+    """Return what changes the metadata by a statement."""
+
+    def change(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            assert connection.execute(statement).rowcount == 1
+
+    return change
+
+
+def renamed(path: Path) -> None:
+    """Change a topic's name in its row or in the index, but not in both."""
+    data = path.read_bytes()
+    path.write_bytes(data.replace(TOPIC.encode(), TOPIC.replace("orders", "ordess").encode(), 1))
+
+
+DAMAGE = {
+    "a segment goes beyond the next": changed(
+        "UPDATE segments SET next_entry = next_entry + 64 WHERE first_entry = 0"
+    ),
+    "a segment ends before the next, and no message is missing": changed(
+        "UPDATE segments SET next_entry = next_entry - 1 WHERE first_entry = 0"
+    ),
+    "a segment goes beyond its ledger": changed("UPDATE ledgers SET next_index = 1 WHERE id = 1"),
+    "a ledger is another topic's": changed(
+        "UPDATE ledgers SET topic_id = 2, partition = 1 WHERE id = 1"
+    ),
+    "a name is not that of its index": renamed,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_metadata_that_contradicts_itself_is_refused(
+    folder: Path, damage: Callable[[Path], None]
+) -> None:
+    async def work() -> None:
+        async with opened(folder) as store:
+            await fill(store, await one_ledger(store), [payload(n) for n in range(40)])
+            await store.create_topic(f"{TOPIC}-2", 0, Policies(), {})
+        damage(folder / "data" / "metadata.db")
+        with pytest.raises(StoreError, match="metadata is damaged"):
+            async with opened(folder):
+                pass
+
+    run(work())
