@@ -150,7 +150,7 @@ async def _judge(flip: Flip, folder: Path, without: Contents) -> Verdict:
     if found == without:
         return Verdict(flip, Outcome.HARMLESS)
     outcomes = {
-        _of_partition(before, after)
+        _of_partition(before, after, ends_earlier=flip.kind in ENDS_EARLIER)
         for name, parts in without.topics.items()
         for before, after in zip(parts, found.topics.get(name, []), strict=False)
         if before != after
@@ -164,9 +164,14 @@ async def _judge(flip: Flip, folder: Path, without: Contents) -> Verdict:
     return Verdict(flip, outcome, f"{worst.name}: {_first_difference(without, found)}")
 
 
-def _of_partition(before: Partition, after: Partition) -> Outcome:
-    """Return what became of a partition that is not as before."""
-    if any(message not in before.messages for message in after.messages):
+def _of_partition(before: Partition, after: Partition, *, ends_earlier: bool) -> Outcome:
+    """Return what became of a partition that is not as before.
+
+    `ends_earlier`: deletions may have been lost with the last commit, so messages may be back.
+    """
+    numbers = {message.number for message in before.messages} if ends_earlier else set()
+    more = [message for message in after.messages if message not in before.messages]
+    if more and (not ends_earlier or any(message.number in numbers for message in more)):
         return Outcome.FALSE
     missing = [message for message in before.messages if message not in after.messages]
     covered = [m for m in missing if any(a <= m.entry <= b for a, b in after.damage)]

@@ -177,6 +177,9 @@ def recover(
             relieve()
     if bodies:
         files.write(bodies)
+    if replay.count:
+        # An empty group behind: damage to the last one is taken for a write that was cut short.
+        files.write([])
     files.parts += replay.count
     files.publish()
     files.remove(number)

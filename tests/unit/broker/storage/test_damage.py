@@ -118,6 +118,18 @@ async def recovered(folder: Path) -> list[bytes]:
         return [entry.payload for entry in entries]
 
 
+def test_damage_to_what_recovery_copied_is_no_write_that_was_cut_short(folder: Path) -> None:
+    make_journal(folder)
+
+    async def work() -> None:
+        assert await recovered(folder) == ROUNDS
+        flip(journal_of(folder), FILE_SIZE + GROUP_HEADER_SIZE + 40)
+        with pytest.raises(StoreError, match="damaged, bytes"):
+            await recovered(folder)
+
+    run(work())
+
+
 def test_a_journal_cut_at_any_byte_gives_back_the_whole_rounds_before(folder: Path) -> None:
     rounds = make_journal(folder)
     ends = [found.end for found in rounds]
