@@ -24,7 +24,7 @@ from router.model import Policies
 
 NOW_MS: Final = 1_700_000_000_000
 SMALL: Final = StoreOptions(
-    segment=700, journal=1500, cache=6000, reserve=0, index_step=200, open_files=4
+    segment=700, journal=1500, cache=6000, reserve=0, index_step=200, open_files=4, reclaim_bytes=1
 )
 TOPIC: Final = "persistent://public/default/orders"
 
