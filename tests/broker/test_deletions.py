@@ -222,6 +222,7 @@ def test_administration_counts_and_shows_what_is_left(app: Flask) -> None:
     assert (shown["entryId"], shown["batchIndex"]) == (len(MIXED) - 2, 0)
 
 
+@pytest.mark.usefixtures("shared_broker")
 def test_a_kafka_consumer_gets_what_is_left_at_its_offsets(kafka_address: str) -> None:
     place = TopicPartition("kafka", 0)
     consumer = KafkaConsumer(bootstrap_servers=kafka_address, group_id=None)

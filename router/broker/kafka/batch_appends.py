@@ -30,6 +30,7 @@ from router.broker.kafka.sequences import (
     NextBatch,
     check_sequence,
 )
+from router.broker.kafka.topic_configs import max_batch_bytes
 from router.broker.storage import KAFKA_FORMAT
 from router.errors import (
     DiskFullError,
@@ -177,9 +178,10 @@ class Producing:
                 raise DiskFullError
             if records is None:
                 raise InvalidRecordsError("a partition is sent no batch")
-            if len(records) > self._limits.batch_bytes:
+            allowed = max_batch_bytes(batch.producer.partition.topic, self._limits.batch_bytes)
+            if len(records) > allowed:
                 raise OversizedRecordsError(
-                    f"a batch has {len(records)} bytes, allowed are {self._limits.batch_bytes}"
+                    f"a batch has {len(records)} bytes, allowed are {allowed}"
                 )
             batch.header = header = check_batch(records)
             if header.size != len(records):

@@ -3,8 +3,9 @@
 Theory of operation. A config of a topic is one of three kinds. One that has a policy here
 (`Policies`) holds. One that only says how Apache Kafka should store, such as the size of a segment,
 is accepted within Kafka's limits, kept as a property of the topic and described with the value that
-it was given; it has no effect. All others say how the router works: their own value is accepted,
-and another one is refused, since a client that asks for it expects another behaviour.
+it was given; it has no effect, other than `max.message.bytes`. All others say how the router works:
+their own value is accepted, and another one is refused, since a client that asks for it expects
+another behaviour.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from router.settings import Settings
 
 PROPERTY_PREFIX: Final = "kafka."
 """Of the properties of a topic that keep the values of configs without an effect."""
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 NO_BOUND: Final = -1
 INT_MAX: Final = 2**31 - 1
 _DAY_MS: Final = 86_400_000
@@ -275,7 +277,13 @@ _TOPIC_CONFIGS: Final = (
     _kept("leader.replication.throttled.replicas", _T.LIST, _text, ""),
     _kept("local.retention.bytes", _T.LONG, _whole(-2), -2),
     _kept("local.retention.ms", _T.LONG, _whole(-2), -2),
-    _kept("max.message.bytes", _T.INT, _batch, _max_batch),
+    Config(
+        MAX_MESSAGE_BYTES,
+        _T.INT,
+        "Maximum size of a batch of Kafka clients, up to that of the broker.",
+        _max_batch,
+        _batch,
+    ),
     _kept("message.timestamp.after.max.ms", _T.LONG, _whole(0), LONG_MAX),
     _kept("message.timestamp.before.max.ms", _T.LONG, _whole(0), LONG_MAX),
     _kept("preallocate", _T.BOOLEAN, _flag, "false"),
@@ -329,6 +337,13 @@ BROKER_CONFIGS: Final = {
         ),
     )
 }
+
+
+def max_batch_bytes(record: TopicRecord, most: int) -> int:
+    """Return the size up to which a topic takes batches; `most`: that of the broker."""
+    own = record.properties.get(PROPERTY_PREFIX + MAX_MESSAGE_BYTES, "")
+    # A property may be set to anything over other protocols.
+    return min(most, int(own)) if own.isdecimal() else most
 
 
 def topic_values(context: KafkaContext, record: TopicRecord) -> list[ConfigValue]:

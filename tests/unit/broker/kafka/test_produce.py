@@ -14,7 +14,7 @@ from router.broker.consume import Access, Producer
 from router.broker.kafka import batch_appends as producing
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT
-from router.broker.topics.changes import change_policies
+from router.broker.topics.changes import change_policies, change_properties
 from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.record_batches import HEADER_BYTES, build_batch, sign_batch
@@ -123,6 +123,20 @@ def test_a_compacted_topic_takes_records_with_keys_only(
         assert (found.error_code, found.base_offset, len(found.record_errors)) == (0, 4, 0)
         await change_policies(server.topics, name, {}, ["cleanup_policy"])
         assert (await produced(client, sent, version=version)).error_code == 0
+
+    on_topic(tmp_path, test)
+
+
+@pytest.mark.parametrize("given", ["100", "anything"])
+def test_a_topic_may_take_smaller_batches_than_the_broker(tmp_path: Path, given: str) -> None:
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        properties = {"kafka.max.message.bytes": given}
+        await change_properties(server.topics, TopicName.parse(FULL), properties, [])
+        bounded = given == "100"
+        assert len(batch(1)) <= 100 < len(batch(9))
+        assert (await produced(client, batch(1))).error_code == 0
+        code = (await produced(client, batch(9))).error_code
+        assert code == (ErrorCode.MESSAGE_TOO_LARGE if bounded else 0)
 
     on_topic(tmp_path, test)
 
