@@ -187,7 +187,9 @@ def as_fetched(payload: bytes, first: int, chosen: Sequence[int]) -> dict[int, b
     return {first + offset: value or b"" for offset, _, _, value, _ in records}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(steps=st.lists(STEPS, min_size=3, max_size=14))
 def test_readers_get_what_is_not_deleted_after_any_history(
     folder: Path, steps: list[tuple[Any, ...]]
