@@ -16,7 +16,7 @@ MAX_KEYS: Final = 1_000
 """Of a page."""
 
 
-class Calls(Protocol):
+class AdminCalls(Protocol):
     """The calls of administration at the node's broker."""
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -28,7 +28,7 @@ class Calls(Protocol):
 class LatestValues:
     """Answers the newest values; `administration` None: messages do not live at the node."""
 
-    administration: Calls | None
+    administration: AdminCalls | None
 
     def value(self, topic: TopicName, key: bytes) -> dict[str, Any]:
         """Return the newest message of a key.
