@@ -9,9 +9,10 @@ The layout:
   damaged.ndjson                         segments that were found damaged, to be copied again
   segments/<history>/<ledger>/<file>     segments and their indexes, of all backups of a history
 
-A segment is only ever appended to, and so is its copy: an earlier backup means the first bytes of a
-file, a later one more of them. The alternative, a file for each backup, would copy the last segment
-of each partition every time. A history is a line of appends (router/broker/storage/metadata.py):
+A segment's file is only ever appended to, and so is its copy (one that is written again without
+deleted messages has another name): an earlier backup means the first bytes of a file, a later one
+more of them. The alternative, a file for each backup, would copy the last segment of each partition
+every time. A history is a line of appends (router/broker/storage/metadata.py):
 after a restore or a repair the same name may stand for other bytes.
 
 What has other names is not looked at, nor is a symbolic link in one of these folders: nothing is
