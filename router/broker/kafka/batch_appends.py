@@ -14,7 +14,7 @@ schemas and exclusive producers are checked then, as for producers of the Pulsar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -206,6 +206,7 @@ class Producing:
             raise NotAllowedError(f"a connection writes to at most {MAX_PRODUCERS} partitions")
         partition = self._context.partition(record, index)
         self._context.broker.schemas.check_without(record)
+        client_id = self._client.client_id
         producer = KafkaProducer(
             link=self,
             producer_id=len(self._open),
@@ -214,16 +215,13 @@ class Producing:
             generated=True,
             deduplicated=False,
             since_ms=self._topics.now_ms(),
-            metadata=self._metadata(),
+            metadata={"client.id": client_id} if client_id else {},
             flow=Flow(monotonic()),
             partition=partition,
         )
         partition.producers.add(producer)
         self._open[topic, index] = producer
         return producer
-
-    def _metadata(self) -> Mapping[str, str]:
-        return {"client.id": self._client.client_id} if self._client.client_id else {}
 
     async def _prove_later(self, job: ProduceJob, batches: Sequence[BatchResult]) -> None:
         limit = self._limits.records_bytes

@@ -55,9 +55,6 @@ MAX_SUBSCRIPTION_BYTES: Final = 1_024
 MAX_RUN: Final = 256
 """Messages of a consumer that are sent together."""
 SLOW_CONSUMER: Final = "slow-consumer"
-_OK: Final = encode.ok()
-_PING: Final = encode.ping()
-_PONG: Final = encode.pong()
 _AUTHENTICATING: Final = "authenticating"
 _STREAMS: Final = "storing"
 
@@ -115,7 +112,7 @@ class ClientSubscription(Subscriber):
 class NatsSession:
     """The session of one NATS client; see router.broker.transport.session.Session."""
 
-    keep_alive = _PING
+    keep_alive = encode.PING
     farewells: Mapping[str, bytes] = MappingProxyType(
         {
             SLOW_CONSUMER: encode.err("Slow Consumer"),
@@ -418,7 +415,7 @@ class NatsSession:
         self._confirm()
 
     def _ping(self, _operation: Ping) -> None:
-        self.connection.write(_PONG)
+        self.connection.write(encode.PONG)
 
     def _pong(self, _operation: Pong) -> None:
         """Do nothing: that the client sent anything is enough."""
@@ -434,7 +431,7 @@ class NatsSession:
     def _confirm(self) -> None:
         """Confirm an operation to a verbose client."""
         if self._options.verbose:
-            self.connection.write(_OK)
+            self.connection.write(encode.OK)
 
     def _complain(self, text: str) -> None:
         """Send an error after which the connection goes on."""

@@ -59,21 +59,6 @@ def in_transaction(request: pb.CommandAck) -> bool:
     return request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits")
 
 
-def close_consumer(consumer_id: int) -> pb.BaseCommand:
-    """Return the CLOSE_CONSUMER that a broker sends of itself."""
-    return command(pb.BaseCommand.CLOSE_CONSUMER, consumer_id=consumer_id, request_id=NO_REQUEST)
-
-
-def active_change(consumer_id: int, active: bool) -> pb.BaseCommand:
-    """Return an ACTIVE_CONSUMER_CHANGE."""
-    return command(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, consumer_id=consumer_id, is_active=active)
-
-
-def reached_end(consumer_id: int) -> pb.BaseCommand:
-    """Return a REACHED_END_OF_TOPIC."""
-    return command(pb.BaseCommand.REACHED_END_OF_TOPIC, consumer_id=consumer_id)
-
-
 def last_message(
     request_id: int, subscription: Subscription, place: pb.MessageIdData
 ) -> pb.BaseCommand:

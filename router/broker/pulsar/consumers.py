@@ -45,7 +45,7 @@ from router.errors import (
     SubscriptionNotFoundError,
 )
 from router.errors.quoting import quoted
-from router.wire.pulsar import Frame, broker_entry_prefix, encode_parts
+from router.wire.pulsar import Frame, broker_entry_prefix, command, encode_parts
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_CONSUMERS: Final = 20_000
@@ -168,18 +168,20 @@ class Consumers(ClientLink):
     def consumer_closed(self, consumer: Consumer) -> None:
         """Send a notice that the broker closed the consumer."""
         self.found.pop(consumer.consumer_id, None)
-        self._client.send(answers.close_consumer(consumer.consumer_id))
+        kind, number = pb.BaseCommand.CLOSE_CONSUMER, consumer.consumer_id
+        self._client.send(command(kind, consumer_id=number, request_id=answers.NO_REQUEST))
 
     def activity_changed(self, consumer: Consumer, active: bool) -> None:
         """Send a notice whether the failover consumer is the active one."""
-        command = answers.active_change(consumer.consumer_id, active)
+        kind, number = pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, consumer.consumer_id
+        change = command(kind, consumer_id=number, is_active=active)
         # Behind the answer to the SUBSCRIBE that brought it about.
-        self._connection.call_soon(partial(self._client.send, command))
+        self._connection.call_soon(partial(self._client.send, change))
 
     def reached_end(self, consumer: Consumer) -> None:
         """Send a notice that the client has acknowledged all that there will ever be."""
-        command = answers.reached_end(consumer.consumer_id)
-        self._connection.call_soon(partial(self._client.send, command))
+        end = command(pb.BaseCommand.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id)
+        self._connection.call_soon(partial(self._client.send, end))
 
     def _fill(
         self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]

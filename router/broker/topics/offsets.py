@@ -45,7 +45,7 @@ class GroupOffsets:
         known = None if present is None else present.record
         live.check_free(partition.topic_name, known.properties if known else {})
         subscription = await partition.subscribe(name, 0, passive=True)
-        number = _bounded(ledger, commit.number)
+        number = min(max(commit.number, ledger.first_number), ledger.durable_number)
         entry = await ledger.entry_of_number(number)
         index = max(0, number - await ledger.number_before(entry))
         left = await _left(ledger, entry, index)
@@ -53,7 +53,7 @@ class GroupOffsets:
             raise TopicNotFoundError
         store = self._topics.store
         if (entry, index) < _first(subscription.cursor):
-            subscription.reset(entry, (), _ignore)
+            subscription.reset(entry, (), lambda: None)
             self._forget(subscription.topic_name, name)
         if left:
             store.acknowledge(subscription.record, Ack(entry, cumulative=True, ack_set=left))
@@ -99,10 +99,6 @@ def _is_known(subscription: Subscription) -> bool:
     return record is not None and not (record.passive and record.commit is None)
 
 
-def _bounded(ledger: Ledger, number: int) -> int:
-    return min(max(number, ledger.first_number), ledger.durable_number)
-
-
 def _first(cursor: Cursor) -> tuple[int, int]:
     """Return the entry and the index in it that are acknowledged next."""
     entry = cursor.next_unacked(cursor.mark_delete + 1)
@@ -118,7 +114,3 @@ async def _left(ledger: Ledger, entry: int, index: int) -> tuple[int, ...]:
     if found is None:
         return ()
     return tuple(words((1 << found.messages) - (1 << min(index, found.messages))))
-
-
-def _ignore() -> None:
-    pass

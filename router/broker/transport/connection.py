@@ -209,10 +209,6 @@ class Connection(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
-    def request_credentials(self) -> None:
-        """Ask the client for a new token."""
-        self.session.request_credentials()
-
     def probe(self, *, soon: bool = False) -> None:
         """End the connection if no answer comes in time, `soon`: within LEASED_PROBE_SECONDS."""
         self._ping(self._loop.time())

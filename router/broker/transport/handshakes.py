@@ -73,12 +73,9 @@ class Handshakes:
                 continue
             task = loop.create_task(self._shake_hands(client))
             self._under_way[task] = None
-            task.add_done_callback(self._done)
+            task.add_done_callback(lambda ended: self._under_way.pop(ended, None))
             if len(self._under_way) > MAX_HANDSHAKES:
                 next(iter(self._under_way)).cancel()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(task, None)
 
     async def _shake_hands(self, client: socket.socket) -> None:
         try:

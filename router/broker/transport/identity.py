@@ -194,7 +194,7 @@ class Identity:
         elif self._renewable:
             self._challenged = True
             self._timer = self._loop.call_later(REFRESH_SECONDS, self._late)
-            self._connection.request_credentials()
+            self._connection.session.request_credentials()
         else:
             self.refuse(UnauthenticatedError("The token has expired."))
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from router.wire.nats.message import NatsMessage
+
+OK: Final = b"+OK\r\n"
+"""The confirmation of an operation, which verbose clients are sent."""
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
 
 
 def info(fields: dict[str, Any]) -> bytes:
@@ -67,21 +72,6 @@ def run_parts(sid: bytes, messages: Iterable[NatsMessage]) -> list[bytes]:
     return parts
 
 
-def ok() -> bytes:
-    """Return the confirmation of an operation, which verbose clients are sent."""
-    return b"+OK\r\n"
-
-
 def err(text: str) -> bytes:
     """Return an error; the text stands in single quotes, and is on one line."""
     return f"-ERR '{' '.join(text.split())}'\r\n".encode()
-
-
-def ping() -> bytes:
-    """Return PING."""
-    return b"PING\r\n"
-
-
-def pong() -> bytes:
-    """Return PONG."""
-    return b"PONG\r\n"

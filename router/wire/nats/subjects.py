@@ -17,11 +17,6 @@ _SPACES: Final = frozenset("\t\n\f\r ")
 T = TypeVar("T", bound=Hashable)
 
 
-def tokens(subject: str) -> list[str]:
-    """Return the tokens of a subject."""
-    return subject.split(".")
-
-
 def is_valid(subject: str) -> bool:
     """Return whether this is a subject, or a pattern: what a client may subscribe to."""
     parts = subject.split(".")

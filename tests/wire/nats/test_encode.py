@@ -78,7 +78,7 @@ def test_all_but_the_name_of_the_subscription_is_the_same_for_all(message: NatsM
 
 
 def test_nats_py_reads_the_short_operations() -> None:
-    data = encode.ok() + encode.ping() + encode.pong() + encode.err("Slow\r\n Consumer")
+    data = encode.OK + encode.PING + encode.PONG + encode.err("Slow\r\n Consumer")
     assert by_nats_py(data) == ["ping", "pong", "'slow consumer'"]
 
 

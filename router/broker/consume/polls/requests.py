@@ -70,8 +70,8 @@ class Timer(Protocol):
         ...
 
 
-class PollClient(Protocol):
-    """Who polls: a worker's connection. No call waits."""
+class PollConnection(Protocol):
+    """The connection of a worker that polls. No call waits."""
 
     @property
     def name(self) -> str:
@@ -86,6 +86,10 @@ class PollClient(Protocol):
     def when_writable(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when answers may be sent again."""
         ...
+
+
+class PollClient(PollConnection, Protocol):
+    """A worker's connection with what the engine answers its polls."""
 
     def polled(self, poll_id: int, taken: Sequence[TakenMessages]) -> None:
         """Send the answer of a poll; none: its time is over, and it has ended."""

@@ -14,7 +14,7 @@ from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.model import NOT_PARTITIONED, Policies, TopicName
 from router.wire.nats.jetstream.config import StreamConfig
-from router.wire.nats.subjects import ANY, REST, is_literal, matches, tokens
+from router.wire.nats.subjects import ANY, REST, is_literal, matches
 
 NS_PER_MS: Final = 1_000_000
 NO_LIMIT: Final = -1
@@ -55,7 +55,7 @@ def default_subject(known: str, subjects: Sequence[str]) -> str:
     if any(matches(one, own) for one in subjects):
         return own
     name = stream_name(known)
-    return ".".join(name if token in {ANY, REST} else token for token in tokens(subjects[0]))
+    return ".".join(name if token in {ANY, REST} else token for token in subjects[0].split("."))
 
 
 def plain_config(name: str, subject: str, policies: Policies) -> StreamConfig:

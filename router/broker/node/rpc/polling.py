@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from router.broker.consume import StartPosition
 from router.broker.consume.cursor.in_flight import FetchTerms
 from router.broker.consume.polls.engine import PollEngine
-from router.broker.consume.polls.requests import PollRequest, TakenMessages
+from router.broker.consume.polls.requests import PollConnection, PollRequest, TakenMessages
 from router.errors import NotAllowedError, RouterError
 from router.sharing.registry import RecordVersion
 from router.wire import node
@@ -20,22 +20,8 @@ MAX_FRAME_PAYLOAD: Final = 1 << 20
 OUTCOMES: Final = {number: outcome for outcome, number in conversions.OUTCOMES.items()}
 
 
-class PollingConnection(Protocol):
+class PollingConnection(PollConnection, Protocol):
     """A client's connection, as the answers of its polls use it."""
-
-    @property
-    def name(self) -> str:
-        """Return the client's name for people."""
-        ...
-
-    @property
-    def writable(self) -> bool:
-        """Return whether it takes answers now."""
-        ...
-
-    def when_writable(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when it takes answers again."""
-        ...
 
     def write(self, *parts: bytes) -> None:
         """Send a frame, given in pieces, soon."""
@@ -71,6 +57,10 @@ class PollSession:
             self.refused(command.poll_id, NotAllowedError(self._why))
             return
         when = command.timestamp_ms if command.HasField("timestamp_ms") else None
+        record: RecordVersion | None = None
+        if command.HasField("record"):
+            found = command.record
+            record = RecordVersion(found.kind, found.name, found.version)
         request = PollRequest(
             command.topic,
             command.subscription,
@@ -83,7 +73,7 @@ class PollSession:
             command.max_inflated,
             command.empty_polls_per_minute,
             _fetch_terms(command.fetch) if command.HasField("fetch") else None,
-            _record(command.record) if command.HasField("record") else None,
+            record,
             command.explicit_partitions,
             tuple(map(conversions.from_message_id, command.acknowledged)),
         )
@@ -154,7 +144,3 @@ def _fetch_terms(terms: npb.FetchTerms) -> FetchTerms:
     return FetchTerms(
         terms.ack_timeout_ms, terms.max_unacknowledged, frozenset(terms.live), terms.live_at_ms
     )
-
-
-def _record(record: npb.RecordVersion) -> RecordVersion:
-    return RecordVersion(record.kind, record.name, record.version)
