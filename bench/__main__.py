@@ -8,6 +8,7 @@ from collections.abc import Callable
 from bench import (
     backups,
     clients,
+    compaction,
     copying,
     crowds,
     growth,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "backups": backups.backups,
     "growth": growth.growth,
     "offsets": offsets.offsets,
+    "compaction": compaction.compaction,
     "copy": copying.copying,
     "nodes": nodes.nodes,
     "pulsar": pulsar.compare,
