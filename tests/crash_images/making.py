@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,10 +16,11 @@ from tests.crash_images import load
 from tests.crash_images.connections import Ports
 from tests.crash_images.facts import Fact, Facts, placed
 from tests.crash_images.file_system import FileSystem
-from tests.crash_images.recorder import SKIPPED_ENDINGS
+from tests.crash_images.recorder import SKIPPED_ENDINGS, TO_KILL
 from tests.crash_images.recording import Event
 from tests.crash_images.recording import load as load_events
 from tests.ports import free_port
+from tests.processes import wait_until
 from tests.system.stack import ANNOUNCEMENT, Stack
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -87,6 +87,14 @@ class RecordedStack(Stack):
             assert time.monotonic() < until, written.read_text()[-3000:]
             time.sleep(0.05)
 
+    def kill_broker(self) -> None:
+        """Have the recorder kill the broker, and wait until it is gone."""
+        assert self.process is not None
+        broker = self.broker()
+        (self.folder / TO_KILL).write_text(str(broker))
+        self.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: not Path(f"/proc/{broker}").exists())
+
 
 def record(folder: Path, seed: str, *, steps: int = load.STEPS, planted: str = "") -> Recording:
     """Return the recording of a router that works in a new folder; `planted`: a fault's name."""
@@ -105,11 +113,7 @@ def record(folder: Path, seed: str, *, steps: int = load.STEPS, planted: str = "
         ports = Ports(stack.port, ports.kafka, ports.nats, ports.pulsar)
         workers = load.make_workers(ports, facts, seed)
 
-        def kill() -> None:
-            with suppress(ProcessLookupError):
-                os.kill(stack.broker(), signal.SIGKILL)
-
-        load.run(workers, steps, kill)
+        load.run(workers, steps, stack.kill_broker)
         stack.wait_ready()
     finally:
         stack.stop()

@@ -62,6 +62,8 @@ _ON_NAMES: Final[Mapping[str, Sequence[tuple[int | None, int]]]] = {
 _HERE: Final = -100
 _REMOVES_FOLDER: Final = 0x200
 _EXCHANGES: Final = 2
+TO_KILL: Final = "to-kill"
+"""The file beside the recording with the id of a process that is to be killed."""
 SKIPPED_ENDINGS: Final = ("-shm", ".lock", ".sock")
 """SQLite's shared memory is made new by each first connection; locks and sockets hold nothing."""
 
@@ -235,7 +237,7 @@ def main() -> int:
     folder, output, *command = sys.argv[1:]
     recorder = Recorder(Path(folder).resolve())
     try:
-        return run_traced(command, recorder)
+        return run_traced(command, recorder, Path(output).with_name(TO_KILL))
     finally:
         with suppress(BrokenPipeError):
             save(recorder.events, Path(output))

@@ -15,6 +15,7 @@ import signal
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
@@ -77,10 +78,11 @@ class Observer(ABC):
         """Take the result of a call; it is below 0 if the call failed."""
 
 
-def run_traced(command: Sequence[str], observer: Observer) -> int:
+def run_traced(command: Sequence[str], observer: Observer, to_kill: Path) -> int:
     """Run a command with all processes that it starts; return its status when all have ended.
 
-    SIGTERM and SIGINT are passed on to it.
+    SIGTERM and SIGINT are passed on to it. After SIGUSR1 the process is killed whose id is in the
+    file `to_kill`, as soon as none of its threads is in a call: what became of it is known then.
     """
     numbers = NUMBERS[platform.machine()]
     names = {number: name for name, number in numbers.items()}
@@ -91,8 +93,10 @@ def run_traced(command: Sequence[str], observer: Observer) -> int:
     _ptrace(_SEIZE, child, 0, _OPTIONS)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: os.kill(child, number))
+    tracer = _Tracer(names, observer, child)
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: tracer.kill(int(to_kill.read_text())))
     os.kill(child, signal.SIGCONT)
-    return _Tracer(names, observer, child).run()
+    return tracer.run()
 
 
 def _become(command: Sequence[str], numbers: Sequence[int]) -> None:
@@ -138,6 +142,11 @@ class _Tracer:
         self._child = child
         self._calls: dict[int, SystemCall] = {}
         self._info = ctypes.create_string_buffer(96)
+        self._to_kill = 0
+
+    def kill(self, process: int) -> None:
+        """Have a process killed between two calls."""
+        self._to_kill = process
 
     def run(self) -> int:
         """Return the status of the first process."""
@@ -149,6 +158,9 @@ class _Tracer:
                 return ended
             if os.WIFSTOPPED(status):
                 self._resume(thread, os.WSTOPSIG(status), status >> 16)
+                if self._to_kill and not any(map(self._is_to_kill, self._calls)):
+                    os.kill(self._to_kill, signal.SIGKILL)
+                    self._to_kill = 0
                 continue
             self._calls.pop(thread, None)
             if thread == self._child:
@@ -165,13 +177,19 @@ class _Tracer:
         else:
             _ptrace(_CONT, thread, 0, 0 if event else number)
 
+    def _is_to_kill(self, thread: int) -> bool:
+        return Path(f"/proc/{self._to_kill}/task/{thread}").exists()
+
     def _enter(self, thread: int) -> bool:
         if not self._read_info(thread):
             return False
         number, *arguments = _ENTRY.unpack_from(self._info)
         call = SystemCall(self._names[number], tuple(arguments))
-        if not self._observer.entered(thread, call):
-            return False
+        try:
+            if not self._observer.entered(thread, call):
+                return False
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # killed before the call
         self._calls[thread] = call
         return True
 
