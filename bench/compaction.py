@@ -50,7 +50,8 @@ async def _cleaning(folder: Path, records: int, keys: int, *, beside: bool) -> N
         folder, StoreOptions(segment=1 << 20), _wall, None, latest_time, keep_messages
     )
     topics = Topics(store, TopicOptions(), _wall, ENTRY_FORMATS)
-    indexes = KeyIndexes(store, folder, ENTRY_FORMATS, Pace(store).pause)
+    pace = Pace(store)
+    indexes = KeyIndexes(store, folder, ENTRY_FORMATS, pace.pause)
     await topics.create(TOPIC, policies=POLICIES)
     (partition,) = topics.partitions(topics.known(TOPIC))
     for number, payload in enumerate(_batches(records, keys)):
@@ -61,7 +62,7 @@ async def _cleaning(folder: Path, records: int, keys: int, *, beside: bool) -> N
     alone = median(await _append(store, partition, ALONE_SECONDS)) if beside else 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
-    cleaning = asyncio.create_task(Cleaner(topics, indexes).clean_all())
+    cleaning = asyncio.create_task(Cleaner(topics, indexes, pace.discount).clean_all())
     waits = await _append(store, partition, 3_600.0, cleaning) if beside else []
     await cleaning
     took = time.perf_counter() - began

@@ -83,8 +83,10 @@ async def open_storage(
     schemas = TopicSchemas(registry, partial(_schema_policy, namespaces, strategy), topics.now_ms)
     await schemas.load()
     gauges = LogGauges(store, settings.number("metrics.max_group_series"), time.monotonic)
-    keys = KeyIndexes(store, folder, ENTRY_FORMATS, Pace(store).pause, disk)
-    return EmbeddedLog(store, topics, schemas, gauges, keys)
+    pace = Pace(store)
+    keys = KeyIndexes(store, folder, ENTRY_FORMATS, pace.pause, disk)
+    cleaner = Cleaner(topics, keys, pace.discount)
+    return EmbeddedLog(store, topics, schemas, gauges, keys, cleaner)
 
 
 def _schema_policy(namespaces: Namespaces, strategy: Strategy, topic: TopicRecord) -> SchemaPolicy:
@@ -110,6 +112,7 @@ class EmbeddedLog:
         schemas: TopicSchemas,
         gauges: LogGauges,
         keys: KeyIndexes,
+        cleaner: Cleaner,
     ) -> None:
         self.boot = store.boot
         self.failed = store.failed
@@ -119,7 +122,7 @@ class EmbeddedLog:
         self._store = store
         self._gauges = gauges
         self._keys = keys
-        self._cleaner = Cleaner(topics, keys)
+        self._cleaner = cleaner
 
     def administration(self, leases: Leases, counters: Counters) -> TopicAdmin | None:
         """Return the administration of the log's topics; its gauges are shown from now on."""

@@ -13,7 +13,7 @@ reader that saw an older message of the key meets the tombstone if it gets there
 The store then writes the segments again without what was deleted (see storage/reclaim).
 
 One task cleans one partition after the other, the maintenance wakes it. It pauses after each piece
-of work, for nine times as long as the piece took while anything is published (`Pace`).
+of work, for nine times as long as the piece took while others publish (`Pace`).
 """
 
 from __future__ import annotations
@@ -58,11 +58,23 @@ class Pace:
         self._resumed_at = clock()
         self._written = store.written
 
-    async def pause(self) -> None:
-        """Sleep in proportion to the time since the last pause, if anything was stored since."""
+    def seconds(self) -> float:
+        """Return how long to pause now: in proportion to the time since the last pause.
+
+        0: nothing was journalled since.
+        """
+        if self._store.written == self._written:
+            return 0.0
         worked = self._clock() - self._resumed_at
-        busy = self._store.written != self._written
-        await asyncio.sleep(min(MAX_PAUSE_SECONDS, worked * (1 / BUSY_SHARE - 1)) if busy else 0)
+        return min(MAX_PAUSE_SECONDS, worked * (1 / BUSY_SHARE - 1))
+
+    def discount(self) -> None:
+        """Take what was journalled until now for the cleaner's own."""
+        self._written = self._store.written
+
+    async def pause(self) -> None:
+        """Sleep for `seconds`."""
+        await asyncio.sleep(self.seconds())
         self._resumed_at, self._written = self._clock(), self._store.written
 
 
@@ -100,9 +112,15 @@ def measure(ledger: Ledger, cleaned: int, min_lag_ms: int, now_ms: int) -> Dirt:
 
 
 class Cleaner:
-    """Cleans all compacted topics of the node, one partition at a time."""
+    """Cleans all compacted topics of the node, one partition at a time.
 
-    def __init__(self, topics: Topics, indexes: KeyIndexes) -> None:
+    `deleted` is called when deletions of its own are on disk.
+    """
+
+    def __init__(
+        self, topics: Topics, indexes: KeyIndexes, deleted: Callable[[], object] = lambda: None
+    ) -> None:
+        self._deleted = deleted
         self._topics = topics
         self._store = topics.store
         self._indexes = indexes
@@ -239,6 +257,7 @@ class Cleaner:
         """Delete messages, on disk on return; return how many there were."""
         count = self._store.delete_messages(ledger, list(ranges(numbers)))
         await self._store.synced()
+        self._deleted()
         return count
 
 

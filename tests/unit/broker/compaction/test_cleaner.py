@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from router.broker.compaction.cleaner import Dirt, measure, ranges
+from router.broker.compaction.cleaner import Dirt, Pace, measure, ranges
 from router.broker.storage import KAFKA_FORMAT
+from router.broker.topics.maintenance import Maintenance
 from router.model import Policies
 from tests.unit.broker.compaction.log import FORMATS, History, Log, opened, run
 
@@ -183,5 +185,37 @@ def test_index_of_a_deleted_topic_is_removed(folder: Path) -> None:
             await log.topics.delete(log.topics.parse("prices"))
             await log.cleaner.clean_all()
             assert list(path.parent.iterdir()) == []
+
+    run(test())
+
+
+def test_pauses_are_in_proportion_to_the_work_while_others_publish(folder: Path) -> None:
+    async def test() -> None:
+        now = 100.0
+        async with opened(folder, History(), EAGER) as log:
+            pace = Pace(log.store, lambda: now)
+            now += 0.01
+            assert pace.seconds() == 0
+            await log.publish([(b"k", b"v")])
+            assert pace.seconds() == pytest.approx(0.09)
+            now += 10
+            assert pace.seconds() == 1.0
+            pace.discount()
+            assert pace.seconds() == 0
+
+    run(test())
+
+
+def test_maintenance_has_compacted_topics_cleaned(folder: Path) -> None:
+    async def test() -> None:
+        async with opened(folder, History(), EAGER) as log:
+            await fill(log, 60)
+            cleaning = asyncio.create_task(log.cleaner.run())
+            await Maintenance(log.topics, log.cleaner.wake).maintain()
+            async with asyncio.timeout(30):
+                while len(await log.read()) == 60:  # noqa: ASYNC110 - a thread works for it
+                    await asyncio.sleep(0.01)
+            cleaning.cancel()
+            await asyncio.wait((cleaning,))
 
     run(test())
