@@ -644,13 +644,13 @@ def test_connection_that_ends_while_its_publish_is_begun_leaves_nothing() -> Non
     house = Held(2)
     house.go.set()
     prepared, asked = house.prepared(), gevent.event.Event()
-    authorize, prepared._authorize = prepared._authorize, lambda _: asked.wait(20)
+    authorize, prepared.authorize = prepared.authorize, lambda _: asked.wait(20)
     house.clients[0].sendall(PUBLISH)
     until(lambda: house.ours(0) not in house.idle)
     house._suspended[0].end()
     asked.set()
     gevent.sleep(0.01)
-    prepared._authorize = authorize
+    prepared.authorize = authorize
     assert house.stored() == []
     assert count_of(house.exchange({1: PUBLISH})[1]) == 1
     house.finish()
