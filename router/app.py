@@ -64,7 +64,7 @@ from router.web.dmaap.errors import ErrorTexts
 from router.web.dmaap.events import EventOptions, Events
 from router.web.dmaap.groups import DeadLetterViews, GroupViews
 from router.web.dmaap.latest import LatestViews
-from router.web.dmaap.metrics import Clock, MetricViews
+from router.web.dmaap.metrics import MetricViews
 from router.web.dmaap.stream import EventStreams
 from router.web.dmaap.topics import AclViews, TopicViews
 from router.web.errors import BASIC, BEARER, CHALLENGES, Errors
@@ -168,7 +168,7 @@ def _blueprints(
     )
     reader, options = services.bodies(), EventOptions.from_settings(settings)
     patience = settings.seconds("stream.write_timeout")
-    figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, wall_ms))
+    figures = MetricViews(node, owner, VERSION, timeout, CLOCK, wall_ms)
     publishing = reader, services.publisher
     parts = access, publishing, services.subscriber, names, options, transactions
     spans = services.spans

@@ -40,27 +40,25 @@ Figures = dict[str, dict[str, str]]
 _FIGURES: Final = {"type": "object", "additionalProperties": shape({"summary": str, "raw": str})}
 
 
-class Clock:
-    """The two clocks that the figures need."""
-
-    def __init__(self, monotonic: Callable[[], float], wall_ms: Callable[[], int]) -> None:
-        self.monotonic = monotonic
-        self.wall_ms = wall_ms
-
-
 class MetricViews:
     """The figures of `/metrics` for those who ask for JSON, and the view of one of them."""
 
     def __init__(
-        self, node: Node, owner: MetricsOwner, version: str, timeout: float, clock: Clock
+        self,
+        node: Node,
+        owner: MetricsOwner,
+        version: str,
+        timeout: float,
+        monotonic: Callable[[], float],
+        wall_ms: Callable[[], int],
     ) -> None:
         self._node = node
         self._owner = owner
         self._version = version
         self._timeout = timeout
-        self._clock = clock
-        self._began = clock.monotonic()
-        self._began_wall = clock.wall_ms() // 1000
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._began_wall = wall_ms() // 1000
         self._reads: deque[tuple[float, float, float]] = deque(maxlen=MAX_READS)
 
     def all(self) -> Response:
@@ -84,7 +82,7 @@ class MetricViews:
         self._owner.push()
         found = totals(self._node.metrics(self._timeout))
         received, sent = found.get(RECEIVED, 0.0), found.get(SENT, 0.0)
-        now = self._clock.monotonic()
+        now = self._monotonic()
         began = datetime.fromtimestamp(self._began_wall, UTC).strftime("%Y-%m-%dT%H:%M:%SUTC")
         figures = {
             "version": {"summary": f"Version {self._version}", "raw": f"Version {self._version}"},

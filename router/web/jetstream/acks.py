@@ -36,54 +36,42 @@ _TOKEN: Final = re.compile(
 )
 
 
+def _acknowledges(word: str, *parameters: api.Parameter) -> Callable[[api.View], api.View]:
+    """Return a decorator that describes a view that takes tokens of fetched messages."""
+    return api.operation(
+        f"POST /jetstream/{word}",
+        *parameters,
+        body=shapes.TOKENS,
+        answers=shapes.ACKNOWLEDGED,
+        fails=_FAILS,
+        refuses=shapes.REFUSED,
+    )
+
+
 class AckViews:
     """The views that acknowledge."""
 
     def __init__(self, context: JetStreamContext) -> None:
         self._context = context
 
-    @api.operation(
-        "POST /jetstream/ack",
-        body=shapes.TOKENS,
-        answers=shapes.ACKNOWLEDGED,
-        fails=_FAILS,
-        refuses=shapes.REFUSED,
-    )
+    @_acknowledges("ack")
     def ack(self) -> Response:
         """Acknowledge messages: they are not given again."""
         return self._acknowledge("ack")
 
-    @api.operation(
-        "POST /jetstream/nak",
-        api.number("delay", "Milliseconds after which the messages are given again."),
-        body=shapes.TOKENS,
-        answers=shapes.ACKNOWLEDGED,
-        fails=_FAILS,
-        refuses=shapes.REFUSED,
+    @_acknowledges(
+        "nak", api.number("delay", "Milliseconds after which the messages are given again.")
     )
     def nak(self) -> Response:
         """Give messages back: they are given again."""
         return self._acknowledge("nak")
 
-    @api.operation(
-        "POST /jetstream/term",
-        api.text("reason", "Why; the consumer's advisories have it."),
-        body=shapes.TOKENS,
-        answers=shapes.ACKNOWLEDGED,
-        fails=_FAILS,
-        refuses=shapes.REFUSED,
-    )
+    @_acknowledges("term", api.text("reason", "Why; the consumer's advisories have it."))
     def term(self) -> Response:
         """End messages that cannot be handled: they are not given again."""
         return self._acknowledge("term")
 
-    @api.operation(
-        "POST /jetstream/in-progress",
-        body=shapes.TOKENS,
-        answers=shapes.ACKNOWLEDGED,
-        fails=_FAILS,
-        refuses=shapes.REFUSED,
-    )
+    @_acknowledges("in-progress")
     def in_progress(self) -> Response:
         """Say that messages are being handled: their `ack_wait` begins anew."""
         return self._acknowledge("in-progress")

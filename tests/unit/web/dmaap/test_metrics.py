@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.backends.memory import MemoryNode
 from router.metrics import Metrics, render
-from router.web.dmaap.metrics import Clock, MetricViews, totals
+from router.web.dmaap.metrics import MetricViews, totals
 from router.web.health import MetricsOwner
 from router.web.media import wants_json
 from tests.processes import ManualClock
@@ -59,7 +59,7 @@ def test_unknown_figure_is_not_found(site: Site) -> None:
 def test_rates_are_averages_between_looks(site: Site, clock: ManualClock) -> None:
     metrics, node = Metrics(), MemoryNode()
     owner = MetricsOwner(metrics, node, 1)
-    views = MetricViews(node, owner, "1", 1, Clock(clock, lambda: 1_000_000))
+    views = MetricViews(node, owner, "1", 1, clock, lambda: 1_000_000)
 
     def figures() -> dict[str, str]:
         with site.app.test_request_context():
