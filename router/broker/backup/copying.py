@@ -139,9 +139,8 @@ class Copier:
     def _append(
         self, target: Path, begin: int, crc: int, blocks: Iterator[bytes]
     ) -> tuple[int, int]:
-        if self._disk.make_folder(target.parent):
-            self._folders.add(target.parent.parent)
-        self._folders.add(target.parent)
+        self._disk.make_folder(target.parent)
+        self._folders |= {target.parent, target.parent.parent}
         written = 0
         with opened(self._disk, target, os.O_WRONLY | os.O_CREAT) as descriptor:
             self._disk.truncate(descriptor, begin)

@@ -54,9 +54,11 @@ class Repository:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the folder, made if it is not there, for this process alone; raise BackupError."""
-        for folder in (self.folder, self.folder / "backups", self.folder / "segments"):
-            if self.disk.make_folder(folder):
-                self.disk.sync_folder(folder.parent)
+        if self.disk.make_folder(self.folder):
+            self.disk.sync_folder(self.folder.parent)
+        for name in ("backups", "segments"):
+            self.disk.make_folder(self.folder / name)
+        self.disk.sync_folder(self.folder)
         with opened(self.disk, self.folder / "lock", os.O_RDWR | os.O_CREAT) as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -168,8 +168,8 @@ class _Taking:
         left = _to_copy(segments, known)
         self._total(left)
         self._refuse_too_much(left)
-        if self._disk.make_folder(place := self._repository.segments_of(history)):
-            self._disk.sync_folder(place.parent)
+        self._disk.make_folder(place := self._repository.segments_of(history))
+        self._disk.sync_folder(place.parent)
         with self._progress(history, known) as done:
             for ledger, segment in segments:
                 self._copy_segment(history, ledger, segment, known, done)

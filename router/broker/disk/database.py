@@ -55,8 +55,9 @@ def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         if is_new(connection):
             _make_tables(connection, disk, schema)
-            # The name of the new file must outlive a power cut like what is in it.
-            disk.sync_folder(path.parent)
+        # The name of the file must outlive a power cut like what is in it, also if the process that
+        # made it ended before this.
+        disk.sync_folder(path.parent)
         check_version(connection, path, schema)
         # A process that was killed may have left commits that are in the page cache only. What is
         # done by them, such as removing files, must not outlive them.

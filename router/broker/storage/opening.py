@@ -40,9 +40,10 @@ def open_folder(context: StoreContext) -> Opened:
     """
     try:
         _refuse_mark(context.folder)
-        for folder in (context.folder, context.folder / "journal", context.folder / "ledgers"):
-            if context.disk.make_folder(folder):
-                context.disk.sync_folder(folder.parent)
+        if context.disk.make_folder(context.folder):
+            context.disk.sync_folder(context.folder.parent)
+        for name in ("journal", "ledgers"):
+            context.disk.make_folder(context.folder / name)
         connection = database.connect(context.folder / "metadata.db", context.disk, metadata.SCHEMA)
         try:
             return _recover(context, connection)

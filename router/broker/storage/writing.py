@@ -276,7 +276,9 @@ class SegmentWriter:
         if ledger in self._prepared:
             return
         folder = folder_of(self._ledgers, ledger)
-        if self._disk.make_folder(folder):
+        self._disk.make_folder(folder)
+        if not segments:
+            # It may be there and not be on disk: from a process that ended before its checkpoint.
             self._folders.add(self._ledgers)
         known = {file_of(self._ledgers, ledger, segment).stem for segment in segments}
         names = self._disk.list(folder)

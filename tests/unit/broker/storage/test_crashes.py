@@ -219,6 +219,24 @@ def test_what_is_served_after_a_failed_sync_survives_the_next_power_cut(folder: 
             assert found[ledger_id][: len(payloads)] == payloads
 
 
+def test_what_a_process_left_that_was_killed_is_on_disk_when_the_next_one_has_ended(
+    folder: Path,
+) -> None:
+    """Names of folders and files too, which the next one finds made and not synced."""
+    for at in operations(folder / "clean"):
+        place = folder / str(at)
+        (place / "data").mkdir(parents=True)
+        disk, work = MemoryDisk(Faults(at, errno.ENOSPC, dead=True)), Work()
+        run(work_on(place, disk, work))
+        later = disk.reread()
+        run(check_twice(place, later, work))
+        try:
+            run(check_twice(place, later.crash(random.Random(at)), work))
+        except BaseException as problem:
+            problem.add_note(f"operation {at} ({disk.faults.names[at - 1 :][:1]})")
+            raise
+
+
 async def served(folder: Path, disk: MemoryDisk, work: Work) -> dict[int, list[bytes]]:
     """Return what a process serves that is killed soon after."""
     found: dict[int, list[bytes]] = {}
