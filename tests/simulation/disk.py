@@ -217,6 +217,16 @@ class SimulatedDisk(MemoryDisk):
         with self._step("committed"):
             return
 
+    def flip(self, chance: Random) -> None:
+        """Flip a bit of what is at rest."""
+        contents = {path: one for path, one in self.names.items() if one is not None and one.data}
+        if contents:
+            path = chance.choice(list(contents))
+            data = contents[path].data
+            place = chance.randrange(len(data))
+            data[place] ^= 1 << chance.randrange(8)
+            self.note(f"bit flip at {place} of {path}")
+
     def crash(self, chance: Random) -> SimulatedDisk:
         """Return the disk as a power cut leaves it."""
         after = self._next_disk()

@@ -10,7 +10,7 @@ from router.wire.kafka.engine import Messages, request_header_version, response_
 from router.wire.kafka.frames import SIZE, FrameReader
 from router.wire.kafka.record_batches import build_batch, open_batch
 from router.wire.kafka.records import read_records, write_record
-from tests.simulation.history import GroupPartition, PartitionName, Place
+from tests.simulation.history import GroupPartition, PartitionName, Place, name_of
 from tests.simulation.network import Stream
 from tests.simulation.protocols import Client, Numbered, value_of
 from tests.simulation.seeded import CLOCK
@@ -69,6 +69,65 @@ class KafkaPeer:
 
     def struct(self, message: str, struct: str, /, **fields: Any) -> Any:
         return MESSAGES.message(message).STRUCTS[struct](**fields)
+
+    async def committed(self, group: str, topic: str, partition: int) -> int:
+        """Return the offset that a group committed, 0: none; raise GoneError."""
+        wanted = self.struct(
+            "OffsetFetchRequest",
+            "OffsetFetchRequestTopic",
+            name=topic,
+            partition_indexes=(partition,),
+        )
+        answer = await self.ask("OffsetFetch", 7, group_id=group, topics=[wanted])
+        (part,) = answer.topics[0].partitions
+        if answer.error_code or part.error_code:
+            self.stream.close()
+            raise GoneError
+        return max(0, int(part.committed_offset))
+
+    async def fetch(
+        self, topic: str, partition: int, position: int
+    ) -> list[tuple[Place, str]] | None:
+        """Return what a partition has from an offset on, None: that was refused."""
+        part = self.struct(
+            "FetchRequest",
+            "FetchPartition",
+            partition=partition,
+            fetch_offset=position,
+            partition_max_bytes=LIMIT,
+        )
+        wanted = self.struct("FetchRequest", "FetchTopic", topic=topic, partitions=[part])
+        answer = await self.ask(
+            "Fetch", 11, max_wait_ms=1000, min_bytes=1, max_bytes=LIMIT, topics=[wanted]
+        )
+        (part,) = answer.responses[0].partitions
+        if part.error_code:
+            return None
+        found = []
+        for header, data in split_batches(bytes(part.records)):
+            for record in read_records(open_batch(header, data, LIMIT), header.records):
+                offset = header.base_offset + record.offset
+                if offset >= position:
+                    name = name_of(bytes(record.value or b""))
+                    found.append((Place(offset), name))
+        return found
+
+    async def commit(
+        self, group: str, topic: str, partition: int, position: int, **member: Any
+    ) -> int:
+        """Commit an offset and return the error code; `member`: under which generation."""
+        part = self.struct(
+            "OffsetCommitRequest",
+            "OffsetCommitRequestPartition",
+            partition_index=partition,
+            committed_offset=position,
+            committed_metadata="",
+        )
+        wanted = self.struct(
+            "OffsetCommitRequest", "OffsetCommitRequestTopic", name=topic, partitions=[part]
+        )
+        answer = await self.ask("OffsetCommit", 7, group_id=group, topics=[wanted], **member)
+        return int(answer.topics[0].partitions[0].error_code)
 
 
 class KafkaPublisher(Numbered):
@@ -129,10 +188,14 @@ class KafkaReader(Client):
 
     async def work(self) -> None:
         peer, history = await KafkaPeer.open(self.world), self.world.history
-        asked_at, position = CLOCK.now, await self._committed(peer)
+        group, topic, partition = self._group.group, self._topic, self._partition
+        asked_at, position = CLOCK.now, await peer.committed(group, topic, partition)
         after: tuple[int, int] | None = None
         while True:
-            found = await self._fetch(peer, position)
+            found = await peer.fetch(topic, partition, position)
+            if found is None:
+                history.count("Fetch refused")
+                await asyncio.sleep(self.chance.uniform(0.1, 2))
             quiet = self.world.is_quiet
             self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found else 0
             if found:
@@ -140,68 +203,12 @@ class KafkaReader(Client):
                 after = found[-1][0].following
                 position = after[0]
                 if self.chance.random() < 0.4 or quiet:
-                    await self._commit(peer, position)
+                    history.acknowledging(self._group, after)
+                    if code := await peer.commit(group, topic, partition, position):
+                        history.count(f"OffsetCommit: error {code}")
+                    else:
+                        history.confirmed(self._group, after, peer.boot)
             await self.world.pause(self.chance, self.mean)
             if self.chance.random() < 0.005:
                 peer.stream.close()
                 raise GoneError
-
-    async def _committed(self, peer: KafkaPeer) -> int:
-        request, numbers = "OffsetFetchRequest", (self._partition,)
-        topic = peer.struct(
-            request, "OffsetFetchRequestTopic", name=self._topic, partition_indexes=numbers
-        )
-        group = self._group.group
-        answer = await peer.ask("OffsetFetch", 7, group_id=group, topics=[topic])
-        (part,) = answer.topics[0].partitions
-        if answer.error_code or part.error_code:
-            peer.stream.close()
-            raise GoneError
-        return max(0, int(part.committed_offset))
-
-    async def _fetch(self, peer: KafkaPeer, position: int) -> list[tuple[Place, str]]:
-        request = "FetchRequest"
-        part = peer.struct(
-            request,
-            "FetchPartition",
-            partition=self._partition,
-            fetch_offset=position,
-            partition_max_bytes=LIMIT,
-        )
-        topic = peer.struct(request, "FetchTopic", topic=self._topic, partitions=[part])
-        answer = await peer.ask(
-            "Fetch", 11, max_wait_ms=1000, min_bytes=1, max_bytes=LIMIT, topics=[topic]
-        )
-        (part,) = answer.responses[0].partitions
-        if part.error_code:
-            self.world.history.count(f"Fetch: error {part.error_code}")
-            await asyncio.sleep(self.chance.uniform(0.1, 2))
-            return []
-        found = []
-        for header, data in split_batches(bytes(part.records)):
-            for record in read_records(open_batch(header, data, LIMIT), header.records):
-                offset = header.base_offset + record.offset
-                if offset >= position:
-                    name = bytes(record.value or b"").split(b" ")[0].decode()
-                    found.append((Place(offset), name))
-        return found
-
-    async def _commit(self, peer: KafkaPeer, position: int) -> None:
-        history, request = self.world.history, "OffsetCommitRequest"
-        history.acknowledging(self._group, (position, 0))
-        part = peer.struct(
-            request,
-            "OffsetCommitRequestPartition",
-            partition_index=self._partition,
-            committed_offset=position,
-            committed_metadata="",
-        )
-        topic = peer.struct(
-            request, "OffsetCommitRequestTopic", name=self._topic, partitions=[part]
-        )
-        answer = await peer.ask("OffsetCommit", 7, group_id=self._group.group, topics=[topic])
-        code = answer.topics[0].partitions[0].error_code
-        if code:
-            history.count(f"OffsetCommit: error {code}")
-        else:
-            history.confirmed(self._group, (position, 0), peer.boot)

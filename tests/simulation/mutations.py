@@ -207,6 +207,55 @@ MUTATIONS: Final = (
         "segment.next_entry - 1 <= acked",
         "segment.first_entry - 1 <= acked",
     ),
+    Mutation(
+        "leases",
+        "a commit of an earlier generation is taken",
+        "router.broker.kafka.groups",
+        "caller.generation != self.generation",
+        "caller.generation > self.generation",
+    ),
+    Mutation(
+        "leases",
+        "the session of a member does not end",
+        "router.broker.kafka.groups",
+        "if m.deadline <= now and not m.waits",
+        "if m.deadline + 7200 <= now and not m.waits",
+    ),
+    Mutation(
+        "engine",
+        "a key goes to its new owner before the old one is done with it",
+        f"{_CONSUME}.dispatch.key_shared",
+        "return holder is not None and holder.consumer is not owner",
+        "return holder is None and owner is None",
+    ),
+    Mutation(
+        "engine",
+        "what a shared consumer held is forgotten with it",
+        f"{_CONSUME}.dispatch.individual",
+        "(consumer, list(consumer.held))\n        self.run()\n\n    def redeliver",
+        "(consumer, [])\n        self.run()\n\n    def redeliver",
+    ),
+    Mutation(
+        "engine",
+        "an explicit poll acknowledges what it is answered",
+        f"{_CONSUME}.polls.poll",
+        "elif upto or not self.request.explicit_partitions:",
+        "else:",
+    ),
+    Mutation(
+        "engine",
+        "a failover consumer begins behind what the one before was sent",
+        f"{_CONSUME}.dispatch.exclusive",
+        "            self.rewind()\n            self.run()\n\n\n@lru_cache",
+        "            self.run()\n\n\n@lru_cache",
+    ),
+    Mutation(
+        "engine",
+        "a failover consumer learns that it is active behind its first messages",
+        "router.broker.pulsar.consumers",
+        "        if consumer.permits:\n",
+        "        if not consumer:\n",
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""Raw clients of NATS: a publisher into a stream, and a puller of a durable consumer."""
+"""Raw clients of NATS: a publisher into a stream, and consumers of it, which pull or are pushed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Final
 
-from tests.simulation.history import GroupPartition, PartitionName, Place
+from tests.simulation.history import GroupPartition, PartitionName, Place, name_of
 from tests.simulation.network import Stream
 from tests.simulation.protocols import Client, Numbered, value_of
 from tests.simulation.seeded import CLOCK
@@ -54,6 +54,10 @@ class NatsPeer:
         line, _, rest = bytes(self._data).partition(b"\r\n")
         self._data = bytearray(rest)
         return line.decode()
+
+    def subscribe(self, subject: str) -> None:
+        """Receive what is published to a subject."""
+        self.stream.write(f"SUB {subject} 2\r\n".encode())
 
     def publish(self, subject: str, payload: bytes, headers: bytes = b"") -> str:
         """Publish with an inbox of its own as reply, and return that."""
@@ -165,8 +169,53 @@ class NatsPuller(Client):
                     break
             if headers.startswith(b"NATS/1.0 ") or not reply:
                 break
-            message, sequence = payload.split(b" ")[0].decode(), int(reply.split(".")[5])
+            message, sequence = name_of(payload), int(reply.split(".")[5])
             history = self.world.history
             history.delivered_one(self._group, Place(sequence - 1), message, asked_at)
             found.append((reply, message))
         return found
+
+
+class NatsPushed(Client):
+    """A durable consumer that pushes to a subject, with heartbeats and flow control."""
+
+    def __init__(self, world: World, name: str, mean: float) -> None:
+        super().__init__(world, name, mean)
+        self._group = GroupPartition(PartitionName(f"nats:{STREAM}", 0), f"nats-{name}")
+        world.history.progress(self._group).starts_at_zero = True
+
+    async def work(self) -> None:
+        peer, history = await NatsPeer.open(self.world), self.world.history
+        await make_stream(peer)
+        subject = f"pushed.{self.name}"
+        config = {
+            "durable_name": self.name,
+            "deliver_subject": subject,
+            "ack_policy": "explicit",
+            "ack_wait": 10 * 10**9,
+            "idle_heartbeat": 5 * 10**9,
+            "flow_control": True,
+        }
+        body = json.dumps({"stream_name": STREAM, "config": config}).encode()
+        await peer.ask(f"$JS.API.CONSUMER.CREATE.{STREAM}.{self.name}", body)
+        peer.subscribe(subject)
+        acks: dict[str, str] = {}
+        self.empty_in_quiet = 0
+        while True:
+            to, reply, headers, payload = await peer.message()
+            if to in acks:
+                history.confirmed_one(self._group, acks.pop(to))
+            elif headers.startswith(b"NATS/1.0 100"):
+                if reply:
+                    peer.publish(reply, b"")
+                self.empty_in_quiet = self.empty_in_quiet + 1 if self.world.is_quiet else 0
+            elif reply:
+                self.empty_in_quiet = 0
+                message, sequence = name_of(payload), int(reply.split(".")[5])
+                asked_at = CLOCK.now if peer.stream.is_open else 0.0
+                history.delivered_one(self._group, Place(sequence - 1), message, asked_at)
+                if self.world.is_quiet or self.chance.random() < 0.9:
+                    acks[peer.publish(reply, b"+ACK")] = message
+                if self.chance.random() < 0.005:
+                    peer.stream.close()
+                    raise GoneError

@@ -24,7 +24,12 @@ ALL_FAULTS = (
     "no space at a write",
 )
 
-PROTOCOLS = ("pulsar", "kafka", "nats", "administrators")
+BIT_FLIP = "bit flip"
+"""Struck in plans of its own: what is damaged need not be delivered."""
+DAMAGED = 0.1
+"""The share of plans with damage."""
+SUBSCRIPTIONS = ("exclusive", "failover", "shared", "key_shared")
+PROTOCOLS = ("pulsar", "kafka", "members", "nats", "administrators", "fetchers", "explicit")
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,17 @@ class Plan:
     publishers: int = 4
     pollers: int = 8
     pulsar: int = 1
-    """Pairs of a publisher and a subscriber of that protocol, as of the others."""
+    """Publishers of that protocol, each with consumers, as of the others."""
+    subscriptions: tuple[str, ...] = SUBSCRIPTIONS
+    """What each partition of Pulsar's topic is read through."""
     kafka: int = 1
+    members: int = 2
+    """Of one Kafka group, which reads what all Kafka publishers publish."""
     nats: int = 1
     administrators: int = 1
+    fetchers: int = 1
+    """Of each topic of the node protocol, as those below."""
+    explicit: int = 1
     mean_pause: float = 3.0
     fault_seconds: float = 120.0
     """The mean time between two faults."""
@@ -59,6 +71,8 @@ class Plan:
         # Retention does not wait for groups of Kafka, so that theirs miss what is that old.
         kafka = chance.choice((0, 1, 2)) if retention == "7d" else 0
         faults = tuple(fault for fault in ALL_FAULTS if chance.random() < 0.6)
+        if chance.random() < DAMAGED:
+            faults = (*faults[:4], BIT_FLIP)
         return cls(
             seed,
             hours,
@@ -67,10 +81,14 @@ class Plan:
             publishers=chance.choice((1, 2, 4, 6)),
             pollers=chance.choice((2, 4, 8)),
             pulsar=chance.choice((0, 0, 1, 2)),
+            subscriptions=tuple(chance.sample(SUBSCRIPTIONS, chance.choice((1, 2)))),
             kafka=kafka,
+            members=chance.choice((0, 2, 4)) if kafka else 0,
             nats=chance.choice((0, 0, 1, 2)),
             administrators=chance.choice((0, 1)),
-            mean_pause=chance.choice((1.5, 6.0, 20.0)),
+            fetchers=chance.choice((0, 0, 1, 2)),
+            explicit=chance.choice((0, 0, 1, 2)),
+            mean_pause=chance.choice((2.0, 8.0, 30.0)),
             fault_seconds=chance.choice((20.0, 60.0, 200.0)),
             faults=faults,
             options={
@@ -82,6 +100,11 @@ class Plan:
                 "broker.ping": chance.choice(("5s", "30s")),
             },
         )
+
+    @property
+    def has_damage(self) -> bool:
+        """Return whether bits of what is at rest flip."""
+        return BIT_FLIP in self.faults
 
     def smaller(self) -> list[Plan]:
         """Return plans that do less, each in one respect; those that save most come first."""
@@ -98,6 +121,8 @@ class Plan:
             found.append(replace(self, faults=()))
         if len(self.topics) > 1:
             found += [replace(self, topics=(topic,)) for topic in self.topics]
+        if len(self.subscriptions) > 1:
+            found += [replace(self, subscriptions=(kind,)) for kind in self.subscriptions]
         for name in (*PROTOCOLS, "publishers", "pollers", "groups"):
             count: int = getattr(self, name)
             least = 0 if name in PROTOCOLS else 1

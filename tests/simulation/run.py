@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import shutil
 import tempfile
@@ -16,14 +15,24 @@ from typing import Any, Final
 from tests.simulation import seeded
 from tests.simulation.administration import Administrator
 from tests.simulation.broker import Node, capture_log, settings_of
+from tests.simulation.faults import Faults
+from tests.simulation.fetching import ExplicitPoller, Fetcher
 from tests.simulation.history import GroupPartition, History, PartitionName
 from tests.simulation.kafka_clients import KafkaPublisher, KafkaReader
+from tests.simulation.kafka_members import KafkaMember
 from tests.simulation.loop import ProcessLoop, Scheduler
-from tests.simulation.nats_clients import NatsPublisher, NatsPuller
+from tests.simulation.nats_clients import NatsPublisher, NatsPuller, NatsPushed
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
 from tests.simulation.protocols import Client
-from tests.simulation.pulsar_clients import PulsarPublisher, PulsarSubscriber
+from tests.simulation.pulsar_clients import (
+    FailoverSubscriber,
+    KeySharedConsumer,
+    PulsarConsumer,
+    PulsarPublisher,
+    PulsarSubscriber,
+    SharedConsumer,
+)
 from tests.simulation.seeded import CLOCK
 from tests.simulation.workers import GoneError, Poller, Publisher, PulsarPeer, World
 
@@ -31,7 +40,16 @@ IN_MEMORY: Final = Path("/dev/shm")
 QUIET_SECONDS: Final = 3600.0
 """All must have been delivered after so long without a fault."""
 STOP_SECONDS: Final = 60.0
+DAMAGED_SECONDS: Final = 120.0
+"""What is damaged may keep clients from what they wait for, so that this is a time to look."""
 EMPTY_POLLS: Final = 3
+PULSAR_CONSUMERS: Final[dict[str, tuple[type[PulsarConsumer], int]]] = {
+    "exclusive": (PulsarSubscriber, 1),
+    "failover": (FailoverSubscriber, 2),
+    "shared": (SharedConsumer, 2),
+    "key_shared": (KeySharedConsumer, 3),
+}
+"""By the type of the subscription: a client, and how many of it there are."""
 
 
 @dataclass
@@ -52,7 +70,7 @@ class Run:
         seeded.reseed(plan.seed)
         CLOCK.__init__()  # type: ignore[misc] # the modules of the router keep its methods
         self.plan = plan
-        self.history = history = History()
+        self.history = history = History(has_damage=plan.has_damage)
         if keeps_trace:
             history.lines = []
         self.scheduler = Scheduler()
@@ -62,7 +80,7 @@ class Run:
             plan.seed, self.scheduler, self.network, history, settings_of(plan.options)
         )
         self.world = World(plan.seed, self.loop, self.network, history)
-        self.chance = Random(f"{plan.seed}:faults")
+        self.faults = Faults(plan, self.world, self.node)
         self.pollers: list[Poller | Client] = []
         self.publishing: list[asyncio.Task[Any]] = []
         self.others: list[asyncio.Task[Any]] = []
@@ -88,8 +106,11 @@ class Run:
         end = CLOCK.now + self.plan.hours * 3600
         self._run(end, lambda: bool(self.history.violations))
         if not self.history.violations:
-            self._heal()
-            self._run(CLOCK.now + QUIET_SECONDS, self._has_settled)
+            self.world.is_quiet = True
+            self.history.trace("quiet")
+            self.faults.heal()
+            quiet = DAMAGED_SECONDS if self.plan.has_damage else QUIET_SECONDS
+            self._run(CLOCK.now + quiet, self._has_settled)
         if not self.history.violations:
             if not self._has_settled():
                 self.history.violation("not settled after the quiet time", self._unsettled())
@@ -135,13 +156,20 @@ class Run:
                 for partition in range(partitions) if partitions else [-1]:
                     name = GroupPartition(PartitionName(topic, partition), f"g{group}")
                     self.history.progress(name).starts_at_zero = True
+            for number in range(plan.fetchers):
+                names = [f"f{number}" for number in range(plan.fetchers)]
+                self._consume(Fetcher(world, names, number, (topic, partitions), plan.mean_pause))
+            for number in range(plan.explicit):
+                self._consume(
+                    ExplicitPoller(world, f"e{number}", (topic, partitions), plan.mean_pause)
+                )
         for number in range(plan.publishers):
             topic, partitions = topics[number % len(topics)]
             publisher = Publisher(world, number, topic, partitions, plan.mean_pause)
             self._spawn(publisher.run(), self.publishing)
         await self._start_protocols()
         if plan.faults:
-            self._spawn(self._break_things(), self.others)
+            self._spawn(self.faults.run(), self.others)
 
     async def _start_protocols(self) -> None:
         """Begin the clients of Pulsar, Kafka and NATS, which have topics of their own."""
@@ -151,28 +179,30 @@ class Run:
             await self._create(topic, plan.pulsar)
             for number in range(plan.pulsar):
                 publisher = PulsarPublisher(world, f"pp{number}", topic, number, mean)
-                self._spawn_pair(
-                    publisher, PulsarSubscriber(world, f"pc{number}", topic, number, mean)
-                )
+                self._spawn(publisher.run(), self.publishing)
+                for subscription in plan.subscriptions:
+                    kind, count = PULSAR_CONSUMERS[subscription]
+                    group = f"{subscription}-{number}"
+                    for place in range(count):
+                        name = f"{group}-{place}"
+                        self._consume(kind(world, name, group, topic, number, mean))
         if plan.kafka:
             await self._create("persistent://public/default/kafka", plan.kafka)
             for number in range(plan.kafka):
-                self._spawn_pair(
-                    KafkaPublisher(world, f"kp{number}", "kafka", number, mean),
-                    KafkaReader(world, f"kc{number}", "kafka", number, mean),
-                )
+                publishing = KafkaPublisher(world, f"kp{number}", "kafka", number, mean)
+                self._spawn(publishing.run(), self.publishing)
+                self._consume(KafkaReader(world, f"kc{number}", "kafka", number, mean))
+            for number in range(plan.members):
+                name = f"km{number}"
+                self._consume(KafkaMember(world, name, "members", "kafka", plan.kafka, mean))
         for number in range(plan.nats):
-            self._spawn_pair(
-                NatsPublisher(world, f"np{number}", mean), NatsPuller(world, f"nc{number}", mean)
-            )
-
+            self._spawn(NatsPublisher(world, f"np{number}", mean).run(), self.publishing)
+            self._consume(NatsPuller(world, f"nc{number}", mean))
+            self._consume(NatsPushed(world, f"nd{number}", mean))
         if plan.administrators:
-            administrator = Administrator(world, "a0", mean)
-            self._spawn(administrator.run(), self.others)
-            self.pollers.append(administrator)
+            self._consume(Administrator(world, "a0", mean))
 
-    def _spawn_pair(self, publisher: Client, consumer: Client) -> None:
-        self._spawn(publisher.run(), self.publishing)
+    def _consume(self, consumer: Client) -> None:
         self._spawn(consumer.run(), self.others)
         self.pollers.append(consumer)
 
@@ -201,81 +231,16 @@ class Run:
             self.is_published = True
             for poller in self.pollers:
                 poller.empty_in_quiet = 0
-        return all(poller.empty_in_quiet >= EMPTY_POLLS for poller in self.pollers)
+        if not all(poller.empty_in_quiet >= EMPTY_POLLS for poller in self.pollers):
+            return False
+        # What is in flight at a connection that is lost comes when the broker has found that out.
+        return not any(self.history.missing(group) for group in self.history.groups)
 
     def _unsettled(self) -> str:
         waiting = [poller.name for poller in self.pollers if poller.empty_in_quiet < EMPTY_POLLS]
-        return f"{sum(not task.done() for task in self.publishing)} publishers, {waiting}"
-
-    # Faults.
-
-    async def _break_things(self) -> None:
-        while True:
-            await asyncio.sleep(self.chance.expovariate(1 / self.plan.fault_seconds))
-            if self.world.is_quiet:
-                return
-            fault = self.chance.choice(self.plan.faults)
-            self.history.count(f"fault: {fault}")
-            self.history.trace("fault", fault)
-            self._break(fault)
-
-    def _break(self, fault: str) -> None:  # noqa: C901 - one case for each fault
-        node, chance = self.node, self.chance
-        links = list(self.network.links.values())
-        link = chance.choice(links) if links else None
-        match fault:
-            case "kill":
-                node.kill()
-            case "power cut":
-                node.cut_power()
-            case "power cut at an operation":
-                node.disk.cut_at = node.disk.count + chance.randint(1, 60)
-            case "power cut in a start":
-                node.cut_power()
-                node.disk.cut_at = node.disk.count + chance.randint(1, 80)
-            case "stop":
-                node.stop()
-            case "pause":
-                node.pause(chance.choice((0.1, 3.0, 40.0)))
-            case "reset" if link is not None:
-                link.reset()
-            case "cut at a byte" if link is not None:
-                link.cut_in = chance.randint(1, 2000)
-            case "silence" if link is not None:
-                link.silence()
-            case "partition":
-                until = CLOCK.now + chance.choice((1.0, 10.0, 100.0))
-                for one in chance.sample(links, chance.randint(0, len(links))):
-                    one.held_until = until
-            case "slow disk":
-                node.latency.factor = chance.choice((1.0, 10.0, 100.0))
-            case "stalled sync":
-                node.latency.stall = chance.choice((0.5, 5.0, 30.0))
-            case "full disk":
-                node.disk.space = 1000
-                self.loop.call_later(chance.uniform(1, 60), self._free_space)
-            case "failed write":
-                self._fail(errno.EIO, ("sync_data", "write", "sync_folder", "sync_all"))
-            case "no space at a write":
-                self._fail(errno.ENOSPC, ("write", "sync_data"))
-
-    def _fail(self, error: int, names: tuple[str, ...]) -> None:
-        disk = self.node.disk
-        disk.fail_at, disk.fail_with = disk.count + self.chance.randint(1, 60), error
-        disk.fails_on = names
-
-    def _free_space(self) -> None:
-        self.node.disk.space = 1 << 40
-
-    def _heal(self) -> None:
-        self.world.is_quiet = True
-        self.history.trace("quiet")
-        self._free_space()
-        node = self.node
-        node.latency.factor, node.latency.stall = 1.0, 0.0
-        node.disk.fail_at = node.disk.cut_at = 0
-        for link in self.network.links.values():
-            link.held_until = 0.0
+        missing = [group for group in self.history.groups if self.history.missing(group)]
+        publishing = sum(not task.done() for task in self.publishing)
+        return f"{publishing} publishers, {waiting}, something misses {missing}"
 
 
 def run(plan: Plan, *, keeps_trace: bool = False) -> Result:

@@ -19,7 +19,7 @@ from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import OUTCOMES
 from router.wire.pulsar import Frame, FrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.simulation.history import GroupPartition, History, PartitionName, Place
+from tests.simulation.history import GroupPartition, History, PartitionName, Place, name_of
 from tests.simulation.loop import ProcessLoop
 from tests.simulation.network import Network, Stream
 from tests.simulation.seeded import CLOCK
@@ -123,6 +123,23 @@ class PulsarPeer:
                 found = node.read(frame.command.extension)
                 if found.WhichOneof("body") == "admin_response":
                     return found.admin_response
+
+    async def polled(self, poll_id: int, seconds: float) -> tuple[list[tuple[Any, bytes]], str]:
+        """Return the entries that answer a poll, and the code of an error; raise GoneError."""
+        entries: list[tuple[Any, bytes]] = []
+        while True:
+            frame = await self.frame(seconds + ANSWER_SECONDS)
+            if frame.command.type != pb.BaseCommand.EXTENSION:
+                continue
+            answer = node.read(frame.command.extension)
+            if answer.WhichOneof("body") != "polled" or answer.polled.poll_id != poll_id:
+                continue
+            polled, at = answer.polled, 0
+            for entry in polled.entries:
+                entries.append((entry, bytes(frame.payload[at : at + entry.size])))
+                at += entry.size
+            if not polled.more:
+                return entries, polled.code if polled.HasField("code") else ""
 
 
 class Publisher:
@@ -263,9 +280,13 @@ class Poller:
             max_inflated=1 << 20,
         )
         peer.stream.write(node.frame(poll=poll))
-        found, code = await self._answer(peer, poll_id, seconds)
-        for group, end in self._done.items():
-            world.history.processed(group, end, peer.boot)
+        entries, code = await peer.polled(poll_id, seconds)
+        found: dict[GroupPartition, list[tuple[Place, str]]] = {}
+        for entry, piece in entries:
+            group = GroupPartition(PartitionName(self._topic, entry.partition), self._group)
+            found.setdefault(group, []).extend(messages_of(entry, piece))
+        for done, end in self._done.items():
+            world.history.processed(done, end, peer.boot)
         self._done.clear()
         if code:
             world.history.count(f"poll: {code}")
@@ -274,26 +295,6 @@ class Poller:
         self.empty_in_quiet = self.empty_in_quiet + 1 if world.is_quiet and not found else 0
         if found:
             await self._take(peer, poll_id, found, asked_at)
-
-    async def _answer(
-        self, peer: PulsarPeer, poll_id: int, seconds: float
-    ) -> tuple[dict[GroupPartition, list[tuple[Place, str]]], str]:
-        found: dict[GroupPartition, list[tuple[Place, str]]] = {}
-        while True:
-            frame = await peer.frame(seconds + ANSWER_SECONDS)
-            if frame.command.type != pb.BaseCommand.EXTENSION:
-                continue
-            answer = node.read(frame.command.extension)
-            if answer.WhichOneof("body") != "polled" or answer.polled.poll_id != poll_id:
-                continue
-            polled, at = answer.polled, 0
-            for entry in polled.entries:
-                piece = bytes(frame.payload[at : at + entry.size])
-                at += entry.size
-                group = GroupPartition(PartitionName(self._topic, entry.partition), self._group)
-                found.setdefault(group, []).extend(_messages(entry, piece))
-            if not polled.more:
-                return found, polled.code if polled.HasField("code") else ""
 
     async def _take(
         self,
@@ -322,7 +323,7 @@ class Poller:
         peer.stream.write(node.frame(done={"poll_id": poll_id, "outcome": OUTCOMES[outcome]}))
 
 
-def _messages(entry: Any, piece: bytes) -> list[tuple[Place, str]]:
+def messages_of(entry: Any, piece: bytes) -> list[tuple[Place, str]]:
     """Return the messages of an entry of an answer."""
     unpacked, size = read_entry(piece, entry.ack_set, (entry.ledger, entry.entry), 1 << 20)
     first = entry.first if entry.batch_size else 0
@@ -330,7 +331,7 @@ def _messages(entry: Any, piece: bytes) -> list[tuple[Place, str]]:
     return [
         (
             Place(entry.entry, first + max(0, one.batch_index), size),
-            one.message.value.split(b" ")[0].decode(),
+            name_of(one.message.value),
         )
         for one in unpacked
     ]

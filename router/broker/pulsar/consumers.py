@@ -175,8 +175,12 @@ class Consumers(ClientLink):
         """Send a notice whether the failover consumer is the active one."""
         kind, number = pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, consumer.consumer_id
         change = command(kind, consumer_id=number, is_active=active)
-        # Behind the answer to the SUBSCRIBE that brought it about.
-        self._connection.call_soon(partial(self._client.send, change))
+        if consumer.permits:
+            # Ahead of the messages that it gets as the active one.
+            self._client.send(change)
+        else:
+            # Behind the answer to the SUBSCRIBE that brought it about.
+            self._connection.call_soon(partial(self._client.send, change))
 
     def reached_end(self, consumer: Consumer) -> None:
         """Send a notice that the client has acknowledged all that there will ever be."""
