@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import secrets
@@ -16,6 +17,8 @@ from typing import Any, Final
 
 EPOCH: Final = 1_700_000_000.0
 HASH_SEED: Final = "0"
+ADDR_NO_RANDOMIZE: Final = 0x0040000
+"""Of personality(2)."""
 
 
 class Clock:
@@ -47,8 +50,12 @@ _connections: list[sqlite3.Connection] = []
 
 
 def exec_with_fixed_hashes() -> None:
-    """Begin this process again unless the hashes of text are the same in all processes."""
+    """Begin this process again unless the hashes of text are the same in all processes.
+
+    Those of other objects follow from their addresses, which are the same then, too.
+    """
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
         environ = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, sys.orig_argv, environ)
 

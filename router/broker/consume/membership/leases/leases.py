@@ -109,7 +109,7 @@ class Leases:
         self._empty_polls.delivered(poll.poller())
         poll.is_retained = True
         poll.since = self._clock()
-        poll.group.resting.add(poll)
+        poll.group.resting[poll] = None
         return True
 
     def resume(self, peer: Peer, claim_id: int) -> bool:
@@ -119,7 +119,7 @@ class Leases:
             return False
         poll.is_retained = False
         poll.since = self._clock()
-        poll.group.resting.discard(poll)
+        poll.group.resting.pop(poll, None)
         return True
 
     async def recall(self, topic: str, subscription: str | None = None) -> None:
@@ -321,7 +321,7 @@ class Leases:
             del self._polls[poll.peer]
         self._updates.pop(poll, None)
         self._recalls.ended(poll)
-        poll.group.resting.discard(poll)
+        poll.group.resting.pop(poll, None)
         assignor = poll.group.assignor
         was_first = assignor.first(poll.consumer) is poll
         for partition in assignor.held(poll):

@@ -160,8 +160,8 @@ class Group:
     # The ids that the other nodes know of.
     joined: set[str] = field(default_factory=set)
     timer_armed: bool = False
-    # Retained claims that are known to have no poll.
-    resting: set[Poll] = field(default_factory=set)
+    # Retained claims that are known to have no poll, in the order in which they began to rest.
+    resting: dict[Poll, None] = field(default_factory=dict)
 
     def is_of(self, topic: str, subscription: str | None) -> bool:
         """Return whether it is this subscription, None: any of the topic."""
