@@ -144,7 +144,7 @@ def count(verdicts: Sequence[Verdict]) -> dict[str, Counter[str]]:
 async def _judge(flip: Flip, folder: Path, without: Contents) -> Verdict:
     try:
         found = await _contents(folder)
-    except StoreError as error:
+    except (StoreError, OSError) as error:  # a size that no file has, too
         return Verdict(flip, Outcome.REFUSED, str(error))
     except ValueError as error:
         return Verdict(flip, Outcome.FALSE, str(error))
