@@ -17,6 +17,7 @@ from typing import Final
 from tests.simulation.mutations import MUTATIONS, Finder, Mutation
 
 MAX_IMAGES: Final = 3_000
+FOUND: Final = "found: "
 _STORAGE: Final = "router.broker.storage"
 ALWAYS: Final = (
     Mutation(
@@ -119,16 +120,18 @@ def find(name: str) -> str:
 def main() -> int:
     """Plant the faults, each in a process of its own; the status says if one was missed."""
     if sys.argv[1:2] == ["--one"]:
-        sys.stdout.write(find(sys.argv[2]))
+        if finding := find(sys.argv[2]):
+            sys.stdout.write(f"\n{FOUND}{finding}\n")
         return 0
     chosen = [one.name for one in FAULTS if not sys.argv[1:] or one.name in sys.argv[1:]]
     missed = 0
     for name in chosen:
         command = [sys.executable, "-m", "tests.crash_images.planting", "--one", name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        line = (done.stdout.splitlines() or [""])[-1]
-        missed += not line
-        sys.stdout.write(f"{name}: {line or 'NOT FOUND ' + done.stderr[-500:]}\n")
+        # What the store logs is on the same output.
+        found = [line for line in done.stdout.splitlines() if line.startswith(FOUND)]
+        missed += not found
+        sys.stdout.write(f"{name}: {found[0] if found else 'NOT FOUND ' + done.stderr[-500:]}\n")
         sys.stdout.flush()
     sys.stdout.write(f"{len(chosen) - missed} of {len(chosen)} found\n")
     return bool(missed)

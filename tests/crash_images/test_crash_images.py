@@ -1,7 +1,7 @@
 """What a power cut may leave of a router's data folder: no promise is broken.
 
-A failure names the recording, the seed and the number of the image, by which `python -m
-tests.crash_images` opens it again.
+A failure names the seed and the number of the image, from which and the recording, kept then, the
+image is built again.
 """
 
 from __future__ import annotations
