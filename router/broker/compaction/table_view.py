@@ -1,7 +1,8 @@
 """Owns the table view of a topic: the newest value of each key, over all its partitions.
 
 A key that stands in several partitions, because its publishers chose them in different ways, has
-the value that was stored last. A page is bounded in keys and in bytes of values.
+the value that was stored last. A page is bounded in keys, in bytes of values, and in what is taken
+apart for it: an entry once, beside the event loop, however many of its messages the page has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from router.broker.compaction.indexes import KeyedFormat, KeyIndexes
 from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage
 from router.broker.consume import Partition
 from router.broker.consume.entry_info import UnreadableEntryError
-from router.broker.storage import DamagedError
+from router.broker.storage import DamagedError, Entry
 from router.broker.topics.calls import AdminCalls
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, ReadFailedError, ValueNotFoundError
@@ -24,6 +25,9 @@ from router.model import Message, TopicName
 MAX_PAGE_KEYS: Final = 1_000
 MAX_PAGE_BYTES: Final = 1 << 20
 """Of values, keys and properties; the page ends behind the one that is over it."""
+MAX_OPENED_BYTES: Final = 32 << 20
+MAX_OPENED_MESSAGES: Final = 100_000
+"""Of the entries that a page takes apart; it ends behind the one that is over either."""
 MAX_VALUE_BYTES: Final = 3 << 20
 """Of one value with its key and properties: an answer has to fit into a frame."""
 
@@ -39,6 +43,25 @@ class ReadableFormat(KeyedFormat, Protocol):
 class _Row(NamedTuple):
     partition: Partition
     newest: KeyedMessage
+
+
+class _Opened:
+    """The entries that were taken apart for an answer, by ledger and id."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[int, int], Sequence[Message]] = {}
+        self._messages = self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no more should be taken apart."""
+        return self._messages > MAX_OPENED_MESSAGES or self._bytes > MAX_OPENED_BYTES
+
+    def add(self, place: tuple[int, int], messages: Sequence[Message], size: int) -> None:
+        """Take the messages of an entry, of so many bytes."""
+        self.entries[place] = messages
+        self._messages += len(messages)
+        self._bytes += size
 
 
 class CompactionCalls(AdminCalls):
@@ -65,7 +88,7 @@ class CompactionCalls(AdminCalls):
                 rows.append(_Row(partition, found))
         if not rows:
             raise ValueNotFoundError(f"{name} has no key {_text(wanted)}")
-        shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms))
+        shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms), _Opened())
         if shown is None:
             raise ValueNotFoundError(f"{name}: the key {_text(wanted)} is deleted")
         return shown
@@ -87,11 +110,11 @@ class CompactionCalls(AdminCalls):
                     newest[found.key] = _Row(partition, found)
         keys = sorted(newest)
         values: list[Mapping[str, Any]] = []
-        size = 0
+        size, opened = 0, _Opened()
         for place, key in enumerate(keys):
-            if place == limit or size > MAX_PAGE_BYTES:
+            if place == limit or size > MAX_PAGE_BYTES or opened.is_full:
                 return {"values": values, "next": b64encode(keys[place - 1]).decode()}
-            shown = await self._shown(newest[key])
+            shown = await self._shown(newest[key], opened)
             if shown is not None:
                 values.append(shown)
                 size += shown["size"]
@@ -121,7 +144,7 @@ class CompactionCalls(AdminCalls):
         except IndexDamagedError as error:
             raise ReadFailedError(f"the index of keys: {error}") from error
 
-    async def _shown(self, row: _Row) -> dict[str, Any] | None:
+    async def _shown(self, row: _Row, opened: _Opened) -> dict[str, Any] | None:
         """Return a message for JSON; None: its key is deleted. Raises ReadFailedError."""
         partition, newest = row
         visible, number = partition.visible, newest.number
@@ -133,7 +156,7 @@ class CompactionCalls(AdminCalls):
             if entry is None or not entry.index - entry.messages < number <= entry.index:
                 return None
             place = number - (entry.index + 1 - entry.messages)
-            message = self._formats[entry.format].to_messages(entry.payload)[place]
+            message = (await self._messages(partition, entry, opened))[place]
         except (DamagedError, UnreadableEntryError, IndexError) as error:
             raise ReadFailedError(f"the message {number}: {error}") from error
         size = message.size()
@@ -148,6 +171,23 @@ class CompactionCalls(AdminCalls):
             "number": number,
             "size": size,
         }
+
+    async def _messages(
+        self, partition: Partition, entry: Entry, opened: _Opened
+    ) -> Sequence[Message]:
+        """Return all messages of an entry; raise UnreadableEntryError."""
+        place = partition.ledger.id, entry.entry_id
+        if (found := opened.entries.get(place)) is not None:
+            return found
+        codec = self._formats[entry.format]
+        messages, size = await self._indexes.in_thread(_take_apart, codec, entry.payload)
+        opened.add(place, messages, size)
+        return messages
+
+
+def _take_apart(codec: ReadableFormat, payload: bytes) -> tuple[Sequence[Message], int]:
+    messages = codec.to_messages(payload)
+    return messages, sum(message.size() for message in messages)
 
 
 def _text(key: bytes) -> str:

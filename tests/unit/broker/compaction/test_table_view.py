@@ -1,0 +1,66 @@
+"""What a page of the table view takes apart; its answers are in contract/test_latest."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from router.broker.compaction import table_view
+from router.broker.compaction.table_view import CompactionCalls
+from router.broker.consume.entry_info import MessageKey
+from router.broker.entries import ENTRY_FORMATS
+from router.broker.storage import KAFKA_FORMAT
+from router.model import Message
+from tests.unit.broker.compaction.log import TOPIC, History, opened, run
+
+
+class CountedFormat:
+    """Kafka's format, which counts the entries that are taken apart."""
+
+    opened = 0
+
+    def to_messages(self, payload: bytes) -> Sequence[Message]:
+        self.opened += 1
+        return ENTRY_FORMATS[KAFKA_FORMAT].to_messages(payload)
+
+    def keys(self, payload: bytes) -> Sequence[MessageKey]:
+        return ENTRY_FORMATS[KAFKA_FORMAT].keys(payload)
+
+
+def test_entry_is_taken_apart_once_for_a_page(folder: Path) -> None:
+    async def test() -> None:
+        counted = CountedFormat()
+        async with opened(folder, History()) as log:
+            await log.publish([(b"k%03d" % n, b"v") for n in range(200)], KAFKA_FORMAT)
+            calls = CompactionCalls(log.topics, log.indexes, {KAFKA_FORMAT: counted})
+            page = await calls.latest_values(str(TOPIC), None, 200)
+            assert (len(page["values"]), page["next"], counted.opened) == (200, None, 1)
+
+    run(test())
+
+
+@pytest.mark.parametrize("bound", ["MAX_OPENED_MESSAGES", "MAX_OPENED_BYTES"])
+def test_page_ends_when_enough_was_taken_apart(
+    folder: Path, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_view, bound, 5)
+
+    async def test() -> None:
+        counted = CountedFormat()
+        async with opened(folder, History()) as log:
+            for entry in range(3):
+                messages = [(b"%d-%d" % (place, entry), b"v") for place in range(6)]
+                await log.publish(messages, KAFKA_FORMAT)
+            calls = CompactionCalls(log.topics, log.indexes, {KAFKA_FORMAT: counted})
+            page = await calls.latest_values(str(TOPIC), None, 100)
+            keys = [one["key"] for one in page["values"]]
+            assert ([b64decode(key) for key in keys], counted.opened) == ([b"0-0"], 1)
+            while page["next"] is not None:
+                page = await calls.latest_values(str(TOPIC), page["next"], 100)
+                keys += [one["key"] for one in page["values"]]
+            assert len(keys) == len(set(keys)) == 18
+
+    run(test())
