@@ -10,7 +10,7 @@ from router.broker.kafka.client import Api, Request
 from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_values import Caller
-from router.broker.storage import Commit, TopicRecord
+from router.broker.storage import Commit, StoreError, TopicRecord
 from router.errors import TopicNotFoundError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
@@ -42,7 +42,7 @@ async def offset_commit(request: Request) -> Any:
         return record
 
     topics = await _each_partition(request, check, _commit)
-    await request.context.topics.store.synced()
+    await _sync(request, topics)
     return request.response(topics=topics)
 
 
@@ -54,6 +54,7 @@ async def offset_fetch(request: Request) -> Any:
         for group in body.groups[:MAX_GROUPS]:
             error = check_group_id(group.group_id)
             topics = [] if error else await _fetch(request, group.group_id, group.topics, "s")
+            error = error or await _sync(request, topics)
             groups.append(
                 request.struct(
                     "OffsetFetchResponseGroup",
@@ -62,11 +63,10 @@ async def offset_fetch(request: Request) -> Any:
                     error_code=error,
                 )
             )
-        await request.context.topics.store.synced()
         return request.response(groups=groups)
     error = check_group_id(body.group_id)
     topics = [] if error else await _fetch(request, body.group_id, body.topics, "")
-    await request.context.topics.store.synced()
+    error = error or await _sync(request, topics)
     return request.response(topics=topics, error_code=error)
 
 
@@ -84,6 +84,19 @@ async def offset_delete(request: Request) -> Any:
         return record
 
     return request.response(topics=await _each_partition(request, check, _delete))
+
+
+async def _sync(request: Request, topics: Iterable[Any]) -> ErrorCode:
+    """Wait until what the structs of a response say is on disk; if it cannot be, they say that."""
+    try:
+        await request.context.topics.store.synced()
+    except StoreError:
+        # The broker ends; the next one has the offsets that are on disk.
+        for topic in topics:
+            for partition in topic.partitions:
+                partition.error_code = partition.error_code or ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
 
 
 async def _each_partition(request: Request, check: Check, work: Work) -> list[Any]:

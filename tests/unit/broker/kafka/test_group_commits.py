@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,46 @@ def test_a_commit_is_answered_when_it_is_on_disk(tmp_path: Path) -> None:
         assert await waiting == [0]
         assert (await reading)[0] == (0, "note")
         assert (await fetch(client))[0] == (0, "note")
+
+    with_server(tmp_path, test, disk=disk)
+
+
+class FailingDisk(Disk):
+    """A disk whose syncs fail once it `fails`."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def sync_data(self, descriptor: int) -> None:
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync_data(descriptor)
+
+
+def test_requests_about_offsets_are_refused_when_the_disk_fails(tmp_path: Path) -> None:
+    disk = FailingDisk()
+
+    async def test(server: KafkaServer) -> None:
+        await server.topics.create(TOPIC, 2)
+        client = server.client()
+        assert await commit(client, {0: 0}) == [0]
+        disk.fails = True
+        assert await commit(client, {0: 0, 1: 0}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        topic = client.struct(
+            "OffsetFetchRequest", "OffsetFetchRequestTopic", name="orders", partition_indexes=(0,)
+        )
+        answer = await client.ask("OffsetFetch", 7, group_id="g", topics=[topic])
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        (partition,) = answer.topics[0].partitions
+        assert partition.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        topic = client.struct(
+            "OffsetFetchRequest", "OffsetFetchRequestTopics", name="orders", partition_indexes=(0,)
+        )
+        group = client.struct(
+            "OffsetFetchRequest", "OffsetFetchRequestGroup", group_id="g", topics=[topic]
+        )
+        answer = await client.ask("OffsetFetch", 8, groups=[group])
+        assert answer.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     with_server(tmp_path, test, disk=disk)
 
