@@ -40,7 +40,7 @@ MAX_CACHE_KIB: Final = 4096
 MAX_KEYS_PER_STATEMENT: Final = 500
 _Item = TypeVar("_Item")
 _SCHEMA: Final = Schema(
-    1,
+    2,
     """
     CREATE TABLE keys (
       key BLOB PRIMARY KEY, number INTEGER NOT NULL, time_ms INTEGER NOT NULL,
@@ -50,7 +50,7 @@ _SCHEMA: Final = Schema(
     CREATE TABLE superseded (number INTEGER PRIMARY KEY, successor INTEGER NOT NULL);
     CREATE TABLE progress (
       ledger INTEGER NOT NULL, position INTEGER NOT NULL, last_ms INTEGER NOT NULL,
-      cleaned INTEGER NOT NULL, compacted INTEGER NOT NULL
+      cleaned INTEGER NOT NULL
     )
     """,
 )
@@ -82,14 +82,12 @@ class Progress(NamedTuple):
     """How far an index is: entries before `position` are in it.
 
     `last_ms` is when the entry before it was stored; 0: it is not known. Messages with numbers
-    below `cleaned` were cleaned. `compacted` is the number before which a client of Pulsar had the
-    topic compacted.
+    below `cleaned` were cleaned.
     """
 
     position: int = 0
     last_ms: int = 0
     cleaned: int = 0
-    compacted: int = 0
 
 
 class KeyIndex:
@@ -117,7 +115,7 @@ class KeyIndex:
                 transact(
                     self._connection,
                     self._disk,
-                    lambda c: c.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?)", row),
+                    lambda c: c.execute("INSERT INTO progress VALUES (?, ?, ?, ?)", row),
                 )
         except BaseException:
             self._connection.close()
@@ -195,15 +193,6 @@ class KeyIndex:
         )
         return [number for (number,) in found]
 
-    def is_superseded(self, numbers: Sequence[int]) -> set[int]:
-        """Return those of some numbers that are known to be superseded and are not forgotten."""
-        found: set[int] = set()
-        for chunk in _chunks(numbers):
-            marks = ", ".join("?" * len(chunk))
-            statement = f"SELECT number FROM superseded WHERE number IN ({marks})"  # noqa: S608
-            found.update(number for (number,) in self._connection.execute(statement, chunk))
-        return found
-
     def forget_superseded(self, numbers: Iterable[int]) -> None:
         """Forget superseded numbers: they are deleted."""
         rows = [(number,) for number in numbers]
@@ -224,11 +213,6 @@ class KeyIndex:
             _save(connection, progress)
 
         self._change(write, progress)
-
-    def mark_compacted(self, number: int) -> None:
-        """Note the number before which a client of Pulsar had the topic compacted."""
-        progress = self.progress._replace(compacted=number)
-        self._change(lambda c: _save(c, progress), progress)
 
     def due_tombstones(self, cleaned_before_ms: int, limit: int) -> list[KeyedMessage]:
         """Return tombstones whose key has had no other message since a time. See `mark_cleaned`.
@@ -281,9 +265,7 @@ def remove(path: Path) -> None:
 
 
 def _save(connection: sqlite3.Connection, progress: Progress) -> None:
-    connection.execute(
-        "UPDATE progress SET position = ?, last_ms = ?, cleaned = ?, compacted = ?", progress
-    )
+    connection.execute("UPDATE progress SET position = ?, last_ms = ?, cleaned = ?", progress)
 
 
 def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
