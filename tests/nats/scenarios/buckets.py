@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from nats.js.api import KeyValueConfig
+from nats.js.errors import APIError
 from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
@@ -115,6 +116,31 @@ async def keys_that_expire(user: User) -> Any:
 
         await until(gone)
         return [revision, await raised(bucket.get("k"))]
+
+
+@shows(["KeyNotFoundError", 2, "again", [10165, 10165]])
+async def keys_with_a_time_to_live(user: User) -> Any:
+    async with _bucket(user) as bucket:
+        subject = f"$KV.{user.name}.k"
+        config = (await user.js.stream_info("KV_" + user.name)).config
+        config.allow_msg_ttl = True
+        await user.js.update_stream(config)
+        await user.js.publish(subject, b"1", headers={"Nats-TTL": "1s"})
+
+        async def gone() -> bool:
+            return bool(await raised(bucket.get("k")) != "ok")
+
+        await until(gone)
+        found: list[Any] = [await raised(bucket.get("k"))]
+        found.append(await bucket.create("k", b"again"))
+        found.append(((await bucket.get("k")).value or b"").decode())
+        codes = []
+        for ttl in ("1ms", "soon"):
+            try:
+                await user.js.publish(subject, b"2", headers={"Nats-TTL": ttl})
+            except APIError as refusal:
+                codes.append(refusal.err_code)
+        return [*found, codes]
 
 
 @shows(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from router.broker.nats.streams.log.deadlines import MARK, message_ttl
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.log.subject_index import SubjectState, stored_size
 from router.broker.nats.streams.stream import Stream
@@ -22,7 +23,6 @@ ROLLUP_ALL: Final = "all"
 _MARK: Final = b"Nats-"
 _MAX_DIGITS: Final = 20
 _REFUSED_HEADERS: Final = (
-    ("Nats-TTL", ErrorCode.MESSAGE_TTL_DISABLED),
     ("Nats-Incr", ErrorCode.MESSAGE_INCR_DISABLED),
     ("Nats-Batch-Id", ErrorCode.ATOMIC_PUBLISH_DISABLED),
     ("Nats-Schedule", ErrorCode.MESSAGE_SCHEDULES_DISABLED),
@@ -51,6 +51,7 @@ class Conditions(NamedTuple):
 
     message_id: str = ""
     rollup: str = ""
+    ttl_seconds: int = 0
 
 
 NO_CONDITIONS: Final = Conditions()
@@ -85,6 +86,7 @@ def _check_headers(stream: Stream, subject: str, block: bytes, next_sequence: in
     for name, code in _REFUSED_HEADERS:
         if first(block, name) is not None:
             raise error(code)
+    ttl_seconds = _time_to_live(stream, block) if MARK in block else 0
     expected = first(block, "Nats-Expected-Stream")
     if expected and expected != stream.name:
         raise error(ErrorCode.STREAM_NOT_MATCH)
@@ -100,7 +102,26 @@ def _check_headers(stream: Stream, subject: str, block: bytes, next_sequence: in
     expected = first(block, "Nats-Expected-Last-Msg-Id")
     if expected and expected != stream.ids.last:
         raise error(ErrorCode.STREAM_WRONG_LAST_MSG_ID, id=stream.ids.last)
-    return Conditions(message_id, _rollup(stream, block))
+    rollup = _rollup(stream, block)
+    if ttl_seconds is None:
+        raise error(ErrorCode.MESSAGE_TTL_INVALID)
+    return Conditions(message_id, rollup, ttl_seconds)
+
+
+def _time_to_live(stream: Stream, block: bytes) -> int | None:
+    """Return the seconds that a message may live, 0: for ever; None: the header says neither."""
+    try:
+        ttl_seconds = message_ttl(block)
+    except ValueError:
+        return None
+    if ttl_seconds and not stream.config.allow_msg_ttl:
+        raise error(ErrorCode.MESSAGE_TTL_DISABLED)
+    indexer = stream.log.indexer
+    if ttl_seconds <= 0 or indexer is None:
+        return 0
+    if not indexer.deadlines.accept_more(stream.context.now_ms()):
+        raise _store_failed("the stream has as many messages with a time to live as it may have")
+    return ttl_seconds
 
 
 def _check_last_of_subject(stream: Stream, subject: str, block: bytes, next_sequence: int) -> None:

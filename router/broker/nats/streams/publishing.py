@@ -417,6 +417,9 @@ def _add(
             ids.add(found.message_id, sequence, now_ms, since_ms)
         if found.rollup:
             entry.rollups.append(_Rollup(sequence, subject, found.rollup))
+        if found.ttl_seconds and indexer is not None:
+            place = sequence, subject, stored_size(subject, block, payload)
+            indexer.deadlines.add(now_ms, found.ttl_seconds, place)
 
 
 def _refusal(failure: Any) -> JetStreamError:

@@ -253,6 +253,8 @@ class Stream:
             window, now_ms = self.config.duplicate_window, self.context.now_ms()
             await restore_ids(self.ids, self.log, window, now_ms)
             await self.log.catch_up()
+        while not self.limits.expire():  # noqa: ASYNC110 - a step at a time
+            await asyncio.sleep(0)
         if self.loader is not None:
             await self.loader(self)
             self.loader = None

@@ -168,6 +168,7 @@ class ErrorCode(IntEnum):
         "expected last sequence per subject temporarily unavailable",
         503,
     )
+    MESSAGE_TTL_INVALID = 10165, "invalid per-message TTL"
     MESSAGE_TTL_DISABLED = 10166, "per-message TTL is disabled"
     CONSUMER_PUSH_WITH_PRIORITY_GROUP = 10178, "priority groups can not be used with push consumers"
     CONSUMER_ACK_WAIT_NEGATIVE = 10183, "consumer ack wait needs to be positive"

@@ -20,17 +20,20 @@ import structlog
 
 from router.broker.consume.visible import Visible
 from router.broker.disk.files import crc32c
+from router.broker.nats.streams.log.deadlines import Deadline
 from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.subject_index import SubjectState
 from router.broker.storage import Store, StoreError
 
 _MAGIC: Final = b"RSIX"
-_VERSION: Final = 1
-_HEAD: Final = Struct(">4sHQQQQQQQIQQ?")
+_VERSION: Final = 2
+_HEAD: Final = Struct(">4sHQQQQQQQIQQQ?")
 _SUM: Final = Struct(">I")
 _NUMBERS: Final = 5
 """Of each subject: count, first, last, flags, places."""
 _NO_PLACES: Final = 1 << 32
+_DEADLINE_NUMBERS: Final = 4
+"""Of each deadline: time, sequence, place of the subject, size."""
 FOLDER: Final = "subjects"
 MIN_GROWTH_ENTRIES: Final = 1_000
 """Entries behind the last checkpoint after which another one is worth its while."""
@@ -50,6 +53,7 @@ class IndexCheckpoint:
     unreadable: int
     foreign: bool
     subjects: dict[str, SubjectState]
+    deadlines: list[Deadline]
 
 
 class IndexFile:
@@ -67,7 +71,7 @@ class IndexFile:
         found = load(data, self._visible, _key(words)) if data else None
         if found is not None:
             indexer.index.restore(found.subjects, found.messages, found.bytes)
-            indexer.resume(found.position, found.unreadable, foreign=found.foreign)
+            indexer.resume(found.position, found.unreadable, found.deadlines, foreign=found.foreign)
             self._saved_entry = found.position
         elif data:
             # Not at a later start either, when the log has grown beyond the place that it names.
@@ -110,6 +114,7 @@ def dump(visible: Visible, indexer: Indexer, key: int) -> bytes:
         numbers.extend((state.count, state.first, state.last, flags, size))
         for place in held or ():
             places.extend(place)
+    deadlines = _numbers_of_deadlines(indexer)
     names = "\n".join(index.subjects).encode()
     head = _HEAD.pack(
         _MAGIC,
@@ -124,9 +129,10 @@ def dump(visible: Visible, indexer: Indexer, key: int) -> bytes:
         key,
         len(names),
         len(index.subjects),
+        len(deadlines) // _DEADLINE_NUMBERS,
         indexer.foreign,
     )
-    body = head + names + numbers.tobytes() + places.tobytes()
+    body = head + names + deadlines.tobytes() + numbers.tobytes() + places.tobytes()
     return body + _SUM.pack(crc32c(body, 0))
 
 
@@ -141,7 +147,7 @@ def load(data: bytes, visible: Visible, key: int) -> IndexCheckpoint | None:
     if crc32c(data[: -_SUM.size], 0) != checksum:
         return None
     magic, version, ledger_id, position, messages, size, unreadable = head[:7]
-    first_number, deleted, made_under, names_size, count, foreign = head[7:]
+    first_number, deleted, made_under, names_size, count, timed, foreign = head[7:]
     if (magic, version, ledger_id, made_under) != (_MAGIC, _VERSION, ledger.id, key):
         return None
     if (first_number, deleted) != (ledger.first_number, _left_out(visible)):
@@ -150,7 +156,9 @@ def load(data: bytes, visible: Visible, key: int) -> IndexCheckpoint | None:
         return None
     at = _HEAD.size + names_size
     names = data[_HEAD.size : at].decode().split("\n") if count else []
-    numbers, places = array("Q"), array("Q")
+    numbers, places, times = array("Q"), array("Q"), array("Q")
+    times.frombytes(data[at : at + 8 * _DEADLINE_NUMBERS * timed])
+    at += 8 * _DEADLINE_NUMBERS * timed
     numbers.frombytes(data[at : at + 8 * _NUMBERS * count])
     places.frombytes(data[at + 8 * _NUMBERS * count : -_SUM.size])
     subjects: dict[str, SubjectState] = {}
@@ -164,7 +172,20 @@ def load(data: bytes, visible: Visible, key: int) -> IndexCheckpoint | None:
             pairs = places[taken : taken + 2 * held]
             state.places = list(zip(pairs[::2], pairs[1::2], strict=True))
             taken += 2 * held
-    return IndexCheckpoint(position, messages, size, unreadable, foreign, subjects)
+    rows = zip(*(times[part::_DEADLINE_NUMBERS] for part in range(_DEADLINE_NUMBERS)), strict=True)
+    deadlines = [Deadline(at_ms, seq, names[place], held) for at_ms, seq, place, held in rows]
+    return IndexCheckpoint(position, messages, size, unreadable, foreign, subjects, deadlines)
+
+
+def _numbers_of_deadlines(indexer: Indexer) -> array[int]:
+    """Return the deadlines of messages whose subjects are there; others are deleted."""
+    numbers = array("Q")
+    if indexer.deadlines:
+        places = {subject: place for place, subject in enumerate(indexer.index.subjects)}
+        for at_ms, sequence, subject, size in indexer.deadlines:
+            if subject in places:
+                numbers.extend((at_ms, sequence, places[subject], size))
+    return numbers
 
 
 def _write(path: Path, data: bytes) -> None:

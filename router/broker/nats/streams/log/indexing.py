@@ -13,14 +13,18 @@ dialects delete records. Then the index is built again from what is left.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import structlog
 
+from router.broker.nats.streams.log.deadlines import MARK, Deadline, Deadlines, message_ttl
 from router.broker.nats.streams.log.messages import (
+    NS_PER_MS,
     READ_BYTES,
     READ_ENTRIES,
     MessageReader,
+    StoredMessage,
 )
 from router.broker.nats.streams.log.subject_index import SubjectIndex
 from router.broker.storage import DamagedError, Entry
@@ -57,6 +61,7 @@ class Indexer:
         self._visible = reader.visible
         self._ledger = ledger = reader.visible.ledger
         self.index = index
+        self.deadlines = Deadlines(self._is_deleted)
         self.position = ledger.first_entry
         self.foreign = False
         self.taken = 0
@@ -67,11 +72,14 @@ class Indexer:
         self.unreadable = 0
         self._work: asyncio.Task[None] | None = None
 
-    def resume(self, position: int, unreadable: int, *, foreign: bool) -> None:
+    def resume(
+        self, position: int, unreadable: int, deadlines: Iterable[Deadline], *, foreign: bool
+    ) -> None:
         """Go on at an entry: the index has what a checkpoint held."""
         self.position = position
         self.foreign = foreign
         self.unreadable = unreadable
+        self.deadlines.restore(deadlines)
         self._seen = self._gone()
 
     def restart(self) -> None:
@@ -109,6 +117,7 @@ class Indexer:
     def forget_all(self) -> None:
         """Take everything out: all that was appended is deleted now."""
         self.index.clear()
+        self.deadlines.clear()
         self.unreadable = 0
         for observer in self.observers:
             observer.reset()
@@ -196,15 +205,31 @@ class Indexer:
     def _take(self, entry: Entry) -> None:
         """Add the messages of the entry at `position`."""
         messages, left = self._reader.messages(entry), self._visible.messages(entry)
-        self.foreign = self.foreign or not self._reader.is_native(entry)
+        native = self._reader.is_native(entry)
+        self.foreign = self.foreign or not native
         if not messages:
             self.unreadable += entry.messages if left is None else left.bit_count()
         for message in messages:
             if left is not None and not left >> message.index & 1:
                 continue
             self.add(message.subject, message.sequence, message.size)
+            if native and MARK in message.headers:
+                self._add_deadline(message)
         self.taken += 1
         self.position = entry.entry_id + 1
+
+    def _add_deadline(self, message: StoredMessage) -> None:
+        try:
+            ttl_seconds = message_ttl(message.headers)
+        except ValueError:
+            return  # of an archive: a publish is refused
+        if ttl_seconds > 0:
+            place = message.sequence, message.subject, message.size
+            self.deadlines.add(message.time_ns // NS_PER_MS, ttl_seconds, place)
+
+    def _is_deleted(self, sequence: int) -> bool:
+        number = sequence - 1
+        return number < self._ledger.first_number or self._visible.is_left_out(number)
 
     def _gone(self) -> tuple[int, int]:
         """Return what changes when messages go."""

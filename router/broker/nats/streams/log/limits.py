@@ -2,8 +2,8 @@
 
 Theory of operation. StreamLimits are enforced right after a publish is on disk, before it is
 acknowledged, as far as what is to be deleted is in memory; a task does the rest. What is old is
-found by a timer, which is set for the oldest message. A step deletes at most MAX_DELETED_AT_ONCE
-messages, so that the event loop goes on.
+found by a timer, which is set for the oldest message or the nearest deadline (`deadlines.py`). A
+step deletes at most MAX_DELETED_AT_ONCE messages of each kind, so that the event loop goes on.
 """
 
 from __future__ import annotations
@@ -53,6 +53,18 @@ class StreamLimits:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._ended)
         return False
+
+    def expire(self) -> bool:
+        """Delete messages whose time to live is over; return False if there may be more."""
+        log, indexer = self._log, self._log.indexer
+        if indexer is None or not indexer.deadlines:
+            return True
+        due = indexer.deadlines.take_due(
+            self._now_ms(), log.ledger.durable_number, MAX_DELETED_AT_ONCE
+        )
+        if due:
+            log.delete_indexed([IndexedMessage(*one[1:]) for one in due])
+        return len(due) < MAX_DELETED_AT_ONCE
 
     async def settle(self) -> None:
         """Return when nothing is beyond a limit."""
@@ -105,6 +117,7 @@ class StreamLimits:
         index = self._log.index
         assert index is not None
         done = self._delete_exact() if index.over else True
+        done = self.expire() and done
         for _ in range(MAX_ROUNDS):
             if not self._is_over():
                 break
@@ -115,7 +128,10 @@ class StreamLimits:
                 break
         else:
             return False
-        return done and self._watch_age()
+        if not (done and self._watch_age()):
+            return False
+        self._watch_deadlines()
+        return True
 
     def _is_over(self) -> bool:
         index, config = self._log.index, self._config
@@ -177,7 +193,7 @@ class StreamLimits:
     def _watch_age(self) -> bool:
         """Set the timer for the oldest message; return False if that takes more than a step."""
         max_age, now = self._config.max_age, asyncio.get_running_loop().time()
-        if max_age <= 0 or (self._timer is not None and self._timer.when() > now):
+        if max_age <= 0 or self._rings_between(now, now + max_age / 1e9):
             return True
         for _ in range(MAX_ROUNDS):
             oldest = self._log.read_now(1, MAX_DELETED_AT_ONCE, READ_BYTES)
@@ -192,6 +208,19 @@ class StreamLimits:
                 return True
             self._delete_oldest(oldest)
         return False
+
+    def _watch_deadlines(self) -> None:
+        """Set the timer for the nearest deadline, unless it ends before."""
+        indexer = self._log.indexer
+        at_ms = indexer.deadlines.next_ms() if indexer is not None else None
+        if at_ms is not None:
+            now, left_seconds = asyncio.get_running_loop().time(), (at_ms - self._now_ms()) / 1000
+            if not self._rings_between(now, now + left_seconds):
+                self._set_timer(left_seconds)
+
+    def _rings_between(self, after: float, until: float) -> bool:
+        """Return whether the timer is set for a time between two of the event loop's clock."""
+        return self._timer is not None and after < self._timer.when() <= until
 
     def _set_timer(self, seconds: float) -> None:
         if self._closed:
