@@ -12,6 +12,7 @@ import errno
 import os
 import sqlite3
 import struct
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -81,31 +82,62 @@ def _lost_commits(log: bytes, frames: int) -> bool:
     """Return whether commits that were synced stand behind the sound frames of a log of SQLite.
 
     A commit is written when the one before it is synced: the last one may have been cut short, and
-    no other. The format is described in https://www.sqlite.org/fileformat2.html#walformat.
+    no other. Its torn frames may look like commits, so one counts only if its checksum goes on from
+    the frame before it, or if it alone is damaged, and was no other frame before that. The format
+    is described in https://www.sqlite.org/fileformat2.html#walformat.
     """
     if len(log) < _LOG_HEAD.size + _FRAME_HEAD.size:
         return False
     *fields, first_sum, second_sum = _LOG_HEAD.unpack_from(log)
-    page_bytes, salts = fields[2], tuple(fields[4:6])
-    if _log_sums(log[: _LOG_HEAD.size - 8], big_endian=bool(fields[0] & 1)) != (
-        first_sum,
-        second_sum,
-    ):
+    page_bytes, salts, big_endian = fields[2], tuple(fields[4:6]), bool(fields[0] & 1)
+    sums = first_sum, second_sum
+    if _log_sums(log[: _LOG_HEAD.size - 8], (0, 0), big_endian=big_endian) != sums:
         # The head is written, and synced, before its frames are: theirs is what it had.
         page_bytes, salts = _PAGE_BYTES, _FRAME_HEAD.unpack_from(log, _LOG_HEAD.size)[2:4]
-    places = range(_LOG_HEAD.size, len(log) - _FRAME_HEAD.size, _FRAME_HEAD.size + page_bytes)
+        big_endian = sys.byteorder == "big"
+    frame_bytes, first = _FRAME_HEAD.size + page_bytes, max(frames, 0)
+    places = range(_LOG_HEAD.size, len(log) - frame_bytes + 1, frame_bytes)
+    heads = [_FRAME_HEAD.unpack_from(log, place) for place in places]
+
+    def goes_on(at: int) -> bool:
+        if at >= len(heads):
+            return False
+        frame = log[places[at] : places[at] + frame_bytes]
+        before = heads[at - 1][4:] if at else sums
+        data = frame[:8] + frame[_FRAME_HEAD.size :]
+        return _log_sums(data, before, big_endian=big_endian) == heads[at][4:]
+
+    def committed(at: int) -> bool:
+        page = log[places[at] + _FRAME_HEAD.size : places[at] + frame_bytes]
+        before = (heads[at - 1][4:] if at else sums)[1]
+        first, second = _sums_before(page, heads[at][4:], big_endian=big_endian)
+        # What the second word of the head must have been: the pages of the database, 0: no commit.
+        return bool((second - before - first) & 0xFFFFFFFF)
+
     commits = 0
-    for place in places[max(frames, 0) :]:
-        _, database_pages, *own_salts, _, _ = _FRAME_HEAD.unpack_from(log, place)
-        commits += bool(database_pages) and tuple(own_salts) == salts
+    for at in range(first, len(heads)):
+        _, database_pages, *own_salts, _, _ = heads[at]
+        if database_pages and tuple(own_salts) == salts:
+            alone = (at == first or goes_on(at - 1)) and goes_on(at + 1)
+            commits += goes_on(at) or (alone and committed(at))
     return commits > 1
 
 
-def _log_sums(data: bytes, *, big_endian: bool) -> tuple[int, int]:
-    first = second = 0
+def _log_sums(data: bytes, before: tuple[int, int], *, big_endian: bool) -> tuple[int, int]:
+    """Return the checksums of some bytes, carried on from those of what is before them."""
+    first, second = before
     for one, other in struct.iter_unpack(">II" if big_endian else "<II", data):
         first = (first + one + second) & 0xFFFFFFFF
         second = (second + other + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _sums_before(data: bytes, after: tuple[int, int], *, big_endian: bool) -> tuple[int, int]:
+    """Return the checksums from which those after some bytes were carried on."""
+    first, second = after
+    for one, other in reversed(list(struct.iter_unpack(">II" if big_endian else "<II", data))):
+        second = (second - other - first) & 0xFFFFFFFF
+        first = (first - one - second) & 0xFFFFFFFF
     return first, second
 
 

@@ -18,6 +18,9 @@ app = faust.App(
     topic_replication_factor=1,
     web_enabled=False,
     broker_commit_interval=0.1,
+    # One that did not leave is waited for so long: a minute without this.
+    broker_session_timeout=10.0,
+    broker_heartbeat_interval=2.0,
 )
 lines = app.topic(source, value_type=bytes, value_serializer="raw")
 words = app.topic(f"{name}-words", key_type=str, value_type=str, internal=True, partitions=2)
