@@ -28,8 +28,8 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def seed_of_the_source() -> str:
-    """Return a seed that is another one for each version of the source, in a clone of it."""
-    command = ["git", "rev-parse", "HEAD^{tree}"]
+    """Return a seed that is another one for each version of the product, in a clone of it."""
+    command = ["git", "rev-parse", "HEAD:router"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return str(int(done.stdout[:8], 16)) if done.returncode == 0 else "new"
 
