@@ -45,11 +45,6 @@ def quix(_: Path) -> list[str]:
     return [str(interpreter("stream-processors")), str(PROGRAMS / "quix_count.py")]
 
 
-def faust(_: Path) -> list[str]:
-    """Return the command of the program with Faust."""
-    return [str(interpreter("stream-processors")), str(PROGRAMS / "faust_count.py")]
-
-
 COMMANDS: dict[str, tuple[Callable[[Path], list[str]], dict[str, dict[str, str]]]] = {
     "streams": (
         streams,
@@ -69,7 +64,6 @@ COMMANDS: dict[str, tuple[Callable[[Path], list[str]], dict[str, dict[str, str]]
             "repartition__{application}--{source}--words": {"cleanup.policy": "delete"},
         },
     ),
-    "faust": (faust, {"{application}-counts-changelog": COMPACTED}),
 }
 """Programs, and some configs of the topics that each one creates."""
 

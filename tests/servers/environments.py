@@ -25,9 +25,6 @@ PINS: dict[str, tuple[str, ...]] = {
         "quixstreams==3.28.1",
         "confluent-kafka==2.12.2",
         "rocksdict==0.3.29",
-        "faust-streaming==0.15.3",
-        "mode-streaming==0.7.1",
-        "aiokafka==0.14.0",
     ),
 }
 
