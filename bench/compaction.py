@@ -22,7 +22,8 @@ from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.storage import KAFKA_FORMAT, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.clocks import wall_ms
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicName
+from router.model.policies import Policies
 
 BATCH = 100
 VALUE = b"v" * 84

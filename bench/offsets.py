@@ -13,7 +13,7 @@ from pathlib import Path
 from router.broker.disk.files import Disk
 from router.broker.storage import PULSAR_FORMAT, Entry, Ledger, Store, StoreOptions
 from router.broker.storage.reading import ReadRequest, SegmentReader
-from router.model import Policies
+from router.model.policies import Policies
 
 ENTRIES = 100_000
 SIZES = (100, 1024)

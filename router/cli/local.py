@@ -21,7 +21,8 @@ from router.errors import (
     NotSupportedError,
 )
 from router.metrics import Metrics
-from router.model import Message, Policies, Principal, Stored, Subscription, TopicInfo, TopicName
+from router.model import Message, Principal, Stored, Subscription, TopicInfo, TopicName
+from router.model.policies import Policies
 from router.services.consume import (
     ConnectedClient,
     ConsumeOptions,

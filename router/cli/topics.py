@@ -11,7 +11,7 @@ import click
 from router.cli import connecting, output
 from router.cli.connection import Connection, TopicDetails
 from router.cli.options import examples
-from router.model import CLEANUP_POLICIES
+from router.model.policies import CLEANUP_POLICIES
 
 
 @click.group(

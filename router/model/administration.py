@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from router.model import NO_PROPERTIES, Policies, Position, Schema
+from router.model import NO_PROPERTIES, Position, Schema
+from router.model.policies import Policies
 
 SUBSCRIPTION_OWNER: Final = "router.owner"
 """A property of a subscription that is kept for something else than its subscribers."""

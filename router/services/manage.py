@@ -9,7 +9,8 @@ from typing import Final
 from router.backends import Backend, Capabilities
 from router.errors import BadRequestError, NotAllowedError, TopicExistsError, TopicNotFoundError
 from router.errors.quoting import quoted
-from router.model import CLEANUP_POLICIES, NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
+from router.model import NO_PROPERTIES, TopicInfo, TopicName, TopicStats
+from router.model.policies import CLEANUP_POLICIES, Policies
 from router.services.topic_metadata import TopicMetadataCache
 
 MAX_PARTITIONS: Final = 1_000

@@ -20,7 +20,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Store, StoreOptions
-from router.model import Message, Policies
+from router.model import Message
+from router.model.policies import Policies
 from router.wire.kafka.compression import GZIP
 from router.wire.kafka.records import Record
 from tests.broker.test_formats import SOON, subscribe

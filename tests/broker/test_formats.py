@@ -22,15 +22,8 @@ from router import settings as all_settings
 from router.backends import Start, embedded
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.cli import main as command_line
-from router.model import (
-    NOT_PARTITIONED,
-    Grant,
-    Message,
-    Policies,
-    Stored,
-    Subscription,
-    TopicName,
-)
+from router.model import NOT_PARTITIONED, Grant, Message, Stored, Subscription, TopicName
+from router.model.policies import Policies
 from router.node.client import open_node
 from router.wire.pulsar import pack
 from tests.contract.conftest import Bell

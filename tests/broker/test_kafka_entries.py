@@ -19,15 +19,8 @@ from kafka import KafkaConsumer, TopicPartition
 from router import settings as all_settings
 from router.backends import Start, embedded
 from router.broker.storage import KAFKA_FORMAT, PULSAR_FORMAT, Store, StoreOptions
-from router.model import (
-    NOT_PARTITIONED,
-    Grant,
-    Message,
-    Policies,
-    Stored,
-    Subscription,
-    TopicName,
-)
+from router.model import NOT_PARTITIONED, Grant, Message, Stored, Subscription, TopicName
+from router.model.policies import Policies
 from router.node.client import open_node
 from router.wire.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from router.wire.kafka.records import Record

@@ -19,7 +19,8 @@ from kafka import KafkaConsumer, TopicPartition
 
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Store, StoreOptions
-from router.model import Message, Policies
+from router.model import Message
+from router.model.policies import Policies
 from router.wire.nats.headers import build
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.stored import pack

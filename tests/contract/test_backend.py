@@ -23,13 +23,13 @@ from router.model import (
     NOT_PARTITIONED,
     Grant,
     Message,
-    Policies,
     Position,
     Stored,
     Subscription,
     TopicInfo,
     TopicName,
 )
+from router.model.policies import Policies
 from tests.contract.conftest import WAIT, Bell, Opened
 
 pytestmark = pytest.mark.contract

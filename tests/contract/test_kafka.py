@@ -29,14 +29,8 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import (
-    NOT_PARTITIONED,
-    Grant,
-    Message,
-    Policies,
-    Subscription,
-    TopicInfo,
-)
+from router.model import NOT_PARTITIONED, Grant, Message, Subscription, TopicInfo
+from router.model.policies import Policies
 from tests.contract.conftest import WAIT, Bell, Opened
 from tests.contract.on_kafka import BYTES, MANY, eventually, publish, readers, values
 from tests.servers.kafka import Kafka

@@ -10,7 +10,8 @@ import pytest
 from router.backends import Batch, Start
 from router.backends.kafka.backend import KafkaBackend
 from router.clocks import deadline_in
-from router.model import NOT_PARTITIONED, Message, Policies, TopicInfo
+from router.model import NOT_PARTITIONED, Message, TopicInfo
+from router.model.policies import Policies
 from tests.contract.conftest import WAIT, Opened, open_kafka
 from tests.contract.publishing import Publishers, check, received
 from tests.servers.kafka import Kafka

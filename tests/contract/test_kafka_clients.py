@@ -21,15 +21,8 @@ from router.errors import (
     BackendUnavailableError,
     TopicNotFoundError,
 )
-from router.model import (
-    NOT_PARTITIONED,
-    Grant,
-    Message,
-    Policies,
-    Subscription,
-    TopicInfo,
-    TopicName,
-)
+from router.model import NOT_PARTITIONED, Grant, Message, Subscription, TopicInfo, TopicName
+from router.model.policies import Policies
 from router.wire.kafka.record_messages import ALL_HEADERS
 from router.wire.kafka.records import write_headers
 from tests.contract.conftest import WAIT, Bell, Opened

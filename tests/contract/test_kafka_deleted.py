@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from router.backends import Batch, Start
 from router.backends.kafka import open_backend
-from router.model import Grant, Message, Policies, Subscription, TopicInfo, TopicName
+from router.model import Grant, Message, Subscription, TopicInfo, TopicName
+from router.model.policies import Policies
 from tests.contract.conftest import WAIT, Bell, Opened, Trusting, settings_for
 from tests.contract.on_kafka import BYTES, MANY, eventually, publish
 from tests.servers.kafka import Kafka

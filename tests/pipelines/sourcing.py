@@ -13,7 +13,8 @@ from typing import Any
 
 from router.backends import Backend, Batch
 from router.backends.opening import opened
-from router.model import NOT_PARTITIONED, Message, Policies, TopicInfo, TopicName
+from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName
+from router.model.policies import Policies
 from router.pipelines.source.offsets import Offset
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner

@@ -14,7 +14,8 @@ import pytest
 
 from router.backends import Batch
 from router.errors import ReadFailedError, TopicNotFoundError
-from router.model import NOT_PARTITIONED, Message, Policies
+from router.model import NOT_PARTITIONED, Message
+from router.model.policies import Policies
 from router.pipelines.source.reading import batches
 from router.pipelines.source.router_source import BatchReader
 from tests.contract.conftest import stop_broker

@@ -16,7 +16,8 @@ import pytest
 from nats.js import JetStreamContext
 
 from router.errors import ReadFailedError
-from router.model import NOT_PARTITIONED, Policies, TopicName
+from router.model import NOT_PARTITIONED, TopicName
+from router.model.policies import Policies
 from router.pipelines.source import register
 from router.pipelines.source.losses import MessagesLostError
 from tests.pipelines.sourcing import WAIT, EagerBroker, Store, fill, values

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from router.backends.pulsar.extents import Place
-from router.model import NOT_PARTITIONED, Policies, TopicName
+from router.model import NOT_PARTITIONED, TopicName
+from router.model.policies import Policies
 from router.pipelines.source.losses import MessagesLostError
 from router.pipelines.source.ranges import Range
 from router.pipelines.source.reading import batches

@@ -14,7 +14,6 @@ from router.model import (
     Member,
     PartitionLease,
     PartitionStats,
-    Policies,
     Position,
     Schema,
     SchemaType,
@@ -32,6 +31,7 @@ from router.model.administration import (
     SchemaVersion,
     Tenant,
 )
+from router.model.policies import Policies
 from router.sharing.registry import Record
 from router.wire import node
 from router.wire.node import conversions

@@ -28,12 +28,12 @@ from router.errors import RouterError, TopicExistsError
 from router.model import (
     NOT_PARTITIONED,
     PartitionStats,
-    Policies,
     SubscriptionStats,
     TopicInfo,
     TopicName,
     TopicStats,
 )
+from router.model.policies import Policies
 from router.sharing.registry import Registry
 from router.wire.kafka.error_codes import ErrorCode
 

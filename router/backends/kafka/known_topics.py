@@ -33,7 +33,8 @@ import structlog
 from router.backends.kafka.names import Names
 from router.clocks import seconds_left
 from router.errors import ConflictError, RouterError
-from router.model import Policies, TopicInfo, TopicName
+from router.model import TopicInfo, TopicName
+from router.model.policies import Policies
 from router.sharing.registry import Record, Registry
 
 TOPICS: Final = "kafka-topic"

@@ -30,7 +30,6 @@ from router.model import (
     PERSISTENT,
     CursorState,
     PartitionStats,
-    Policies,
     Position,
     Schema,
     Stored,
@@ -40,6 +39,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.model.policies import Policies
 from router.node import Mailbox
 from router.wire.nats.jetstream.times import parse_time
 from router.wire.nats.message import NatsMessage

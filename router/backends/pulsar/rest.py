@@ -39,7 +39,6 @@ from router.model import (
     NOT_PARTITIONED,
     CursorState,
     PartitionStats,
-    Policies,
     Position,
     Subscription,
     SubscriptionStats,
@@ -47,6 +46,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.model.policies import Policies
 from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
 
 NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for its namespace"

@@ -36,7 +36,7 @@ from router.broker.disk.faults import StoreError
 from router.broker.storage import Ledger, Store, TopicRecord
 from router.broker.topics.topics import Topics
 from router.metrics import Sample
-from router.model import Policies
+from router.model.policies import Policies
 
 PORTION: Final = 1_000
 """Messages that are deleted together."""

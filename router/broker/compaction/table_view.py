@@ -80,17 +80,17 @@ class CompactionCalls(AdminCalls):
         Raises ValueNotFoundError if the key has none, or was deleted.
         """
         name = self._compacted(topic)
-        wanted = _bytes(key)
+        key_bytes = _bytes(key)
         rows = []
         for partition in self._topics.pieces(name):
-            found = await self._newest(partition, wanted)
+            found = await self._newest(partition, key_bytes)
             if found is not None:
                 rows.append(_Row(partition, found))
         if not rows:
-            raise ValueNotFoundError(f"{name} has no key {_text(wanted)}")
+            raise ValueNotFoundError(f"{name} has no key {_text(key_bytes)}")
         shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms), _Opened())
         if shown is None:
-            raise ValueNotFoundError(f"{name}: the key {_text(wanted)} is deleted")
+            raise ValueNotFoundError(f"{name}: the key {_text(key_bytes)} is deleted")
         return shown
 
     async def latest_values(self, topic: str, after: str | None, limit: int) -> Mapping[str, Any]:
@@ -101,10 +101,10 @@ class CompactionCalls(AdminCalls):
         """
         name = self._compacted(topic)
         limit = max(1, min(limit, MAX_PAGE_KEYS))
-        behind = None if after is None else _bytes(after)
+        after_key = None if after is None else _bytes(after)
         newest: dict[bytes, _Row] = {}
         for partition in self._topics.pieces(name):
-            for found in await self._page(partition, behind, limit + 1):
+            for found in await self._page(partition, after_key, limit + 1):
                 present = newest.get(found.key)
                 if present is None or present.newest.time_ms < found.time_ms:
                     newest[found.key] = _Row(partition, found)
@@ -137,10 +137,10 @@ class CompactionCalls(AdminCalls):
             raise ReadFailedError(f"the index of keys: {error}") from error
 
     async def _page(
-        self, partition: Partition, behind: bytes | None, limit: int
+        self, partition: Partition, after_key: bytes | None, limit: int
     ) -> list[KeyedMessage]:
         try:
-            return await self._indexes.of(partition.visible).page(behind, limit)
+            return await self._indexes.of(partition.visible).page(after_key, limit)
         except IndexDamagedError as error:
             raise ReadFailedError(f"the index of keys: {error}") from error
 

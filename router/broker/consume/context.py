@@ -10,7 +10,7 @@ from operator import attrgetter
 from router.broker.consume.entry_info import EntryFormat
 from router.broker.consume.membership.live_members import LiveMembers
 from router.broker.storage import Store, TopicRecord
-from router.model import Policies
+from router.model.policies import Policies
 
 
 @dataclass(slots=True)

@@ -40,7 +40,8 @@ from router.errors import (
     TopicTerminatedError,
 )
 from router.errors.quoting import quoted
-from router.model import NO_PROPERTIES, Policies, Position
+from router.model import NO_PROPERTIES, Position
+from router.model.policies import Policies
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """The property that says of a stored subscription that its state was to be replicated."""

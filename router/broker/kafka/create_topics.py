@@ -19,7 +19,8 @@ from router.broker.kafka.topic_configs import config_change, given_properties, t
 from router.broker.storage import TopicRecord
 from router.broker.topics.names import MAX_PARTITIONS, check_new
 from router.errors import ConflictError, RouterError, TopicExistsError
-from router.model import Policies, TopicName
+from router.model import TopicName
+from router.model.policies import Policies
 from router.sharing.registry import NEW
 
 MAX_TOPICS: Final = 1_000

@@ -21,7 +21,8 @@ from router.broker.storage import TopicRecord
 from router.broker.topics.namespaces import check_policies
 from router.errors import BadRequestError
 from router.errors.quoting import quoted
-from router.model import CLEANUP_POLICIES, LONG_MAX, NO_PROPERTIES, Policies
+from router.model import NO_PROPERTIES
+from router.model.policies import CLEANUP_POLICIES, LONG_MAX, Policies
 from router.settings import Settings
 
 PROPERTY_PREFIX: Final = "kafka."

@@ -17,7 +17,7 @@ from router.broker.storage.partition import Ledger
 from router.broker.storage.producer_state import Producers
 from router.broker.storage.retention import RetentionLimits, limits_of, roll_age_ms
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
-from router.model import Policies
+from router.model.policies import Policies
 
 
 class Catalog:

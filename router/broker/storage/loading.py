@@ -28,7 +28,7 @@ from router.broker.storage.rows import (
     sequence_of,
 )
 from router.broker.storage.segments import Segment
-from router.model import Policies
+from router.model.policies import Policies
 
 _LEDGERS: Final = (
     "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated,"

@@ -161,15 +161,15 @@ class SegmentReader:
 
         If damage may hide it all of the segment is read.
         """
-        behind = part.start.entry
+        next_entry = part.start.entry
         with opened(self._disk, path, os.O_RDONLY) as descriptor:
             for entry, place in self._records(descriptor, segment, *part):
                 if matches(entry):
                     item = SegmentEntry(entry, place)
                     return item, None, item.point
-                behind = entry_behind(entry)
-        if behind == segment.next_entry:
-            return None, None, Point(behind, segment.size, segment.next_index)
+                next_entry = entry_behind(entry)
+        if next_entry == segment.next_entry:
+            return None, None, Point(next_entry, segment.size, segment.next_index)
         return _first(self._scan(path, segment), segment, matches)
 
     def _scan(self, path: Path, segment: Segment) -> Iterator[SegmentEntry | Damage]:

@@ -9,7 +9,7 @@ from typing import Final
 from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.options import DAY_MS, StoreOptions
 from router.broker.storage.segments import Segment
-from router.model import Policies
+from router.model.policies import Policies
 
 ROLLS_PER_RETENTION: Final = 7
 """A segment spans at most this part of the retention time, so that no entry stays much longer."""

@@ -17,7 +17,7 @@ from router.broker.storage.cursors import Commit, Cursor
 from router.broker.storage.deleted_ranges import RangeChange
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.segments import Segment
-from router.model import Policies
+from router.model.policies import Policies
 
 UNFINISHED: Final = "unfinished://-/-/"
 """What the names of topics begin with that are shown only when all is in them."""

@@ -56,7 +56,8 @@ from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
 from router.errors.quoting import said
 from router.metrics import Sample
-from router.model import NO_PROPERTIES, Policies
+from router.model import NO_PROPERTIES
+from router.model.policies import Policies
 
 T = TypeVar("T")
 _SPACE_CHECK_SECONDS: Final = 1.0

@@ -21,8 +21,9 @@ from router.broker.topics.schemas import TopicSchemas
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 from router.metrics import Sample
-from router.model import Policies, Schema, TopicName, TopicStats
+from router.model import Schema, TopicName, TopicStats
 from router.model.administration import ClientInfo
+from router.model.policies import Policies
 
 
 class Metrics(Protocol):

@@ -12,7 +12,8 @@ from router.broker.topics.namespaces import check_policies
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, TopicTerminatedError
 from router.errors.quoting import quoted
-from router.model import NO_PROPERTIES, Policies, Position, TopicName
+from router.model import NO_PROPERTIES, Position, TopicName
+from router.model.policies import Policies
 
 
 async def grow(topics: Topics, name: TopicName, partitions: int) -> None:

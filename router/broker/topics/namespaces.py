@@ -26,8 +26,9 @@ from router.errors import (
     NotAllowedError,
 )
 from router.errors.quoting import quoted
-from router.model import CLEANUP_POLICIES, LONG_MAX, TopicName, check_namespace
+from router.model import TopicName, check_namespace
 from router.model.administration import INHERITED, Namespace, NamespacePolicies, Tenant
+from router.model.policies import CLEANUP_POLICIES, LONG_MAX
 from router.sharing.registry import AsyncRegistry, all_records
 
 TENANT: Final = "tenant"

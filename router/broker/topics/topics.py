@@ -42,11 +42,11 @@ from router.model import (
     NO_PROPERTIES,
     NOT_PARTITIONED,
     PERSISTENT,
-    Policies,
     TopicInfo,
     TopicName,
     TopicStats,
 )
+from router.model.policies import Policies
 from router.settings.options import SettingsOptions, from_setting, milliseconds
 
 _T = TypeVar("_T")

@@ -25,12 +25,12 @@ from router.model import (
     NOT_PARTITIONED,
     PERSISTENT,
     PartitionStats,
-    Policies,
     Position,
     TopicInfo,
     TopicName,
     TopicStats,
 )
+from router.model.policies import Policies
 from router.services.copying.context import CopyContext
 from router.services.copying.fidelity import Kind
 from router.services.copying.places import Key

@@ -29,7 +29,8 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import Policies, Position, Principal, TopicInfo, TopicName, TopicStats
+from router.model import Position, Principal, TopicInfo, TopicName, TopicStats
+from router.model.policies import Policies
 from router.services.jetstream import API_PREFIX, AckRequest, JetStreamRequest, Watch, unwatched
 from router.services.jetstream.calls import Call, call_of
 from router.services.manage import NewTopic, Topics

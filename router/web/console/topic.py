@@ -11,7 +11,8 @@ from flask import Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError
 from router.errors.quoting import quoted
-from router.model import Policies, Principal, TopicName, TopicStats
+from router.model import Principal, TopicName, TopicStats
+from router.model.policies import Policies
 from router.services.groups import Group, grouped
 from router.services.manage import MAX_PARTITIONS
 from router.settings.parsing import duration, size

@@ -7,7 +7,8 @@ from typing import Any, Final
 from flask import Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError, TopicNotFoundError
-from router.model import Policies, Principal, TopicInfo
+from router.model import Principal, TopicInfo
+from router.model.policies import Policies
 from router.services.history import rate
 from router.services.manage import NewTopic
 from router.services.rights import TopicRights

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from flask import Response, request
 
-from router.model import Policies, TopicInfo, TopicName
+from router.model import TopicInfo, TopicName
+from router.model.policies import Policies
 from router.services.manage import NewTopic, Topics
 from router.services.rights import NO_OWNER, Rights, TopicRights
 from router.web import forms, requests

@@ -21,7 +21,6 @@ from router.model import (
     Outcome,
     PartitionLease,
     PartitionStats,
-    Policies,
     Position,
     Schema,
     SubscriptionStats,
@@ -40,6 +39,7 @@ from router.model.administration import (
     StoredEntry,
     Tenant,
 )
+from router.model.policies import Policies
 from router.sharing.registry import Record
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb

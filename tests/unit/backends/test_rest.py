@@ -25,7 +25,8 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import Policies, Position, Subscription, TopicInfo, TopicName
+from router.model import Position, Subscription, TopicInfo, TopicName
+from router.model.policies import Policies
 
 T = TopicName.parse("t")
 

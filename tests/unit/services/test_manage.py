@@ -6,7 +6,8 @@ import pytest
 
 from router.backends.memory import MemoryBackend
 from router.errors import BadRequestError, TopicExistsError, TopicNotFoundError
-from router.model import Policies, TopicInfo, TopicName, TopicStats
+from router.model import TopicInfo, TopicName, TopicStats
+from router.model.policies import Policies
 from router.services.manage import MAX_PARTITIONS, MAX_PROPERTY, NewTopic, Topics
 from router.services.topic_metadata import TopicMetadataCache
 from tests.processes import ManualClock

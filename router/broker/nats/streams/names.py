@@ -12,7 +12,8 @@ from typing import Final
 
 from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
-from router.model import NOT_PARTITIONED, Policies, TopicName
+from router.model import NOT_PARTITIONED, TopicName
+from router.model.policies import Policies
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.subjects import ANY, REST, is_literal, matches
 

@@ -44,7 +44,8 @@ from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.errors import ConflictError, RouterError
 from router.metrics import Sample
-from router.model import NO_PROPERTIES, NOT_PARTITIONED, Policies, TopicName
+from router.model import NO_PROPERTIES, NOT_PARTITIONED, TopicName
+from router.model.policies import Policies
 from router.sharing.registry import NEW, AsyncRegistry
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error

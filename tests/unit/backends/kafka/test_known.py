@@ -12,7 +12,8 @@ from router.backends.kafka import known_topics as known_module
 from router.backends.kafka.known_topics import GROUPS, TOPICS, GroupsRecord, KnownTopics
 from router.backends.kafka.names import Names
 from router.errors import CoordinationUnavailableError
-from router.model import Policies, TopicInfo, TopicName
+from router.model import TopicInfo, TopicName
+from router.model.policies import Policies
 from router.node.memory import MemoryRegistry
 from router.sharing.registry import Record, check_record
 

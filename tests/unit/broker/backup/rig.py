@@ -23,8 +23,8 @@ from router.broker.node.backups import Backups
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Ack, Ledger, Store
 from router.broker.storage.files import check
-from router.model import Policies
 from router.model.administration import BackupCut
+from router.model.policies import Policies
 from tests.unit.broker.storage.rig import (
     NOW_MS,
     SMALL,

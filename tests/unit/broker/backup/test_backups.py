@@ -18,7 +18,7 @@ from router.broker.folder import BACKUP
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Ledger, Store
 from router.errors import ConflictError
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.backup import rig
 from tests.unit.broker.backup.rig import (
     Local,

@@ -25,8 +25,8 @@ from router.errors import (
     ConflictError,
     RouterError,
 )
-from router.model import Policies
 from router.model.administration import BackupCut
+from router.model.policies import Policies
 from tests.unit.broker.backup.rig import (
     NOW,
     Local,

@@ -15,7 +15,8 @@ from router.broker.consume import Partition
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicName
+from router.model.policies import Policies
 
 SMALL: Final = StoreOptions(
     segment=600, journal=20_000, cache=200, reserve=0, index_step=200, open_files=4

@@ -10,7 +10,7 @@ import pytest
 from router.broker.compaction.cleaner import Dirt, Pace, measure, ranges
 from router.broker.storage import KAFKA_FORMAT
 from router.broker.topics.maintenance import Maintenance
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.compaction.log import FORMATS, History, Log, opened, run
 
 EAGER = Policies(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.broker.compaction.indexes import KeyIndexes
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.compaction.log import FORMATS, NOW, SMALL, History, Log, opened, run
 from tests.unit.broker.in_memory import IN_MEMORY
 

@@ -11,7 +11,8 @@ from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT
-from router.model import Policies, TopicName
+from router.model import TopicName
+from router.model.policies import Policies
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 
 TOPIC, BROKER = 2, 4

@@ -17,7 +17,8 @@ from router.broker.nats.consumers.reading import SubjectFilter
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.hub import Hub, HubSubscription, Subscriber
 from router.broker.storage import PULSAR_FORMAT, Ledger
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicName
+from router.model.policies import Policies
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import matches
 from tests.unit.broker.nats.streaming import DEADLINE_SECONDS, Anyone, Rig, streaming

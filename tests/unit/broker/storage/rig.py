@@ -20,7 +20,7 @@ from router.broker.storage import (
     StoreOptions,
     SubscriptionRecord,
 )
-from router.model import Policies
+from router.model.policies import Policies
 
 NOW_MS: Final = 1_700_000_000_000
 SMALL: Final = StoreOptions(

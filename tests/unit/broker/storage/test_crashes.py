@@ -23,7 +23,7 @@ from router.broker.storage import (
     checkpointer,
 )
 from router.broker.storage.files import repair
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.storage.disks import Faults, MemoryDisk
 from tests.unit.broker.storage.rig import (
     NOW_MS,

@@ -32,7 +32,7 @@ from router.broker.topics.gauges import LogGauges
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import TopicTerminatedError
-from router.model import Policies
+from router.model.policies import Policies
 from tests.processes import ManualClock
 from tests.unit.broker.storage.rig import (
     NOW_MS,

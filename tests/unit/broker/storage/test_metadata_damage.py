@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.storage import StoreError
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.storage.rig import TOPIC, fill, one_ledger, opened, payload, run
 
 

@@ -26,7 +26,7 @@ from router.broker.storage.offset_index import (
 )
 from router.broker.storage.records import HEAD
 from router.broker.storage.segments import Segment
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.storage.rig import (
     SMALL,
     clock,

@@ -21,7 +21,7 @@ from router.broker.storage.commit_groups import FILE_SIZE, GROUP_HEADER_SIZE, re
 from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.recovery import open_journal, sound_commit_groups
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.storage.disks import MemoryDisk
 from tests.unit.broker.storage.rig import (
     SMALL,

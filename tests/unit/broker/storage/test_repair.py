@@ -15,7 +15,7 @@ from router.broker.storage.commit_groups import pack_file_header, read_file_head
 from router.broker.storage.files import check, repair
 from router.broker.storage.offset_index import POINT_SIZE
 from router.broker.storage.records import HEAD
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.storage.rig import (
     NOW_MS,
     clock,

@@ -20,7 +20,7 @@ from router.broker.storage.retention import (
     roll_age_ms,
 )
 from router.broker.storage.segments import Segment
-from router.model import Policies
+from router.model.policies import Policies
 from tests.unit.broker.storage.rig import (
     NOW_MS,
     SMALL,

@@ -31,7 +31,7 @@ from router.errors import (
     TopicNotFoundError,
     TopicTerminatedError,
 )
-from router.model import LONG_MAX, Policies
+from router.model.policies import LONG_MAX, Policies
 from router.settings import load
 from tests.unit.broker.storage.disks import HeldDisk, MemoryDisk
 from tests.unit.broker.storage.rig import (

@@ -18,7 +18,8 @@ from router.backends.pulsar.extents import Place, Stretch
 from router.broker.node.rpc import topics as rpc_topics
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.errors import BadRequestError
-from router.model import Policies, TopicInfo, TopicName
+from router.model import TopicInfo, TopicName
+from router.model.policies import Policies
 from router.pulsar_client.link import Link
 from tests.unit.broker.topics.test_administration import Direct
 

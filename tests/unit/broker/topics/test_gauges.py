@@ -13,7 +13,7 @@ from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions
 from router.broker.topics import gauges as log_gauges
 from router.broker.topics.gauges import LogGauges
 from router.metrics import Sample, fits, render
-from router.model import Policies
+from router.model.policies import Policies
 from tests.processes import ManualClock
 
 BACKLOG = "router_group_backlog_messages"

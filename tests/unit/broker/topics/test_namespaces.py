@@ -30,8 +30,9 @@ from router.errors import (
     RouterError,
     TopicNotFoundError,
 )
-from router.model import Policies, TopicName
+from router.model import TopicName
 from router.model.administration import SUBSCRIPTION_OWNER, NamespacePolicies, Tenant
+from router.model.policies import Policies
 from tests.processes import ManualClock
 
 T = TopicName("public", "default", "t")

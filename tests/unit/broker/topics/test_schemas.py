@@ -22,7 +22,8 @@ from router.errors import (
     NotAllowedError,
     SchemaNotFoundError,
 )
-from router.model import Policies, Schema, SchemaType
+from router.model import Schema, SchemaType
+from router.model.policies import Policies
 from router.schemas import Strategy
 from router.sharing.registry import Record
 

@@ -24,7 +24,8 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import NOT_PARTITIONED, Policies, TopicName
+from router.model import NOT_PARTITIONED, TopicName
+from router.model.policies import Policies
 from tests.processes import ManualClock
 
 DAY = 86_400.0

@@ -24,7 +24,8 @@ from router.errors import (
     PublishRefusedError,
     TopicNotFoundError,
 )
-from router.model import NOT_PARTITIONED, Message, Policies, TopicInfo, TopicName, TopicStats
+from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName, TopicStats
+from router.model.policies import Policies
 from router.services.copying.context import Throttle
 from router.services.copying.copier import Copier
 from router.services.copying.fidelity import Kind, checksum

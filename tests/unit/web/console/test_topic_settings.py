@@ -17,7 +17,8 @@ from router.backends.pulsar.backend import NO_ADMIN, PulsarBackend
 from router.backends.pulsar.rest import NO_POLICIES, RestAdmin
 from router.backends.pulsar.routes import Routes
 from router.errors import BadRequestError, NotAllowedError
-from router.model import Policies, Subscription, TopicInfo, TopicName
+from router.model import Subscription, TopicInfo, TopicName
+from router.model.policies import Policies
 from router.web.console.topic import read_size, read_time, write_size, write_time
 from tests.unit.web.applications import HASHES, Site, header
 

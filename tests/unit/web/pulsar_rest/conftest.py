@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from router.model import Policies, TopicInfo, TopicName
+from router.model import TopicInfo, TopicName
+from router.model.policies import Policies
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.rest import Rest
 

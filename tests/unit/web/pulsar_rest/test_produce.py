@@ -18,7 +18,8 @@ from router.errors import (
     TopicNotFoundError,
     TopicTerminatedError,
 )
-from router.model import Message, Policies, Schema, SchemaType, TopicInfo, TopicName
+from router.model import Message, Schema, SchemaType, TopicInfo, TopicName
+from router.model.policies import Policies
 from router.schemas import pair_schema
 from router.services.partitioning import partition_of
 from tests.unit.web.applications import Site

@@ -23,7 +23,7 @@ from router.broker.storage import (
     Store,
     StoreOptions,
 )
-from router.model import Policies
+from router.model.policies import Policies
 
 # Segments of a few entries, and none of them in memory.
 SMALL = StoreOptions(segment=200, cache=0)

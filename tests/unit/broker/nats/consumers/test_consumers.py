@@ -22,7 +22,8 @@ from router.broker.storage import PULSAR_FORMAT, Commit
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
-from router.model import Message, Policies, Principal, TopicName
+from router.model import Message, Principal, TopicName
+from router.model.policies import Policies
 from router.wire.nats.headers import status_code
 from router.wire.nats.jetstream.requests import ConsumerAction
 from router.wire.nats.message import NatsMessage

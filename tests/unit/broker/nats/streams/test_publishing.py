@@ -15,7 +15,8 @@ from router.broker.consume import Access, Producer
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.publishing import MAX_ENTRY_MESSAGES, MAX_IN_FLIGHT_BYTES
 from router.broker.storage import NATS_FORMAT, Store, StoreOptions
-from router.model import Policies, TopicName
+from router.model import TopicName
+from router.model.policies import Policies
 from tests.unit.broker.nats.streaming import (
     DEADLINE_SECONDS,
     Anyone,
