@@ -60,7 +60,7 @@ def _point(at: int, value: float, most: float, now_ms: int) -> str:
 
 def _text(kind: str, values: Sequence[float]) -> str:
     if not values:
-        return f"{KINDS[kind]}: not known yet"
+        return f"{KINDS[kind]}: no data yet"
     latest, least, most = map(_short, (values[-1], min(values), max(values)))
     return f"{KINDS[kind]}: {latest}, from {least} to {most} in 15 minutes"
 

@@ -1,18 +1,37 @@
-"""Where browsers and others begin: `/`, the icon, static files, the page About."""
+"""Where browsers and others begin: `/`, the icon, static files, the theme, the page About."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from flask import Response, current_app, request
 
-from router.errors import MethodNotAllowedError, PathNotFoundError, RouterError
+from router.errors import (
+    BadRequestError,
+    MethodNotAllowedError,
+    PathNotFoundError,
+    RouterError,
+)
 from router.process.build import VERSION
 from router.web import forms
 from router.web.addresses import root
+from router.web.console import themes
 from router.web.console.context import PageContext, PageViews
-from router.web.console.pages import AGAIN, HEADERS, TYPES, Assets, Pages, base, page, wants_html
+from router.web.console.fields import Fields
+from router.web.console.pages import (
+    AGAIN,
+    HEADERS,
+    TYPES,
+    Assets,
+    Pages,
+    action,
+    base,
+    page,
+    wants_html,
+)
+from router.web.console.signin import own_page
 from router.web.errors import allowed
 from router.web.openapi.description import JSON, Reply, operation
 
@@ -70,6 +89,20 @@ class HomeViews(PageViews):
     def static(self, digest: str, name: str) -> Response:
         """Answer a file of the console."""
         return self._file(name, self._assets.caching(digest))
+
+    @action("POST /console/theme", "theme")
+    def theme(self) -> Response:
+        """Keep a theme in the browser; a form without script goes back to its page."""
+        environ = request.environ
+        self._context.visitors.session(environ)
+        chosen = Fields(environ).text("theme")
+        if chosen not in themes.THEMES:
+            raise BadRequestError(f"theme: expected {', '.join(themes.THEMES)}.")
+        came = urlsplit(environ.get("HTTP_REFERER", ""))
+        back = own_page(came.path.removeprefix(base()) + (came.query and "?" + came.query))
+        answer = self._pages.done({"theme": chosen}, back)
+        answer.headers["Set-Cookie"] = themes.cookie(environ, chosen)
+        return answer
 
     @page("GET /console/about")
     def about(self) -> Response:

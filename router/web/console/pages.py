@@ -26,6 +26,7 @@ from router.web.addresses import USER, root
 from router.web.console.commands import segment
 from router.web.console.fields import FORM, MULTIPART
 from router.web.console.shown import at, size, visible, written
+from router.web.console.themes import THEMES, theme
 from router.web.console.visitors import current
 from router.web.media import PROBLEM
 from router.web.openapi import description as api
@@ -118,6 +119,8 @@ class Pages:
             data=data,
             user=request.environ.get(USER, ""),
             may_sign_out=session is not None,
+            theme=theme(request.environ),
+            themes=THEMES,
             base=base(),
             here=request.path.rstrip("/"),
             navigation=NAVIGATION,

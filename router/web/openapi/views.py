@@ -20,6 +20,7 @@ from werkzeug.http import quote_etag
 
 from router.errors import PathNotFoundError
 from router.web.console.pages import AGAIN, FOREVER, HEADERS, TYPES, base
+from router.web.console.themes import theme
 from router.web.dmaap.errors import ErrorTexts
 from router.web.errors import FailureAnswers
 from router.web.openapi.description import HTML, JSON, Reply, add_routes, operation
@@ -27,7 +28,9 @@ from router.web.openapi.dialects import dialects
 from router.web.openapi.document import document, routes
 
 SWAGGER_UI: Final = "flask_swagger_ui"
-FILES: Final = frozenset({"swagger-ui.css", "swagger-ui-bundle.js", "docs.js"})
+FILES: Final = frozenset(
+    {"swagger-ui.css", "swagger-ui-bundle.js", "docs.css", "docs.js", "theme.js"}
+)
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -72,7 +75,9 @@ class OpenApi:
     def docs(self) -> Response:
         """Answer Swagger UI, which shows the description and tries routes out."""
         text = Template((_own() / "docs.html").read_text(encoding="utf-8")).substitute(
-            base=escape(base()), static=escape(f"{base()}/docs/static/{self._version()}")
+            base=escape(base()),
+            theme=theme(request.environ),
+            static=escape(f"{base()}/docs/static/{self._version()}"),
         )
         headers = HEADERS | {"Content-Security-Policy": POLICY, "Cache-Control": AGAIN}
         return Response(text, mimetype=HTML, headers=headers)

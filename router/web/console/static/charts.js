@@ -1,6 +1,6 @@
 // Draws the charts of a page on, as long as it is visible.
 import { send } from "./console.js";
-import { merged, points, values, words } from "./samples.js";
+import { merged, points, short, values, words } from "./samples.js";
 
 const charts = document.querySelector("[data-charts]");
 const figures = [...document.querySelectorAll("[data-chart]")];
@@ -15,7 +15,7 @@ function draw(figure, samples, now) {
   svg.querySelector("polyline").setAttribute("points", points(found, now));
   svg.setAttribute("aria-label", text);
   figure.querySelector("[data-latest]").textContent =
-    figure.dataset.short === undefined ? text : `${found.at(-1)[1].toFixed(1)}/s`;
+    figure.dataset.short === undefined ? short(found.at(-1)[1]) : `${found.at(-1)[1].toFixed(1)}/s`;
 }
 
 async function refresh() {

@@ -28,6 +28,19 @@ for (const dialog of document.querySelectorAll("dialog")) {
   }
 }
 
+// The theme is kept by the router; the page changes at once.
+document.querySelector("form.theme").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const chosen = event.submitter.value;
+  const form = event.currentTarget;
+  document.documentElement.dataset.theme = chosen;
+  document.querySelector("meta[name=color-scheme]").content = chosen === "system" ? "light dark" : chosen;
+  for (const button of form.querySelectorAll("button")) {
+    button.setAttribute("aria-pressed", String(button.value === chosen));
+  }
+  send(form.action, { method: "POST", body: new URLSearchParams({ theme: chosen }) }).catch(() => {});
+});
+
 export const byId = (...names) => names.map((name) => document.getElementById(name));
 
 // The line of a page that says how its action goes.
@@ -69,7 +82,7 @@ export function commands(lines) {
   const details = document.createElement("details");
   details.className = "lines";
   const summary = document.createElement("summary");
-  summary.textContent = "As a command";
+  summary.textContent = "curl and command line";
   details.append(summary);
   for (const text of lines) {
     const line = document.createElement("div");

@@ -27,7 +27,7 @@ export function points(found, now) {
 export const short = (number) => number.toFixed(1).replace(/\.0$/, "");
 
 export function words(name, found) {
-  if (found.length === 0) return `${name}: not known yet`;
+  if (found.length === 0) return `${name}: no data yet`;
   const numbers = found.map(([, value]) => value);
   const [least, most] = [Math.min(...numbers), Math.max(...numbers)].map(short);
   return `${name}: ${short(numbers.at(-1))}, from ${least} to ${most} in 15 minutes`;

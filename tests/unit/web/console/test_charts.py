@@ -56,7 +56,7 @@ def test_chart_without_samples_says_so(kind: str) -> None:
         found = charts.chart(kind, some, NOW)
         if kind != "lag" or not some:
             assert (found["latest"], found["points"]) == (None, "")
-            assert found["text"].endswith("not known yet")
+            assert found["text"].endswith("no data yet")
 
 
 def test_points_stay_within_the_drawing() -> None:

@@ -96,6 +96,30 @@ def test_favicon_is_an_image(site: Site) -> None:
     assert (answer.status_code, answer.mimetype) == (200, "image/svg+xml")
 
 
+@pytest.mark.parametrize("theme", ["system", "light", "dark"])
+def test_theme_is_kept_in_the_browser_and_in_the_page(site: Site, theme: str) -> None:
+    came = {"Referer": "http://localhost/console/groups?q=a"}
+    answer = site.client.post("/console/theme", data={"theme": theme}, headers=BROWSER | came)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/console/groups?q=a")
+    for path in ("/console/topics", "/docs"):
+        page = site.client.get(path, headers=BROWSER).text
+        assert f'<html lang="en" data-theme="{theme}">' in page
+    assert site.client.post("/console/theme", data={"theme": "<b>"}).status_code == 400
+
+
+@pytest.mark.parametrize("came", ["", "https://elsewhere.example/x", "http://localhost/docs"])
+def test_theme_leads_to_a_page_of_the_console_alone(site: Site, came: str) -> None:
+    headers = BROWSER | ({"Referer": came} if came else {})
+    answer = site.client.post("/console/theme", data={"theme": "dark"}, headers=headers)
+    assert answer.headers["Location"] == "/console/"
+
+
+def test_theme_that_is_none_is_the_system_s(site: Site) -> None:
+    site.client.set_cookie("router-theme", '"><script>')
+    page = site.client.get("/console/topics", headers=BROWSER).text
+    assert '<html lang="en" data-theme="system">' in page
+
+
 def test_unknown_page_is_a_page_and_a_problem_document_with_a_hint(site: Site) -> None:
     page = site.client.get("/console/<b>nowhere", headers=BROWSER)
     assert (page.status_code, page.mimetype) == (404, "text/html")

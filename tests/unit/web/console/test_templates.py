@@ -19,7 +19,12 @@ SCRIPTS: Final = {
     for found in (FOLDER / "static").iterdir()
     if found.name.endswith(".js")
 }
-MAX_SCRIPT_BYTES: Final = 60 * 1024
+STYLES: Final = {
+    found.name: found.read_text(encoding="utf-8")
+    for found in (FOLDER / "static").iterdir()
+    if found.name.endswith(".css")
+}
+MAX_BYTES: Final = 90 * 1024
 _FORM: Final = re.compile(r"<form\b([^>]*)>(.*?)</form>", re.S | re.I)
 
 
@@ -43,5 +48,12 @@ def test_scripts_ask_by_the_function_that_sends_the_token(name: str) -> None:
     assert "sendBeacon" not in SCRIPTS[name]
 
 
-def test_scripts_are_small() -> None:
-    assert sum(len(text.encode()) for text in SCRIPTS.values()) <= MAX_SCRIPT_BYTES
+def test_scripts_and_styles_are_small() -> None:
+    assert sum(len(text.encode()) for text in (SCRIPTS | STYLES).values()) <= MAX_BYTES
+
+
+@pytest.mark.parametrize("name", sorted(set(STYLES) - {"tokens.css"}))
+def test_colours_are_tokens(name: str) -> None:
+    assert re.findall(r"#[0-9a-fA-F]{3,8}\b", STYLES[name]) == []
+    used = set(re.findall(r"var\((--[\w-]+)\)", STYLES[name]))
+    assert used <= set(re.findall(r"(--[\w-]+):", STYLES["tokens.css"]))
