@@ -168,12 +168,14 @@ class Partition:
         return present
 
     async def delete(self, subscription: Subscription) -> None:
-        """Delete a subscription; its consumers are closed."""
+        """Delete a subscription; its consumers are closed once that is on disk."""
+        if self.subscriptions.get(subscription.name) is not subscription:
+            return
+        if subscription.record is not None:
+            await self.store.delete_subscription(subscription.record)
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
             subscription.close()
-            if subscription.record is not None:
-                await self.store.delete_subscription(subscription.record)
 
     def check_limit(self) -> None:
         """Raise SubscriptionLimitError when there may be no more subscriptions."""

@@ -111,13 +111,15 @@ class Catalog:
             return [row[1] for row in idle_ledgers.unpack(data).subscriptions]
         return [record.name for record in self._subscriptions.get(ledger_id, {}).values()]
 
-    def discard(self, ledger_id: int) -> None:
-        """Let a ledger go with its subscriptions: its topic was deleted."""
-        self._idle.pop(ledger_id, None)
-        if (ledger := self._ledgers.pop(ledger_id, None)) is not None:
-            ledger.discard()
-        for record in self._subscriptions.pop(ledger_id, {}).values():
-            self.unsaved.pop(record, None)
+    def discard(self, topic: TopicRecord) -> None:
+        """Let a topic go that was deleted, with its ledgers and their subscriptions."""
+        self.topics.pop(topic.id, None)
+        for ledger_id in topic.ledger_ids:
+            self._idle.pop(ledger_id, None)
+            if (ledger := self._ledgers.pop(ledger_id, None)) is not None:
+                ledger.discard()
+            for record in self._subscriptions.pop(ledger_id, {}).values():
+                self.unsaved.pop(record, None)
 
     def add(self, record: SubscriptionRecord) -> None:
         """Take a subscription in, unless its ledger is gone."""

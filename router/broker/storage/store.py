@@ -36,10 +36,7 @@ from router.broker.disk.files import Disk, DiskUsage, measure_disk
 from router.broker.folder import write_mark
 from router.broker.storage import rows
 from router.broker.storage.catalog import skip_holes
-from router.broker.storage.checkpointer import (
-    MAX_UNCUT_JOURNALS,
-    Checkpointer,
-)
+from router.broker.storage.checkpointer import MAX_UNCUT_JOURNALS, Checkpointer
 from router.broker.storage.context import StoreContext
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Cursor
@@ -279,19 +276,26 @@ class Store:
         self._catalog.topics[topic.id] = topic
         return topic
 
-    async def delete_topic(self, topic_id: int) -> None:
-        """Remove a topic with everything that belongs to it; raise TopicNotFoundError."""
-        topic = self._catalog.topics.pop(topic_id, None)
+    async def delete_topic(
+        self, topic_id: int, deleted: Callable[[], object] = lambda: None
+    ) -> None:
+        """Remove a topic with all that belongs to it; raise TopicNotFoundError, StoreError.
+
+        `deleted` is called as soon as that is on disk. Until then the topic is used as before: a
+        client that saw it gone could find it there again after a power cut.
+        """
+        topic = self._catalog.topics.get(topic_id)
         if topic is None:
             raise TopicNotFoundError("there is no such topic any more")
-        for ledger_id in topic.ledger_ids:
-            self._catalog.discard(ledger_id)
-        await self._run(lambda c: rows.delete(c, "topics", topic_id))
+        # What writes a ledger's segments down finds either its row or that it is discarded.
+        async with self._checkpointer.alone():
+            await self._metadata.run(lambda c: rows.delete(c, "topics", topic_id))
+            self._catalog.discard(topic)
+        deleted()
+        remove = self._context.writer.remove_ledger
         async with self._checkpointer.alone():
             for ledger_id in topic.ledger_ids:
-                await self._checkpointer.in_thread(
-                    partial(self._context.writer.remove_ledger, ledger_id)
-                )
+                await self._checkpointer.in_thread(partial(remove, ledger_id))
 
     async def create_subscription(
         self,
@@ -336,13 +340,16 @@ class Store:
         self, subscription: SubscriptionRecord, properties: Mapping[str, str]
     ) -> None:
         """Give a subscription other properties; on disk on return. Raises StoreError."""
-        subscription.properties = dict(properties)
         await self._run(lambda c: rows.save_properties(c, subscription.id, properties))
+        subscription.properties = dict(properties)
 
     async def delete_subscription(self, subscription: SubscriptionRecord) -> None:
-        """Forget a subscription; one that is gone is no error. Raises StoreError."""
-        self._catalog.drop(subscription)
+        """Forget a subscription, on disk on return; one that is gone is no error.
+
+        Until then it is used as before. Raises StoreError.
+        """
         await self._run(lambda c: rows.delete(c, "subscriptions", subscription.id))
+        self._catalog.drop(subscription)
 
     async def save_epoch(self, ledger: Ledger) -> None:
         """Write a ledger's topic epoch down; on disk on return. Raises StoreError."""

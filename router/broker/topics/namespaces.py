@@ -241,8 +241,8 @@ class Namespaces:
 
     async def ensure(self, name: str) -> None:
         """Make a namespace exist, and its tenant; raise BadNameError."""
-        if name in self._namespaces:
-            return
+        if name in self._namespaces and not self._changing.locked():
+            return  # else it may be about to go
         tenant = check_namespace(name)[0]
         async with self._changing:
             if tenant not in self._tenants:
@@ -276,14 +276,9 @@ class Namespaces:
             self.check_deletable(name)
             if not empty():
                 raise ConflictError(f"the namespace {name} has topics")
-            # Removed before it is on disk: no topic may be created in between.
-            removed = self._namespaces.pop(name)
-            try:
-                if self._registry is not None:
-                    await self._registry.delete(NAMESPACE, name)
-            except BaseException:
-                self._namespaces[name] = removed
-                raise
+            if self._registry is not None:
+                await self._registry.delete(NAMESPACE, name)
+            del self._namespaces[name]
 
     async def _store_tenant(self, tenant: Tenant) -> None:
         if self._registry is not None:

@@ -312,15 +312,8 @@ class Topics:
         """Delete a topic with all it holds, letting its clients go; raise TopicNotFoundError."""
 
         async def unmake() -> None:
-            record = self._records.pop(str(name), None)
-            if record is None:
-                raise TopicNotFoundError(f"there is no topic {name}")
-            for index in range(record.partitions) or (NOT_PARTITIONED,):
-                partition = self._partitions.pop(str(name.partition(index)), None)
-                if partition is not None:
-                    partition.close()
-            self._notify(record.name, (), partition_names(record))
-            await self.store.delete_topic(record.id)
+            record = self.known(name)
+            await self.store.delete_topic(record.id, lambda: self._forget(name, record))
             self.kafka_names.remove(name)
 
         await self._exclusively(self.kafka_names.of(name), unmake)
@@ -384,6 +377,15 @@ class Topics:
     def _remember(self, record: TopicRecord) -> None:
         self._records[record.name] = record
         self.kafka_names.add(record.name)
+
+    def _forget(self, name: TopicName, record: TopicRecord) -> None:
+        """Let the clients of a topic go that is deleted."""
+        del self._records[record.name]
+        for index in range(record.partitions) or (NOT_PARTITIONED,):
+            partition = self._partitions.pop(str(name.partition(index)), None)
+            if partition is not None:
+                partition.close()
+        self._notify(record.name, (), partition_names(record))
 
     def _namespace_changed(self, namespace: str) -> None:
         for partition in self.loaded():

@@ -30,7 +30,6 @@ func cursorModel() porcupine.Model {
 //	create → "created" or "exists"
 //	delete → "deleted" or "absent"
 //	look   → "exists" or "absent"
-//	restore, without an answer: a deletion that was not answered was seen, and is lost
 func topicModel() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return false },
@@ -39,7 +38,7 @@ func topicModel() porcupine.Model {
 			there := state.(bool)
 			agrees := !out.known || there == (out.Status == "exists" || out.Status == "deleted")
 			switch in.name {
-			case "create", "restore":
+			case "create":
 				return agrees, true
 			case "delete":
 				return agrees, false

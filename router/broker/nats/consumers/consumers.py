@@ -163,14 +163,15 @@ class Consumers:
         async with self._lock(stream):
             if stream.consumers.get(consumer.name) is not consumer:
                 raise error(ErrorCode.CONSUMER_NOT_FOUND)
-            del stream.consumers[consumer.name]
+            subscription = stream.partition.subscriptions.get(consumer.name)
+            if consumer.log.durable and subscription is not None:
+                await stream.partition.delete(subscription)
+            # The stream may have gone meanwhile, with all its consumers.
+            stream.consumers.pop(consumer.name, None)
             self._running.discard(consumer)
             consumer.close(409, "Consumer Deleted")
             if consumer.log.durable:
                 self._set_live(stream, consumer.name, live=False)
-                subscription = stream.partition.subscriptions.get(consumer.name)
-                if subscription is not None:
-                    await stream.partition.delete(subscription)
         await stream.review_interest()
 
     async def close(self, stream: Stream) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from router.broker.consume import StartPosition
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import Store, StoreOptions
 from router.broker.topics.groups import Groups
@@ -29,17 +32,38 @@ from router.model.policies import Policies
 from tests.processes import ManualClock
 
 DAY = 86_400.0
+TIMEOUT_SECONDS = 10.0
 T = TopicName("public", "default", "t")
+
+
+class HeldCommits(Disk):
+    """A disk on which a commit, once `hold` is called, waits until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held, self.released = threading.Event(), threading.Event()
+        self.released.set()
+
+    def hold(self) -> None:
+        """Have the next commit wait."""
+        self.released.clear()
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        if not self.released.is_set():
+            self.held.set()
+            assert self.released.wait(TIMEOUT_SECONDS)
+        super().commit(connection)
 
 
 def with_topics(
     folder: Path,
     test: Callable[[Topics], Awaitable[None]],
     clock: Callable[[], float] = lambda: 1_000.0,
+    disk: Disk | None = None,
     **options: Any,
 ) -> None:
     async def run() -> None:
-        store = await Store.open(folder, StoreOptions(), clock)
+        store = await Store.open(folder, StoreOptions(), clock, disk)
         try:
             await test(Topics(store, TopicOptions(**options), clock, ENTRY_FORMATS))
         finally:
@@ -84,6 +108,41 @@ def test_topic_can_be_made_again_while_it_is_being_deleted(folder: Path) -> None
         assert len(topics.partitions(record)) == 2
 
     with_topics(folder, test)
+
+
+def test_topic_and_group_are_there_until_their_deletion_is_on_disk(folder: Path) -> None:
+    disk = HeldCommits()
+
+    async def test(topics: Topics) -> None:
+        record = await topics.create(T)
+        await Groups(topics).subscribe(T, "g", StartPosition(earliest=True))
+        (partition,) = topics.partitions(record)
+        subscription = partition.subscriptions["g"]
+
+        async def held(change: Awaitable[None]) -> asyncio.Task[None]:
+            disk.hold()
+            task = asyncio.ensure_future(change)
+            await asyncio.to_thread(disk.held.wait, TIMEOUT_SECONDS)
+            disk.held.clear()
+            return task
+
+        deleting = await held(partition.delete(subscription))
+        assert partition.subscriptions == {"g": subscription}
+        assert [one.name for one in topics.store.subscriptions(partition.ledger.id)] == ["g"]
+        disk.released.set()
+        await deleting
+        assert not partition.subscriptions
+        assert not topics.store.subscriptions(partition.ledger.id)
+
+        deleting = await held(topics.delete(T))
+        assert topics.find("t") is record
+        assert not partition.closed
+        disk.released.set()
+        await deleting
+        assert topics.find("t") is None
+        assert partition.closed
+
+    with_topics(folder, test, disk=disk)
 
 
 @pytest.mark.parametrize(("create", "allowed"), [(False, True), (True, False)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from router.broker.nats.streams.stream import Stream
 from tests.unit.broker.nats.serving import CALLER, Serving, crash, payloads, run
 
 Step = Callable[[Serving], Awaitable[Any]]
@@ -99,11 +100,17 @@ def test_what_is_made_or_changed_survives_a_crash(tmp_path: Path) -> None:
     run(tmp_path / "c", after)
 
 
-def test_a_call_is_answered_when_its_stream_is_deleted_meanwhile(tmp_path: Path) -> None:
+def test_a_call_is_answered_when_its_stream_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def before(served: Serving) -> None:
         await served.stream()
 
+    async def open_long(_stream: Stream) -> None:
+        await asyncio.Event().wait()
+
     async def after(served: Serving) -> None:
+        monkeypatch.setattr(Stream, "_open", open_long)
         calls = [asyncio.create_task(served.call("STREAM.INFO.S")) for _ in range(2)]
         async with asyncio.timeout(10):
             while served.server.streams.find("S")._opening is None:  # noqa: ASYNC110
