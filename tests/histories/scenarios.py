@@ -336,22 +336,13 @@ class Queue(Scenario):
         self._settle(read_all(self.history, kafka, self.name))
 
     def _settle(self, values: list[str]) -> None:
-        """Give tokens the offsets that they acknowledge, by a listing of the whole log.
-
-        A poll whose time ends while the broker is started again answers that it found nothing:
-        that is marked as `away`, for it says nothing of the queue.
-        """
+        """Give tokens the offsets that they acknowledge, by a listing of the whole log."""
         offsets = {value: offset for offset, value in enumerate(values)}
         operations = self.history.operations
-        crashes = [(one.call, one.returned) for one in operations if one.op == "crash"]
         for place, one in enumerate(operations):
-            given, output = one.input, one.output
-            if given.get("last"):
-                given = {**given, "through": offsets.get(given["last"], LOST - 1) + 1}
-            empty = one.op == "poll" and output is not None and not output["values"]
-            if empty and any(one.call < end and one.returned > began for began, end in crashes):
-                output = {**(output or {}), "status": "away"}
-            operations[place] = replace(one, input=given, output=output)
+            if last := one.input.get("last"):
+                given = {**one.input, "through": offsets.get(last, LOST - 1) + 1}
+                operations[place] = replace(one, input=given)
 
     def _producer(self) -> Step:
         kafka = self.kafka()

@@ -63,9 +63,10 @@ class DirectSession:
                 may_try_again = False
                 continue
             except BackendUnavailableError:
-                # The broker went away, and with it all that was held.
+                # The broker went away, and with it all that was held. That there is nothing is not
+                # known, so the poll ends without an answer if its time is over.
                 if self._deadline <= context.clock() and not self._request.acknowledged:
-                    return []
+                    raise
                 continue
             if not found:
                 if not pending.is_held:

@@ -117,9 +117,7 @@ class PollSession:
             # The broker went away, and with it all that was held: claim again, while there is time.
             self._drop()
             if self._deadline <= context.clock():
-                if self._partitions.unacknowledged:
-                    raise BackendUnavailableError("the node's broker went away")
-                return []
+                raise BackendUnavailableError("the node's broker went away")
 
     def _resume(self) -> Claim | None:
         """Return the claim that the id's last poll left here, with its consumers; None: none."""

@@ -22,8 +22,7 @@ type queue struct {
 //
 //	append value        → offset
 //	read offset         → values   of the log, as in its model
-//	poll                → values   those at the cursor; none: it stands at the end; or "away", if
-//	                               the broker was not there for all of its time
+//	poll                → values   those at the cursor; none: it stands at the end
 //	ack through         → ""       the token of an answer, with limit=0: it is on disk; or "outdated"
 //	crash               → ""       acknowledgements that are not on disk yet may be lost
 //
@@ -72,7 +71,7 @@ func queueStep(state queue, in call, out result) []queue {
 		return acknowledged(state, in, out)
 	case "poll":
 		var states []queue
-		for _, one := range beforePoll(state, in, !out.known || out.Status == "away") {
+		for _, one := range beforePoll(state, in, out.known) {
 			states = append(states, polled(one, in, out)...)
 		}
 		return states
@@ -91,22 +90,19 @@ func crashed(state queue) []queue {
 }
 
 // beforePoll returns the queue with what a poll's token acknowledges, and without where that may be.
-func beforePoll(state queue, in call, away bool) []queue {
+func beforePoll(state queue, in call, answered bool) []queue {
 	if in.Ack != "token" || in.Through <= state.cursor {
 		return []queue{state}
 	}
 	moved := state
 	moved.cursor = min(in.Through, len(state.values))
-	if state.crashed || away {
+	if state.crashed || !answered {
 		return []queue{moved, state}
 	}
 	return []queue{moved}
 }
 
 func polled(state queue, in call, out result) []queue {
-	if out.Status == "away" {
-		return []queue{state}
-	}
 	if out.known {
 		if !holds(state.values, state.cursor, out.Values) {
 			return nil

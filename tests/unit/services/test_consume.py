@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import Outcome, Position, Subscription, TopicInfo, TopicName
+from router.node.memory import MemoryClaim
 from router.services.consume import AckMode, ClientGoneError, PollMailbox, session
 from tests.unit.services.polling import PATIENCE, TOPIC, Bench, Leaving, until
 
@@ -324,6 +326,33 @@ def test_poll_ends_when_the_broker_stays_away(bench: Bench) -> None:
     bench.node.close()
     with pytest.raises(BackendUnavailableError):
         waiting.result(PATIENCE)
+
+
+class Away:
+    """A broker that serves polls itself, and goes away before it has answered one."""
+
+    is_held = False
+
+    def poll(self, *_given: object) -> Away:
+        return self
+
+    def answer(self) -> None:
+        raise BackendUnavailableError("gone")
+
+    def done(self, *_given: object, **_more: object) -> None:
+        """Hold nothing."""
+
+
+def test_poll_does_not_end_with_nothing_when_nothing_was_looked_at(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryClaim, "lost", lambda _: True)
+    with pytest.raises(BackendUnavailableError, match="went away"):
+        bench.poll()
+    away: Any = Away()
+    bench.subscriber._store = away
+    with pytest.raises(BackendUnavailableError, match="gone"):
+        bench.poll()
 
 
 def test_polls_and_messages_are_counted(bench: Bench) -> None:
