@@ -42,6 +42,18 @@ GO_SCENARIOS: Final[dict[str, Any]] = {
         "value": "2",
         "values": 5,
     },
+    "go_keys_that_expire": {
+        "expired": True,
+        "last": 4,
+        "marker": "1s",
+        "seen": [
+            "all there",
+            "k KeyValuePutOp 1 1",
+            "k KeyValuePurgeOp  2",
+            "k KeyValuePutOp 2 3",
+            "k KeyValuePurgeOp  4",
+        ],
+    },
     "go_legacy": {"batch": 20, "consumers": 3, "messages": 20, "none": [404, 10014]},
     "go_managing_consumers": {
         "count": 1,

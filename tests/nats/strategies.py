@@ -88,6 +88,7 @@ STREAM_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
         {}, optional={"inactive_threshold": _thresholds, "max_ack_pending": _small_limits}
     ),
     "allow_msg_ttl": _flags,
+    "subject_delete_marker_ttl": st.sampled_from([-1, 0, 0, 10**9 - 1, 10**9, 1_700_000_000]),
     "allow_atomic": _flags,
     "allow_batched": _flags,
     "persist_mode": st.sampled_from(["", "default", "async"]),

@@ -143,6 +143,27 @@ async def after_bucket(user: User) -> Any:
     return shown
 
 
+async def before_markers(user: User) -> None:
+    second = 1_000_000_000
+    await user.stream(subject_delete_marker_ttl=60 * second, max_msgs_per_subject=1)
+    await user.publish("a", b"1", {"Nats-TTL": "1s"})
+    await user.publish("b", b"1", {"Nats-TTL": "never"})
+    await user.publish("c", b"1", {"Nats-TTL": "1h"})
+
+
+async def after_markers(user: User) -> Any:
+    async def marked() -> bool:
+        return bool((await user.state())["last_seq"] == 4)
+
+    await until(marked)
+    found = [await user.js.get_msg(user.name, sequence) for sequence in (2, 3, 4)]
+    return [
+        [one.subject.rpartition(".")[2], (one.headers or {}).get("Nats-Marker-Reason")]
+        for one in found
+        if one.subject
+    ]
+
+
 Part = Callable[[User], Awaitable[Any]]
 CASES: Final[dict[str, tuple[Part, Part, Any]]] = {
     "stream": (
@@ -168,6 +189,7 @@ CASES: Final[dict[str, tuple[Part, Part, Any]]] = {
         after_bucket,
         [["3", 4], ["1", "2", "3"], "KeyNotFoundError", "KeyWrongLastSequenceError", 7],
     ),
+    "markers": (before_markers, after_markers, [["b", None], ["c", None], ["a", "MaxAge"]]),
 }  # fmt: skip
 
 

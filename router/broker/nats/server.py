@@ -43,9 +43,10 @@ from router.settings.options import SettingsOptions, from_setting
 from router.sharing.registry import AsyncRegistry
 from router.wire.nats.encode import MessageEncoder
 from router.wire.nats.headers import status, status_code
+from router.wire.nats.jetstream.replies import API_LEVEL
 from router.wire.nats.message import AckResult, NatsMessage
 
-PROTOCOL_VERSION: Final = "2.10.0"
+PROTOCOL_VERSION: Final = "2.11.0"
 """The version of nats-server whose features clients may use."""
 HEARTBEAT: Final = 100
 NO_RESPONDERS: Final = 503
@@ -149,7 +150,7 @@ class NatsServer:
             "port": address[1],
             "headers": True,
             "max_payload": self.options.max_payload,
-            **({"jetstream": True} if self.jetstream else {}),
+            **({"jetstream": True, "api_lvl": API_LEVEL} if self.jetstream else {}),
             "client_id": client_id,
             "client_ip": client_ip,
             **({"auth_required": True} if required else {}),

@@ -76,6 +76,16 @@ def first(block: bytes, name: str) -> str | None:
     return value.lstrip(b" ").decode(errors="replace")
 
 
+def with_value(block: bytes, name: str, value: str) -> bytes:
+    """Return a block with a header at its end, in place of the first one of this name."""
+    lines = block.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    key = name.encode() + b":"
+    present = next((line for line in lines[1:] if line.startswith(key)), None)
+    if present is not None:
+        lines.remove(present)
+    return b"\r\n".join([*lines, key + b" " + value.encode(), b"", b""])
+
+
 def _lines(pairs: Pairs) -> bytes:
     lines = []
     for name, value in pairs:

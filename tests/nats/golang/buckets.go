@@ -4,6 +4,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,6 +13,7 @@ import (
 func init() {
 	scenarios["go_key_values"] = goKeyValues
 	scenarios["go_watching_keys"] = goWatchingKeys
+	scenarios["go_keys_that_expire"] = goKeysThatExpire
 	scenarios["go_objects"] = goObjects
 }
 
@@ -77,6 +79,39 @@ func goWatchingKeys(c *client) (any, error) {
 	show(<-later.Updates())
 	must(later.Stop())
 	return seen, nil
+}
+
+// A watcher sees when the time of a key is over, and the marker in its place; a marker leaves none.
+func goKeysThatExpire(c *client) (any, error) {
+	bucket := name("B")
+	kv := got(c.js.CreateKeyValue(c.ctx, jetstream.KeyValueConfig{Bucket: bucket, History: 3, LimitMarkerTTL: time.Second}))
+	defer c.js.DeleteKeyValue(c.ctx, bucket)
+	watcher := got(kv.WatchAll(c.ctx))
+	seen := []string{}
+	show := func() {
+		if entry := <-watcher.Updates(); entry == nil {
+			seen = append(seen, "all there")
+		} else {
+			seen = append(seen, fmt.Sprintf("%s %s %s %d", entry.Key(), entry.Operation(), entry.Value(), entry.Revision()))
+		}
+	}
+	show()
+	got(kv.Create(c.ctx, "k", []byte("1"), jetstream.KeyTTL(time.Second)))
+	show()
+	show()
+	_, expired := kv.Get(c.ctx, "k")
+	got(kv.Create(c.ctx, "k", []byte("2")))
+	show()
+	must(kv.Purge(c.ctx, "k", jetstream.PurgeTTL(time.Second)))
+	show()
+	must(watcher.Stop())
+	status := got(kv.Status(c.ctx))
+	for got(kv.Status(c.ctx)).Values() > 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	stream := got(c.js.Stream(c.ctx, "KV_"+bucket)).CachedInfo()
+	return map[string]any{"seen": seen, "expired": errors.Is(expired, jetstream.ErrKeyNotFound),
+		"marker": status.LimitMarkerTTL().String(), "last": stream.State.LastSeq}, nil
 }
 
 func goObjects(c *client) (any, error) {

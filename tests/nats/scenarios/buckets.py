@@ -144,6 +144,42 @@ async def keys_with_a_time_to_live(user: User) -> Any:
 
 
 @shows(
+    [
+        1.0,
+        [["k", None, 1], ["k", "PURGE", 2]],
+        [3, "again"],
+        ["k", "PURGE", 4],
+        [0, 4],
+    ]
+)
+async def keys_that_leave_markers(user: User) -> Any:
+    """A watcher sees that a key's time is over; a marker, and what a client purged, leave none."""
+
+    def shown(entry: Any) -> Any:
+        return [entry.key, entry.operation, entry.revision]
+
+    async with _bucket(user, history=5, limit_marker_ttl=1) as bucket:
+        found: list[Any] = [(await bucket.status()).marker_ttl]
+        watcher: Any = await bucket.watchall()
+        assert await watcher.updates(CALL_SECONDS) is None  # there is nothing yet
+        await bucket.create("k", b"1", msg_ttl=1)
+        found.append([shown(await watcher.updates(CALL_SECONDS)) for _ in range(2)])
+        revision = await bucket.put("k", b"again")
+        found.append([revision, ((await bucket.get("k")).value or b"").decode()])
+        await watcher.updates(CALL_SECONDS)
+        await bucket.purge("k", msg_ttl=1)
+        found.append(shown(await watcher.updates(CALL_SECONDS)))
+        await watcher.stop()
+
+        async def gone() -> bool:
+            return bool((await user.js.stream_info("KV_" + user.name)).state.messages == 0)
+
+        await until(gone)
+        state = (await user.js.stream_info("KV_" + user.name)).state
+        return [*found, [state.messages, state.last_seq]]
+
+
+@shows(
     [300_000, 3, True, ["small", "large"], "ObjectNotFoundError", ["small"], "BucketNotFoundError"]
 )
 async def objects(user: User) -> Any:

@@ -270,6 +270,79 @@ async def direct_get(user: User) -> Any:
     ]
 
 
+_MARKER = {"Nats-Marker-Reason": "MaxAge", "Nats-TTL": "10s", "Nats-Rollup": "sub"}
+
+
+@shows(
+    [
+        [["a", {"Nats-TTL": "never"}], ["c", _MARKER], ["b", _MARKER]],
+        ["1", "1", "1", "2", "", ""],
+        [1, 6, 3],
+    ]
+)
+async def markers_of_what_age_ends(user: User) -> Any:
+    """Age ends what says that it lives longer, and nothing that says never; a reader sees all."""
+    second = 1_000_000_000
+    config = {"max_age": 2 * second, "subject_delete_marker_ttl": 10 * second}
+    await user.stream(**config, max_msgs_per_subject=5)
+    reader = await user.js.subscribe(f"{user.subject}.>", ordered_consumer=True)
+    await user.publish("a", b"1", {"Nats-TTL": "never"})
+    await user.publish("b", b"1", {"Nats-TTL": "1h"})
+    await user.publish("c", b"1")
+    await user.publish("b", b"2")
+    seen = [(await reader.next_msg(CALL_SECONDS)).data.decode() for _ in range(6)]
+
+    async def replaced() -> bool:
+        return bool((await user.state())["messages"] == 3)
+
+    await until(replaced)
+    found = [await user.js.get_msg(user.name, sequence) for sequence in (1, 5, 6)]
+    state = await user.state()
+    return [
+        [[(one.subject or "").rpartition(".")[2], one.headers] for one in found],
+        seen,
+        [state["first_seq"], state["last_seq"], state["messages"]],
+    ]
+
+
+@shows(
+    [
+        ["Nats-TTL 5", "Nats-TTL 7s", "Nats-TTL never"],
+        [500, 10052, "subject delete marker TTL must be at least 1 second"],
+        [500, 10052, "subject delete marker TTL must not be negative"],
+        [500, 10052, "subject delete marker cannot be set if message TTLs are disabled"],
+        [500, 10052, "subject delete marker cannot be set if roll-ups are disabled"],
+        [500, 10052, "subject delete markers forbidden on mirrors"],
+        [500, 10052, "roll-ups require the purge permission"],
+        [True, True, False],
+    ]
+)
+async def streams_with_markers(user: User) -> Any:
+    second = 1_000_000_000
+    made = await user.stream(subject_delete_marker_ttl=5 * second)
+    lives = []
+    for sequence, ttl in enumerate(("1s", "7s", "never"), 1):
+        await user.publish("a", b"", {"Nats-TTL": ttl})
+        message = await user.js.get_msg(user.name, sequence)
+        lives += [f"{name} {value}" for name, value in (message.headers or {}).items()]
+    wrong: list[dict[str, Any]] = [
+        {"subject_delete_marker_ttl": second - 1},
+        {"subject_delete_marker_ttl": -1},
+        {"subject_delete_marker_ttl": second, "pedantic": True},
+        {"subject_delete_marker_ttl": second, "allow_msg_ttl": True, "pedantic": True},
+        {"subject_delete_marker_ttl": second, "mirror": {"name": "m"}, "subjects": None},
+        {"subject_delete_marker_ttl": second, "deny_purge": True, "allow_rollup_hdrs": True},
+    ]
+    refused = []
+    for config in wrong:
+        error = (await user.api("STREAM.CREATE.w", {"name": "w", "subjects": ["w"]} | config))[
+            "error"
+        ]
+        refused.append([error["code"], error["err_code"], error["description"]])
+    names = ("allow_msg_ttl", "allow_rollup_hdrs", "deny_purge")
+    return [lives, *refused, [made["config"][name] for name in names]]
+
+
 @shows([[1, 2, 3, 4, 5], True])
 async def publishing_without_waiting(user: User) -> Any:
     await user.stream()

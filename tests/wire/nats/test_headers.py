@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from router.wire.nats.headers import build, first, read, status, status_code
+from router.wire.nats.headers import build, first, read, status, status_code, with_value
 
 NAMES = st.text(
     st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=":"), min_size=1
@@ -99,3 +99,15 @@ def test_what_no_header_can_hold_is_refused(pair: tuple[str, str]) -> None:
 def test_a_block_without_a_status_has_none() -> None:
     assert status_code(b"NATS/1.0\r\n503: x\r\n\r\n") == 0
     assert status_code(b"") == 0
+
+
+@pytest.mark.parametrize(
+    ("block", "changed"),
+    [
+        (b"NATS/1.0\r\nA: 1\r\nB: 2\r\nA: 3\r\n\r\n", b"NATS/1.0\r\nB: 2\r\nA: 3\r\nA: x\r\n\r\n"),
+        (b"NATS/1.0\r\nB: 2\r\n\r\n", b"NATS/1.0\r\nB: 2\r\nA: x\r\n\r\n"),
+        (b"NATS/1.0\r\nA:\r\n\r\n", b"NATS/1.0\r\nA: x\r\n\r\n"),
+    ],
+)
+def test_a_header_takes_the_place_of_the_first_of_its_name(block: bytes, changed: bytes) -> None:
+    assert with_value(block, "A", "x") == changed

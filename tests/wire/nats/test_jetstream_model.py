@@ -211,7 +211,6 @@ def test_what_a_stream_may_not_do_yet_is_refused_by_name() -> None:
         ("sources", [{"name": "B"}]),
         ("subject_transform", {"src": "a", "dest": "b"}),
         ("republish", {"src": "a", "dest": "b"}),
-        ("subject_delete_marker_ttl", 1),
         ("allow_msg_counter", True),
         ("allow_msg_schedules", True),
     ):

@@ -53,6 +53,13 @@ STREAMS: list[tuple[dict[str, Any], int, str]] = [
     ({"deny_purge": True, "allow_rollup_hdrs": True}, 10052, "roll-ups"),
     ({"discard_new_per_subject": True}, 10052, "requires discard new"),
     ({"discard_new_per_subject": True, "discard": "new"}, 10052, "max msgs per subject"),
+    ({"subject_delete_marker_ttl": SECOND - 1}, 10052, "at least 1 second"),
+    ({"subject_delete_marker_ttl": -1}, 10052, "must not be negative"),
+    (
+        {"subject_delete_marker_ttl": SECOND, "mirror": {"name": "m"}, "subjects": []},
+        10052,
+        "mirrors",
+    ),
     ({"persist_mode": "async", "storage": "memory"}, 10052, "file storage"),
     ({"persist_mode": "async", "num_replicas": 2}, 10052, "replicated"),
     ({"subjects": ["a..b"]}, 10052, "invalid subject"),
@@ -101,6 +108,24 @@ def test_defaults_of_a_stream() -> None:
     assert (*limits, config.max_msgs_per_subject) == (-1,) * 5
     assert (config.num_replicas, config.duplicate_window) == (1, 120 * SECOND)
     assert stream(max_age=SECOND).duplicate_window == SECOND
+
+
+def test_delete_markers_need_a_time_to_live_and_rollups() -> None:
+    given = OLD | {"subject_delete_marker_ttl": 1_700_000_000, "deny_purge": True}
+    config = checked_stream(StreamConfig.from_json(given))
+    assert (config.allow_msg_ttl, config.allow_rollup_hdrs, config.deny_purge) == (
+        True,
+        True,
+        False,
+    )
+    assert config.marker_seconds == 1
+    for members, words in (
+        ({}, "TTLs are disabled"),
+        ({"allow_msg_ttl": True}, "roll-ups are disabled"),
+    ):
+        config = StreamConfig.from_json(given | members)
+        found, description = refusal(checked_stream, config, pedantic=True)
+        assert (found, words in description) == (10052, True)
 
 
 UPDATES: list[tuple[dict[str, Any], dict[str, Any], str]] = [

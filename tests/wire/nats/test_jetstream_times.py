@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.wire.nats.jetstream.times import NANOSECONDS, ZERO_TIME_NS, format_time, parse_time
+from router.wire.nats.jetstream.times import (
+    NANOSECONDS,
+    ZERO_TIME_NS,
+    format_duration,
+    format_time,
+    parse_time,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 moments = st.datetimes(timezones=st.just(UTC))
@@ -66,3 +72,11 @@ def test_the_zero_time_is_that_of_go() -> None:
 def test_what_go_refuses_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="no "):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0s"), (59, "59s"), (60, "1m0s"), (3_600, "1h0m0s"), (90_061, "25h1m1s")],
+)
+def test_a_duration_is_written_as_go_does(seconds: int, shown: str) -> None:
+    assert format_duration(seconds) == shown

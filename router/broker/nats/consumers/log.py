@@ -84,7 +84,7 @@ class ConsumerLog:
         if not self.durable:
             return
         places, place = self._places, self._last
-        for sequence, _, _, _, _, entry, position, count in messages:
+        for sequence, _, _, _, _, entry, position, count, _ in messages:
             place = places[sequence] = _new(EntryPlace, (entry, position, count))
         self._last = place
 

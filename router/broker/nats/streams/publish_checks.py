@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from router.broker.nats.streams.log.deadlines import MARK, message_ttl
+from router.broker.nats.streams.log.deadlines import MARK, TTL, message_ttl
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.log.subject_index import SubjectState, stored_size
 from router.broker.nats.streams.stream import Stream
 from router.wire.nats import headers
+from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.policies import Discard
 from router.wire.nats.message import NatsMessage
@@ -52,6 +53,8 @@ class Conditions(NamedTuple):
     message_id: str = ""
     rollup: str = ""
     ttl_seconds: int = 0
+    headers: bytes = b""
+    """The block to store in place of the message's own, if it is another one."""
 
 
 NO_CONDITIONS: Final = Conditions()
@@ -105,6 +108,9 @@ def _check_headers(stream: Stream, subject: str, block: bytes, next_sequence: in
     rollup = _rollup(stream, block)
     if ttl_seconds is None:
         raise error(ErrorCode.MESSAGE_TTL_INVALID)
+    if 0 < ttl_seconds < (shortest := _shortest_ttl(stream.config)):
+        block = headers.with_value(block, TTL, str(shortest))
+        return Conditions(message_id, rollup, shortest, block)
     return Conditions(message_id, rollup, ttl_seconds)
 
 
@@ -122,6 +128,14 @@ def _time_to_live(stream: Stream, block: bytes) -> int | None:
     if not indexer.deadlines.accept_more(stream.context.now_ms()):
         raise _store_failed("the stream has as many messages with a time to live as it may have")
     return ttl_seconds
+
+
+def _shortest_ttl(config: StreamConfig) -> int:
+    """Return the seconds that a message lives at least.
+
+    A delete marker that is before it on its subject goes first, so that it gets one of its own.
+    """
+    return 0 if config.max_msgs_per_subject == 1 else config.marker_seconds
 
 
 def _check_last_of_subject(stream: Stream, subject: str, block: bytes, next_sequence: int) -> None:

@@ -28,6 +28,7 @@ from router.broker.consume.context import Tally
 from router.broker.nats.protocol.failures import jetstream_error
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.protocol.pacing import Tasks
+from router.broker.nats.streams.log.deadlines import is_marker
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.log.subject_index import stored_size
 from router.broker.nats.streams.publish_checks import (
@@ -404,6 +405,8 @@ def _add(
     stream: Stream, entry: _Entry, message: NatsMessage, found: Conditions, now_ms: int
 ) -> None:
     """Add a message to the entry to be, and to what is known of its stream."""
+    if found.headers:
+        message = message._replace(headers=found.headers)
     subject, _, block, payload = message
     sequence, indexer, ids = entry.next_sequence, stream.log.indexer, stream.ids
     entry.messages.append(message)
@@ -419,7 +422,8 @@ def _add(
             entry.rollups.append(_Rollup(sequence, subject, found.rollup))
         if found.ttl_seconds and indexer is not None:
             place = sequence, subject, stored_size(subject, block, payload)
-            indexer.deadlines.add(now_ms, found.ttl_seconds, place)
+            marks = is_marker(block)
+            indexer.deadlines.add(now_ms, found.ttl_seconds, place, is_marker=marks)
 
 
 def _refusal(failure: Any) -> JetStreamError:

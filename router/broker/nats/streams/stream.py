@@ -11,7 +11,7 @@ What is deleted here is left out by the readers of all dialects.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -25,6 +25,7 @@ from router.broker.nats.streams.log.index_checkpoint import MIN_GROWTH_ENTRIES, 
 from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.interest import StreamInterest
 from router.broker.nats.streams.log.limits import StreamLimits
+from router.broker.nats.streams.log.markers import DeleteMarkers
 from router.broker.nats.streams.log.messages import (
     NS_PER_MS,
     EntryCache,
@@ -32,11 +33,11 @@ from router.broker.nats.streams.log.messages import (
 )
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
-from router.broker.storage import DamagedError, Store, TopicRecord
+from router.broker.storage import DamagedError, Store, StoreError, TopicRecord
 from router.model import TopicName
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, error
-from router.wire.nats.jetstream.policies import Discard
+from router.wire.nats.jetstream.policies import Discard, Retention
 from router.wire.nats.jetstream.replies import StreamInfo, StreamState
 from router.wire.nats.subjects import matches
 
@@ -93,11 +94,12 @@ class Stream:
         )
         self.log = log = StreamLog(context.store, reader, record.default_subject)
         log.on_deleted = self._on_deleted
-        self.limits = StreamLimits(log, record.config, context.now_ms)
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
         self._file = IndexFile(context.folder, partition.visible)
         self._opening: asyncio.Task[None] | None = None
         self.interest = StreamInterest(log, partition, self.consumers, record.config.retention)
+        self.markers = DeleteMarkers(log, self.ids, context.now_ms, self._on_markers_stored)
+        self.limits = StreamLimits(log, record.config, self.markers, context.now_ms)
         self.acknowledged = self.interest.acknowledged
         self.review_interest = self.interest.review
         # What others need often, without a call between.
@@ -224,7 +226,7 @@ class Stream:
         if (indexer := self.log.indexer) is not None:
             await indexer.close()
             if save and self.opened:
-                await self._file.save(indexer, self._words(), self.context.store)
+                await self._save(indexer)
             indexer.index.clear()
 
     async def save(self, min_growth_entries: int = MIN_GROWTH_ENTRIES) -> None:
@@ -233,7 +235,7 @@ class Stream:
         if indexer is None or self.closed or not self.opened:
             return
         if self._file.is_due(indexer, min_growth_entries):
-            await self._file.save(indexer, self._words(), self.context.store)
+            await self._save(indexer)
 
     async def erase(self) -> None:
         """Remove what was written: the topic is deleted."""
@@ -253,8 +255,7 @@ class Stream:
             window, now_ms = self.config.duplicate_window, self.context.now_ms()
             await restore_ids(self.ids, self.log, window, now_ms)
             await self.log.catch_up()
-        while not self.limits.expire():  # noqa: ASYNC110 - a step at a time
-            await asyncio.sleep(0)
+        await self.limits.expire()
         if self.loader is not None:
             await self.loader(self)
             self.loader = None
@@ -268,6 +269,19 @@ class Stream:
         indexer = Indexer(self.log.reader, index)
         await self._file.restore(indexer, self._words())
         self.log.use(indexer)
+
+    async def _save(self, indexer: Indexer) -> None:
+        """Write the index down; the deadlines in it are without those of replaced messages."""
+        if self.markers.pending:
+            try:
+                await self.context.store.synced()
+            except StoreError:
+                return
+            if not indexer.advance():
+                return
+            self.markers.delete_replaced()
+        if not self.markers.pending:
+            await self._file.save(indexer, self._words(), self.context.store)
 
     def _words(self) -> str:
         """Return what the subjects of messages depend on."""
@@ -283,6 +297,10 @@ class Stream:
             self.limits.enforce()
         for consumer in tuple(self.consumers.values()):
             consumer.stored()
+
+    def _on_markers_stored(self, markers: Iterable[tuple[int, str]], entry: int) -> None:
+        if not self.closed and self.interest.retention is Retention.INTEREST:
+            self.interest.stored(markers, entry)
 
     def _on_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
         for consumer in tuple(self.consumers.values()):

@@ -130,6 +130,11 @@ class StreamConfig(JsonObject):
     allow_batched: bool = member(boolean, False)
     metadata: Mapping[str, str] = member(_metadata, default_factory=dict)
 
+    @property
+    def marker_seconds(self) -> int:
+        """How long delete markers live; 0: the stream makes none."""
+        return self.subject_delete_marker_ttl // 1_000_000_000
+
     @classmethod
     def from_json(cls, value: object) -> StreamConfig:
         """Return the configuration of a decoded JSON object; raises JetStreamError 10025."""

@@ -5,7 +5,7 @@ compares with what is stored. What only the streams beside it show (overlapping 
 the account) is checked where streams are kept.
 
 Refused although nats-server takes it, with its code 10052: mirrors, sources, transforms,
-republishing, a first sequence, markers of TTLs, counters, schedules and batches of messages.
+republishing, counters and schedules of messages.
 """
 
 from __future__ import annotations
@@ -94,6 +94,28 @@ _LIMITS: Final[_Rules] = (
         "discard new per subject requires max msgs per subject > 0",
     ),
     (
+        lambda c: 0 < c.subject_delete_marker_ttl < _SECOND_NS,
+        "subject delete marker TTL must be at least 1 second",
+    ),
+    (
+        lambda c: c.subject_delete_marker_ttl < 0,
+        "subject delete marker TTL must not be negative",
+    ),
+)
+
+_PEDANTIC_MARKERS: Final[_Rules] = (
+    (
+        lambda c: c.subject_delete_marker_ttl and not c.allow_msg_ttl,
+        "subject delete marker cannot be set if message TTLs are disabled",
+    ),
+    (
+        lambda c: c.subject_delete_marker_ttl and not c.allow_rollup_hdrs,
+        "subject delete marker cannot be set if roll-ups are disabled",
+    ),
+)
+
+_PERSISTENCE: Final[_Rules] = (
+    (
         lambda c: c.persist_mode is PersistMode.ASYNC and c.storage is not StorageType.FILE,
         "async persist mode is only supported on file storage",
     ),
@@ -122,12 +144,15 @@ _MIRRORS: Final[Sequence[tuple[Callable[[StreamConfig], Any], ErrorCode]]] = (
 )
 
 _REFUSED: Final[_Rules] = (
+    (
+        lambda c: c.mirror is not None and c.subject_delete_marker_ttl,
+        "subject delete markers forbidden on mirrors",
+    ),
     (lambda c: c.mirror is not None, "mirrors are not supported"),
     (lambda c: c.sources, "sources are not supported"),
     (lambda c: c.subject_transform is not None, "subject_transform is not supported"),
     (lambda c: c.republish is not None, "republish is not supported"),
     (lambda c: c.first_seq > MAX_FIRST_SEQUENCE, f"first_seq is at most {MAX_FIRST_SEQUENCE}"),
-    (lambda c: c.subject_delete_marker_ttl, "subject_delete_marker_ttl is not supported"),
     (lambda c: c.allow_msg_counter, "allow_msg_counter is not supported"),
     (lambda c: c.allow_msg_schedules, "allow_msg_schedules is not supported"),
 )
@@ -233,6 +258,8 @@ def checked_stream(config: StreamConfig, *, pedantic: bool = False) -> StreamCon
     _check_not_short("max_age", "max age", config.max_age)
     config = _with_duplicate_window(config, pedantic=pedantic)
     _check(_LIMITS, config)
+    config = _with_markers(config, pedantic=pedantic)
+    _check(_PERSISTENCE, config)
     _check_not_short("duplicate_window", "duplicates window", config.duplicate_window)
     for is_broken, code in _MIRRORS:
         if is_broken(config):
@@ -313,6 +340,16 @@ def _with_duplicate_window(config: StreamConfig, *, pedantic: bool) -> StreamCon
             raise error(ErrorCode.PEDANTIC, err="duplicate window cannot be bigger than max age")
         window = config.max_age
     return replace(config, duplicate_window=window)
+
+
+def _with_markers(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
+    """Allow what delete markers need: a time to live, and rollups."""
+    if not config.subject_delete_marker_ttl:
+        return config
+    if pedantic:
+        _check(_PEDANTIC_MARKERS, config)
+    deny_purge = config.deny_purge and config.allow_rollup_hdrs
+    return replace(config, allow_msg_ttl=True, allow_rollup_hdrs=True, deny_purge=deny_purge)
 
 
 def _with_subjects(config: StreamConfig) -> StreamConfig:

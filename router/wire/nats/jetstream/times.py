@@ -52,6 +52,14 @@ def format_time(time_ns: int) -> str:
     return f"{format_second(seconds)}{digits}Z"
 
 
+def format_duration(seconds: int) -> str:
+    """Return a duration of whole seconds, 0 or more, as Go writes it: `1h0m5s`."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    shown = f"{hours}h" if hours else ""
+    return f"{shown}{minute}m{second}s" if minutes else f"{second}s"
+
+
 @lru_cache(maxsize=256)
 def format_second(seconds: int) -> str:
     """Return the time of a whole second since 1970 as RFC 3339, without the `Z` at the end."""

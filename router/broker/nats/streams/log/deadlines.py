@@ -1,7 +1,8 @@
 """The deadlines of a stream's messages that have a time to live, nearest first.
 
 A message says with the header `Nats-TTL` how long it lives (ADR-43). A deadline stays here when its
-message is deleted before; such deadlines are dropped when there are MAX_DEADLINES.
+message is deleted before; such deadlines are dropped when there are MAX_DEADLINES, or twice as many
+as were left then: delete markers, of which a subject has one, may be more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from router.wire.nats import headers
 
 TTL: Final = "Nats-TTL"
 MARK: Final = b"\nNats-TTL:"
+MARKER_REASON: Final = "Nats-Marker-Reason"
 NEVER: Final = -1
 MAX_DEADLINES: Final = 200_000
 """Of one stream, about 30 MB; a publish that brings more is refused."""
@@ -38,12 +40,16 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class Deadline(NamedTuple):
-    """When a message ends, in ms since 1970, and what the index counts of it."""
+    """When a message ends, in ms since 1970, and what the index counts of it.
+
+    `is_marker`: no delete marker takes its place.
+    """
 
     at_ms: int
     sequence: int
     subject: str
     size: int
+    is_marker: bool = False
 
 
 class Deadlines:
@@ -53,6 +59,7 @@ class Deadlines:
         self._is_deleted = is_deleted
         self._heap: list[Deadline] = []
         self._reviewed_ms = 0
+        self._review_at = MAX_DEADLINES
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -60,10 +67,15 @@ class Deadlines:
     def __iter__(self) -> Iterator[Deadline]:
         return iter(self._heap)
 
-    def add(self, stored_ms: int, ttl_seconds: int, place: tuple[int, str, int]) -> None:
+    def add(
+        self, stored_ms: int, ttl_seconds: int, place: tuple[int, str, int], *, is_marker: bool
+    ) -> None:
         """Take a message, by sequence, subject and size, that was stored at a time."""
         at_ms = min(stored_ms + 1_000 * ttl_seconds, _MAX_NUMBER)
-        heappush(self._heap, Deadline(at_ms, *place))
+        heappush(self._heap, Deadline(at_ms, *place, is_marker))
+        if len(self._heap) > self._review_at:
+            self._drop_deleted()
+            self._review_at = max(MAX_DEADLINES, 2 * len(self._heap))
 
     def restore(self, found: Iterable[Deadline]) -> None:
         """Have these deadlines only."""
@@ -80,7 +92,7 @@ class Deadlines:
             return True
         if abs(now_ms - self._reviewed_ms) >= MIN_REVIEW_MS:
             self._reviewed_ms = now_ms
-            self.restore(one for one in self._heap if not self._is_deleted(one.sequence))
+            self._drop_deleted()
         return len(self._heap) < MAX_DEADLINES
 
     def next_ms(self) -> int | None:
@@ -98,6 +110,9 @@ class Deadlines:
                 break
             due.append(heappop(self._heap))
         return due
+
+    def _drop_deleted(self) -> None:
+        self.restore(one for one in self._heap if not self._is_deleted(one.sequence))
 
 
 def message_ttl(block: bytes) -> int:
@@ -119,6 +134,13 @@ def message_ttl(block: bytes) -> int:
     if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
         return min(int(text), _MAX_NUMBER)
     raise ValueError("it is neither seconds nor a duration")
+
+
+def is_marker(block: bytes) -> bool:
+    """Return whether a message is a delete marker, or the one that purged a key of a bucket."""
+    if headers.first(block, MARKER_REASON):
+        return True
+    return headers.first(block, "KV-Operation") == "PURGE"
 
 
 def _duration_ns(text: str) -> int | None:

@@ -26,14 +26,14 @@ from router.broker.nats.streams.log.subject_index import SubjectState
 from router.broker.storage import Store, StoreError
 
 _MAGIC: Final = b"RSIX"
-_VERSION: Final = 2
+_VERSION: Final = 3
 _HEAD: Final = Struct(">4sHQQQQQQQIQQQ?")
 _SUM: Final = Struct(">I")
 _NUMBERS: Final = 5
 """Of each subject: count, first, last, flags, places."""
 _NO_PLACES: Final = 1 << 32
-_DEADLINE_NUMBERS: Final = 4
-"""Of each deadline: time, sequence, place of the subject, size."""
+_DEADLINE_NUMBERS: Final = 5
+"""Of each deadline: time, sequence, place of the subject, size, whether it is a marker's."""
 FOLDER: Final = "subjects"
 MIN_GROWTH_ENTRIES: Final = 1_000
 """Entries behind the last checkpoint after which another one is worth its while."""
@@ -173,7 +173,10 @@ def load(data: bytes, visible: Visible, key: int) -> IndexCheckpoint | None:
             state.places = list(zip(pairs[::2], pairs[1::2], strict=True))
             taken += 2 * held
     rows = zip(*(times[part::_DEADLINE_NUMBERS] for part in range(_DEADLINE_NUMBERS)), strict=True)
-    deadlines = [Deadline(at_ms, seq, names[place], held) for at_ms, seq, place, held in rows]
+    deadlines = [
+        Deadline(at_ms, seq, names[place], held, bool(marks))
+        for at_ms, seq, place, held, marks in rows
+    ]
     return IndexCheckpoint(position, messages, size, unreadable, foreign, subjects, deadlines)
 
 
@@ -182,9 +185,9 @@ def _numbers_of_deadlines(indexer: Indexer) -> array[int]:
     numbers = array("Q")
     if indexer.deadlines:
         places = {subject: place for place, subject in enumerate(indexer.index.subjects)}
-        for at_ms, sequence, subject, size in indexer.deadlines:
+        for at_ms, sequence, subject, size, is_marker in indexer.deadlines:
             if subject in places:
-                numbers.extend((at_ms, sequence, places[subject], size))
+                numbers.extend((at_ms, sequence, places[subject], size, is_marker))
     return numbers
 
 

@@ -18,7 +18,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from router.broker.nats.streams.log.deadlines import MARK, Deadline, Deadlines, message_ttl
+from router.broker.nats.streams.log.deadlines import (
+    MARK,
+    Deadline,
+    Deadlines,
+    is_marker,
+    message_ttl,
+)
 from router.broker.nats.streams.log.messages import (
     NS_PER_MS,
     READ_BYTES,
@@ -61,7 +67,7 @@ class Indexer:
         self._visible = reader.visible
         self._ledger = ledger = reader.visible.ledger
         self.index = index
-        self.deadlines = Deadlines(self._is_deleted)
+        self.deadlines = Deadlines(self.is_deleted)
         self.position = ledger.first_entry
         self.foreign = False
         self.taken = 0
@@ -213,7 +219,7 @@ class Indexer:
             if left is not None and not left >> message.index & 1:
                 continue
             self.add(message.subject, message.sequence, message.size)
-            if native and MARK in message.headers:
+            if message.native and MARK in message.headers:
                 self._add_deadline(message)
         self.taken += 1
         self.position = entry.entry_id + 1
@@ -225,9 +231,11 @@ class Indexer:
             return  # of an archive: a publish is refused
         if ttl_seconds > 0:
             place = message.sequence, message.subject, message.size
-            self.deadlines.add(message.time_ns // NS_PER_MS, ttl_seconds, place)
+            stored_ms, marks = message.time_ns // NS_PER_MS, is_marker(message.headers)
+            self.deadlines.add(stored_ms, ttl_seconds, place, is_marker=marks)
 
-    def _is_deleted(self, sequence: int) -> bool:
+    def is_deleted(self, sequence: int) -> bool:
+        """Return whether a message that was appended is deleted."""
         number = sequence - 1
         return number < self._ledger.first_number or self._visible.is_left_out(number)
 

@@ -4,16 +4,23 @@ Theory of operation. StreamLimits are enforced right after a publish is on disk,
 acknowledged, as far as what is to be deleted is in memory; a task does the rest. What is old is
 found by a timer, which is set for the oldest message or the nearest deadline (`deadlines.py`). A
 step deletes at most MAX_DELETED_AT_ONCE messages of each kind, so that the event loop goes on.
+
+Age ends all messages but those that live for ever by their header. Where the stream has delete
+markers, one takes the place of the last message of a subject whose time is over (`markers.py`);
+what a full disk cannot be given a marker for stays.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
+from router.broker.nats.streams.log.deadlines import MARK, NEVER, is_marker, message_ttl
+from router.broker.nats.streams.log.markers import DeleteMarkers
 from router.broker.nats.streams.log.messages import NS_PER_MS, StoredMessage
 from router.broker.nats.streams.log.stream_log import IndexedMessage, StreamLog
 from router.broker.storage import StoreError
@@ -26,6 +33,8 @@ MAX_ROUNDS: Final = 4
 READ_BYTES: Final = 256 << 10
 MIN_TIMER_SECONDS: Final = 0.05
 MAX_TIMER_SECONDS: Final = 3_600.0
+FULL_DISK_SECONDS: Final = 1.0
+"""After which what waits for its markers is looked at again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,10 +42,19 @@ _log = structlog.get_logger(__name__)
 class StreamLimits:
     """The limits of one stream; `now_ms` counts from 1970."""
 
-    def __init__(self, log: StreamLog, config: StreamConfig, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        log: StreamLog,
+        config: StreamConfig,
+        markers: DeleteMarkers,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._log = log
         self._config = config
+        self._markers = markers
         self._now_ms = now_ms
+        # Messages before it are not too old, or live for ever.
+        self._aged_from = 1
         self._task: asyncio.Task[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -44,6 +62,7 @@ class StreamLimits:
     def configure(self, config: StreamConfig) -> None:
         """Go on with other limits."""
         self._config = config
+        self._aged_from = 1
 
     def enforce(self) -> bool:
         """Delete what is beyond a limit; return whether that is done, else a task goes on."""
@@ -54,17 +73,13 @@ class StreamLimits:
             self._task.add_done_callback(self._ended)
         return False
 
-    def expire(self) -> bool:
-        """Delete messages whose time to live is over; return False if there may be more."""
-        log, indexer = self._log, self._log.indexer
-        if indexer is None or not indexer.deadlines:
-            return True
-        due = indexer.deadlines.take_due(
-            self._now_ms(), log.ledger.durable_number, MAX_DELETED_AT_ONCE
-        )
-        if due:
-            log.delete_indexed([IndexedMessage(*one[1:]) for one in due])
-        return len(due) < MAX_DELETED_AT_ONCE
+    async def expire(self) -> None:
+        """Delete all messages whose time to live is over. Raises OSError, StoreError."""
+        log = self._log
+        while not log.ledger.discarded and (not self._expire() or self._markers.pending):
+            await log.store.synced()
+            await log.catch_up()
+            self._markers.delete_replaced()
 
     async def settle(self) -> None:
         """Return when nothing is beyond a limit."""
@@ -96,8 +111,9 @@ class StreamLimits:
                 # What is needed is on disk, or there is more to do than one step may.
                 await self._log.catch_up()
                 await self._delete_of_subjects()
-                oldest = await self._log.read_from(1, MAX_DELETED_AT_ONCE, READ_BYTES)
-                self._delete_oldest(oldest)
+                await self._delete_read()
+                if self._config.marker_seconds:
+                    await self._log.store.synced()
                 await asyncio.sleep(0)
         except (OSError, StoreError) as error:
             _log.warning("nats-limits-delayed", ledger=self._log.ledger.id, reason=str(error))
@@ -105,19 +121,32 @@ class StreamLimits:
             return False
         return True
 
+    async def _delete_read(self) -> None:
+        """Delete what is beyond a limit and may not be in memory."""
+        read_from = self._log.read_from
+        if self._is_over():
+            self._delete_oldest(await read_from(1, MAX_DELETED_AT_ONCE, READ_BYTES))
+        if self._config.max_age > 0:
+            aged = await read_from(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
+            if not self._is_held():
+                self._delete_aged(aged)
+
     def _is_done(self) -> bool:
         """Do what is quick; return whether all is counted and nothing is beyond a limit."""
         log, indexer = self._log, self._log.indexer
         if log.ledger.discarded or indexer is None:
             return True
-        return indexer.advance() and self._step()
+        if not indexer.advance():
+            return False
+        self._markers.delete_replaced()
+        return self._step() and not self._markers.pending
 
     def _step(self) -> bool:
         """Delete what is in memory; return whether nothing is beyond a limit."""
         index = self._log.index
         assert index is not None
         done = self._delete_exact() if index.over else True
-        done = self.expire() and done
+        done = self._expire() and done
         for _ in range(MAX_ROUNDS):
             if not self._is_over():
                 break
@@ -132,6 +161,48 @@ class StreamLimits:
             return False
         self._watch_deadlines()
         return True
+
+    def _expire(self) -> bool:
+        """Delete messages whose time to live is over; return False if there may be more."""
+        log, indexer, now_ms = self._log, self._log.indexer, self._now_ms()
+        if indexer is None or (at_ms := indexer.deadlines.next_ms()) is None or at_ms > now_ms:
+            return True
+        if self._is_held():
+            return log.store.full
+        due = indexer.deadlines.take_due(now_ms, log.ledger.durable_number, MAX_DELETED_AT_ONCE)
+        ended = sorted((IndexedMessage(*one[1:4]), one.is_marker) for one in due)
+        self._mark(ended)
+        is_replacing = self._markers.is_replacing
+        log.delete_indexed([one for one, _ in ended if not is_replacing(one.sequence)])
+        return len(due) < MAX_DELETED_AT_ONCE
+
+    def _is_held(self) -> bool:
+        """Return whether what is over stays until markers can be appended."""
+        log, indexer = self._log, self._log.indexer
+        if not self._config.marker_seconds or log.ledger.terminated:
+            return False
+        # What another dialect has appended may be of the same subject.
+        complete = indexer is not None and indexer.has_all
+        return log.store.full or log.store.failed.done() or not complete
+
+    def _mark(self, ended: Sequence[tuple[IndexedMessage, bool]]) -> None:
+        """Append markers for those messages that are the last ones of their subjects.
+
+        `ended` are messages whose time is over, in order, and whether they are markers themselves.
+        """
+        seconds, markers = self._config.marker_seconds, self._markers
+        if not seconds or self._log.ledger.terminated:
+            return
+        removed: Counter[str] = Counter()
+        replaced: list[IndexedMessage] = []
+        for message, marks in ended:
+            subject = message.subject
+            if markers.is_replacing(message.sequence):
+                continue  # its age and its time to live are over
+            if not marks and markers.is_last(subject, removed[subject]):
+                replaced.append(message)
+            removed[subject] += 1
+        markers.replace(replaced, seconds)
 
     def _is_over(self) -> bool:
         index, config = self._log.index, self._config
@@ -171,17 +242,14 @@ class StreamLimits:
             index.over.pop(subject, None)
 
     def _delete_oldest(self, messages: list[StoredMessage]) -> bool:
-        """Delete what is beyond a limit of the oldest messages; return whether there was any."""
+        """Delete the oldest messages beyond a limit; return whether there was any."""
         index, config = self._log.index, self._config
         if index is None:
             return False
         count, size = index.messages, index.bytes
-        old = config.discard is Discard.OLD
-        end_ns = self._now_ms() * NS_PER_MS - config.max_age if config.max_age > 0 else -1
         excess = 0
         for message in messages:
-            over = old and ((0 < config.max_msgs < count) or (0 < config.max_bytes < size))
-            if not over and message.time_ns > end_ns:
+            if not ((0 < config.max_msgs < count) or (0 < config.max_bytes < size)):
                 break
             count -= 1
             size -= message.size
@@ -196,18 +264,43 @@ class StreamLimits:
         if max_age <= 0 or self._rings_between(now, now + max_age / 1e9):
             return True
         for _ in range(MAX_ROUNDS):
-            oldest = self._log.read_now(1, MAX_DELETED_AT_ONCE, READ_BYTES)
+            oldest = self._log.read_now(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
             if oldest is None:
                 return False
-            left_ns = max_age
-            if oldest:
-                left_ns += oldest[0].time_ns - self._now_ms() * NS_PER_MS
-            if left_ns > 0:
-                if oldest:
-                    self._set_timer(left_ns / 1e9)
+            if not oldest:
                 return True
-            self._delete_oldest(oldest)
+            left_ns = max_age + oldest[0].time_ns - self._now_ms() * NS_PER_MS
+            if left_ns <= 0 and not self._is_held():
+                self._delete_aged(oldest)
+                continue
+            if left_ns <= 0 and not self._log.store.full:
+                return False
+            self._set_timer(left_ns / 1e9 if left_ns > 0 else FULL_DISK_SECONDS)
+            return True
         return False
+
+    def _delete_aged(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete those of the messages from `_aged_from` on that are too old."""
+        log, indexer = self._log, self._log.indexer
+        end_ns = self._now_ms() * NS_PER_MS - self._config.max_age
+        aged: list[StoredMessage] = []
+        at_start = bool(messages) and messages[0].sequence == log.first_sequence
+        for message in messages:
+            if message.time_ns > end_ns or indexer is None or not indexer.has(message.entry):
+                break
+            self._aged_from = message.sequence + 1
+            if _lives_for_ever(message):
+                at_start = False
+            else:
+                aged.append(message)
+        self._mark(
+            [(IndexedMessage(o.sequence, o.subject, o.size), is_marker(o.headers)) for o in aged]
+        )
+        deleted = [one for one in aged if not self._markers.is_replacing(one.sequence)]
+        if at_start and deleted and len(deleted) == len(aged):
+            log.delete_oldest(deleted)
+        else:
+            log.delete_messages(deleted)
 
     def _watch_deadlines(self) -> None:
         """Set the timer for the nearest deadline, unless it ends before."""
@@ -215,6 +308,8 @@ class StreamLimits:
         at_ms = indexer.deadlines.next_ms() if indexer is not None else None
         if at_ms is not None:
             now, left_seconds = asyncio.get_running_loop().time(), (at_ms - self._now_ms()) / 1000
+            if left_seconds <= 0 and self._log.store.full:
+                left_seconds = FULL_DISK_SECONDS
             if not self._rings_between(now, now + left_seconds):
                 self._set_timer(left_seconds)
 
@@ -233,3 +328,13 @@ class StreamLimits:
     def _on_timer(self) -> None:
         self._timer = None
         self.enforce()
+
+
+def _lives_for_ever(message: StoredMessage) -> bool:
+    """Return whether age does not end a message, as its publisher says."""
+    if not message.native or MARK not in message.headers:
+        return False
+    try:
+        return message_ttl(message.headers) == NEVER
+    except ValueError:
+        return False  # of an archive: a publish is refused

@@ -36,7 +36,8 @@ _log = structlog.get_logger(__name__)
 class StoredMessage(NamedTuple):
     """A message of a stream, and where it stands: place `index` of the `entry_messages` of `entry`.
 
-    `headers` is a whole block or empty; `time_ns` counts from 1970.
+    `headers` is a whole block or empty; `time_ns` counts from 1970. `native`: a NATS client
+    published it.
     """
 
     sequence: int
@@ -47,6 +48,7 @@ class StoredMessage(NamedTuple):
     entry: int = -1
     index: int = 0  # type: ignore[assignment]  # hides tuple.index, which no message needs
     entry_messages: int = 1
+    native: bool = False
 
     @property
     def size(self) -> int:
@@ -232,7 +234,7 @@ class MessageReader:
                 subject = self._subject_of(subject)  # noqa: PLW2901 - that of the stream
             found.append(
                 StoredMessage(
-                    first + place, subject, headers, body, time_ns, entry_id, place, count
+                    first + place, subject, headers, body, time_ns, entry_id, place, count, native
                 )
             )
         return found
