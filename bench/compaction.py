@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from router.broker.compaction import Cleaner, KeyIndexes, Pace
+from router.broker.compaction import Cleaner, Compactor, KeyIndexes, Pace
 from router.broker.consume import Partition
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.storage import KAFKA_FORMAT, Store, StoreOptions
@@ -63,7 +63,9 @@ async def _cleaning(folder: Path, records: int, keys: int, *, beside: bool) -> N
     alone = median(await _append(store, partition, ALONE_SECONDS)) if beside else 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
-    cleaning = asyncio.create_task(Cleaner(topics, indexes, pace.discount).clean_all())
+    cleaning = asyncio.create_task(
+        Cleaner(topics, indexes, Compactor(indexes), pace.discount).clean_all()
+    )
     waits = await _append(store, partition, 3_600.0, cleaning) if beside else []
     await cleaning
     took = time.perf_counter() - began

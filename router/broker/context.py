@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from router.broker.compaction import Compactor
 from router.broker.consume.membership.leases import Leases
 from router.broker.entries import Transcoder
 from router.broker.nats.server import NatsServer
@@ -22,8 +23,9 @@ class BrokerContext:
 
     `topics` is None if another server has the messages; requests for messages are then refused with
     the sentence `refusal`. `transcoder` gives entries in the format of a reader; its workers serve
-    whatever takes entries apart beside the event loop. `nats` is None where `topics` is. `ending`
-    is set from when the broker ends: connections close, and no client is to blame.
+    whatever takes entries apart beside the event loop. `compactor` and `nats` are None where
+    `topics` is. `ending` is set from when the broker ends: connections close, and no client is to
+    blame.
     """
 
     settings: Settings
@@ -36,5 +38,6 @@ class BrokerContext:
     registry: AsyncRegistry
     rpc: NodeRpc
     transcoder: Transcoder
+    compactor: Compactor | None = None
     nats: NatsServer | None = None
     ending: asyncio.Event = field(default_factory=asyncio.Event)

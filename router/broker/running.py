@@ -107,6 +107,7 @@ class RunningBroker:
             registry=registry,
             rpc=NodeRpc(leases, registry, counters, administration, storage.refusal, transcoder),
             transcoder=transcoder,
+            compactor=storage.compactor,
             nats=nats,
         )
         context.rpc.nats = nats

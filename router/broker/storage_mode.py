@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from router.broker.compaction import Cleaner, CompactionCalls, KeyIndexes, Pace
+from router.broker.compaction import Cleaner, CompactionCalls, Compactor, KeyIndexes, Pace
 from router.broker.consume.membership.leases import Leases
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
@@ -33,12 +33,14 @@ class StorageMode(Protocol):
     """The part of a broker that is about messages.
 
     `boot` counts its starts. `failed` ends with an error of the disk, after which the process
-    should end. `topics` is None if another server has the messages, which `refusal` says.
+    should end. `topics` and `compactor` are None if another server has the messages, which
+    `refusal` says.
     """
 
     boot: int
     failed: asyncio.Future[BaseException]
     topics: Topics | None
+    compactor: Compactor | None
     schemas: TopicSchemas
     refusal: str
 
@@ -85,8 +87,9 @@ async def open_storage(
     gauges = LogGauges(store, settings.number("metrics.max_group_series"), time.monotonic)
     pace = Pace(store)
     keys = KeyIndexes(store, folder, ENTRY_FORMATS, pace.pause, disk)
-    cleaner = Cleaner(topics, keys, pace.discount)
-    return EmbeddedLog(store, topics, schemas, gauges, keys, cleaner)
+    compactor = Compactor(keys)
+    cleaner = Cleaner(topics, keys, compactor, pace.discount)
+    return EmbeddedLog(store, topics, schemas, gauges, keys, compactor, cleaner)
 
 
 def _schema_policy(namespaces: Namespaces, strategy: Strategy, topic: TopicRecord) -> SchemaPolicy:
@@ -112,6 +115,7 @@ class EmbeddedLog:
         schemas: TopicSchemas,
         gauges: LogGauges,
         keys: KeyIndexes,
+        compactor: Compactor,
         cleaner: Cleaner,
     ) -> None:
         self.boot = store.boot
@@ -119,16 +123,18 @@ class EmbeddedLog:
         self.topics: Topics | None = topics
         self.schemas = schemas
         self._topics = topics
+        self._compactor = compactor
         self._store = store
         self._gauges = gauges
         self._keys = keys
+        self.compactor: Compactor | None = compactor
         self._cleaner = cleaner
 
     def administration(self, leases: Leases, counters: Counters) -> TopicAdmin | None:
         """Return the administration of the log's topics; its gauges are shown from now on."""
         counters.observe(self._gauges.collect)
         counters.observe(self._cleaner.collect)
-        calls = CompactionCalls(self._topics, self._keys, ENTRY_FORMATS)
+        calls = CompactionCalls(self._topics, self._keys, self._compactor, ENTRY_FORMATS)
         return TopicAdmin(self._topics, counters, leases, self.schemas, calls)
 
     @contextlib.asynccontextmanager
@@ -153,6 +159,7 @@ class EmbeddedLog:
 
     async def close(self) -> None:
         """Close the store; raise what a store that had not failed raises."""
+        await self._compactor.close()
         await self._keys.close()
         try:
             await self._store.close()
@@ -169,6 +176,7 @@ class RemoteMessages:
     """No log: another server has the messages, and requests for them are refused here."""
 
     topics: Topics | None = None
+    compactor: Compactor | None = None
 
     def __init__(self, boot: int, url: str) -> None:
         self.boot = boot

@@ -16,6 +16,7 @@ SUBSCRIPTION_OWNER: Final = "router.owner"
 INHERITED: Final = (
     *("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "ttl_seconds"),
     *("max_producers", "max_consumers", "max_consumers_per_subscription"),
+    "compaction_threshold",
 )
 """Policies that topics have of their own, or from their namespace."""
 
@@ -37,6 +38,7 @@ class NamespacePolicies:
     max_producers: int | None = None
     max_consumers: int | None = None
     max_consumers_per_subscription: int | None = None
+    compaction_threshold: int | None = None
 
     def over(self, own: Policies) -> Policies:
         """Return the policies of a topic with these of its own."""

@@ -26,6 +26,9 @@ class Policies:
     cleaned (a day), a message may be cleaned away from `min_compaction_lag_ms` (0) after it was
     stored, and is cleaned at the latest after `max_compaction_lag_ms` (LONG_MAX), and otherwise
     when `min_cleanable_dirty_ratio` (0.5) of the bytes are not cleaned yet.
+
+    For readers that ask for a compacted topic, as Pulsar's do, one of any policy is compacted again
+    when more than `compaction_threshold` bytes were stored since; None or 0: only on request.
     """
 
     retention_ms: int | None = None
@@ -42,6 +45,7 @@ class Policies:
     min_compaction_lag_ms: int | None = None
     max_compaction_lag_ms: int | None = None
     min_cleanable_dirty_ratio: float | None = None
+    compaction_threshold: int | None = None
 
     @property
     def compacts(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -36,6 +37,15 @@ class Broker:
     def terminate(self, topic: str) -> None:
         """Let nobody publish to a topic any more."""
         assert self.asked("POST", f"{path_of(topic)}/terminate", {}) == 200
+
+    def compact(self, topic: str) -> None:
+        """Compact a topic, and return when that is done."""
+        path, until = f"{path_of(topic)}/compaction", time.monotonic() + SECONDS
+        assert self.asked("PUT", path) == 204
+        while b"RUNNING" in (found := self.told("GET", path)[1]):
+            assert time.monotonic() < until, found
+            time.sleep(0.05)
+        assert b"SUCCESS" in found, found
 
     def asked(self, method: str, path: str, body: Any = None) -> int:
         """Return the status with which the administration answers, below /admin/v2."""

@@ -68,6 +68,8 @@ def obey(server: Server, what: str, topic: str, how: str) -> None:
         server.create_partitioned(topic, int(how))
     elif what == "grow":
         server.grow(topic, int(how))
+    elif what == "compact":
+        server.compact(topic)
     else:
         assert what == "terminate", what
         server.terminate(topic)

@@ -40,6 +40,10 @@ class Server(Protocol):
         """Let nobody publish to a topic any more, as administrators do."""
         ...
 
+    def compact(self, topic: str) -> None:
+        """Compact a topic, as administrators do, and return when that is done."""
+        ...
+
     def asked(self, method: str, path: str, body: Any = None) -> int:
         """Return the status with which the administration answers, below /admin/v2."""
         ...

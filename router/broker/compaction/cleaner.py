@@ -12,7 +12,11 @@ reader that saw an older message of the key meets the tombstone if it gets there
 
 The store then writes the segments again without what was deleted (see storage/reclaim).
 
-One task cleans one partition after the other, the maintenance wakes it. It pauses after each piece
+Where a topic is compacted on request, and its policies say that enough was stored since, the
+cleaner makes the request (see `Compactor`).
+
+One task cleans one partition after the other, the maintenance wakes it. One that cannot be cleaned,
+whatever the reason, is left for the next time. It pauses after each piece
 of work, for nine times as long as the piece took while others publish (`Pace`).
 """
 
@@ -29,12 +33,14 @@ from typing import Final
 
 import structlog
 
+from router.broker.compaction.compactor import Compactor
 from router.broker.compaction.indexes import KeyIndexes, PartitionIndex
 from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage, KeyIndex
 from router.broker.consume import Partition
 from router.broker.disk.faults import StoreError
 from router.broker.storage import Ledger, Store, TopicRecord
 from router.broker.topics.topics import Topics
+from router.errors.quoting import said
 from router.metrics import Sample
 from router.model.policies import Policies
 
@@ -118,14 +124,19 @@ class Cleaner:
     """
 
     def __init__(
-        self, topics: Topics, indexes: KeyIndexes, deleted: Callable[[], object] = lambda: None
+        self,
+        topics: Topics,
+        indexes: KeyIndexes,
+        compactor: Compactor,
+        deleted: Callable[[], object] = lambda: None,
     ) -> None:
         self._deleted = deleted
         self._topics = topics
         self._store = topics.store
         self._indexes = indexes
+        self._compactor = compactor
         self._wake = asyncio.Event()
-        self._messages = self._tombstones = self._bytes = 0
+        self._messages = self._tombstones = self._bytes = self._failures = 0
         self._ended_ms = 0
         self._dirtiest = 0.0
 
@@ -152,13 +163,17 @@ class Cleaner:
         """
         topics = self._topics
         records = list(topics.records())
-        await self._indexes.keep({one for record in records for one in record.ledger_ids})
+        ledger_ids = {one for record in records for one in record.ledger_ids}
+        await self._indexes.keep(ledger_ids)
+        self._compactor.keep(ledger_ids)
         dirtiest = 0.0
         for record in records:
             policies = topics.policies(record)
             if policies.compacts:
                 for partition in self._with_segments(record):
                     dirtiest = max(dirtiest, await self._clean(partition, policies))
+            if policies.compaction_threshold:
+                self._compact_if_due(record, policies)
         self._dirtiest = dirtiest
         self._ended_ms = topics.now_ms()
 
@@ -168,6 +183,7 @@ class Cleaner:
             ("router_compaction_cleaned_messages_total", (), float(self._messages)),
             ("router_compaction_cleaned_tombstones_total", (), float(self._tombstones)),
             ("router_compaction_reclaimed_bytes_total", (), float(self._bytes)),
+            ("router_compaction_failures_total", (), float(self._failures)),
             ("router_compaction_last_run_time_seconds", (), self._ended_ms / 1000),
             ("router_compaction_max_dirty_ratio", (), self._dirtiest),
         ]
@@ -182,16 +198,29 @@ class Cleaner:
                     return
                 yield self._topics.partitions(record)[place]
 
+    def _compact_if_due(self, record: TopicRecord, policies: Policies) -> None:
+        """Request that the partitions be compacted of which enough was stored since."""
+        for place, ledger_id in enumerate(record.ledger_ids):
+            idle = self._store.idle(ledger_id)
+            if idle is None or idle.size > (policies.compaction_threshold or 0):
+                if self._topics.find(record.name) is None:
+                    return
+                self._compactor.begin_if_due(self._topics.partitions(record)[place], policies)
+
     async def _clean(self, partition: Partition, policies: Policies) -> float:
-        """Clean a partition if it is due; return its dirty ratio before."""
+        """Clean a partition if it is due; return its dirty ratio before. Raises StoreError."""
         try:
             return await self.clean(partition, policies)
-        except (OSError, sqlite3.Error, IndexDamagedError) as error:
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - others are cleaned, whatever is wrong with one
+            self._failures += 1
             _log.warning(
                 "partition-not-cleaned",
                 topic=partition.topic_name,
                 partition=partition.index,
-                reason=str(error),
+                reason=said(error),
+                exc_info=not isinstance(error, (OSError, sqlite3.Error, IndexDamagedError)),
             )
             return 0.0
 

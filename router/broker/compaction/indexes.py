@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +196,13 @@ class PartitionIndex:
                 break
             after = found[-1].key
         return visible[:limit]
+
+    async def kept(self, end: int) -> array[int]:
+        """Return the numbers of the newest messages that keys have before a number, in order.
+
+        Tombstones are not among them, and `end` is durable. Raises as `catch_up` does.
+        """
+        return await self._read(lambda file: file.kept(end))
 
     async def close(self) -> None:
         """End reading the log."""

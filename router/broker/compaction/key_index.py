@@ -6,8 +6,8 @@ that moves the position forward. So the cleaner learns what may go without readi
 and a cut at any moment leaves an index that is as old as its position, never one that is wrong.
 
 The file is a shortcut that follows from the log. What is damaged in it is an error here, and its
-owner builds it again: SQLite finds damaged pages, and each row of a key has a checksum, because a
-number that is read wrong would delete another key's message. Writes are not synced one by one
+owner builds it again: SQLite finds damaged pages, and each row has a checksum, because a number
+that is read wrong would delete another key's message. Writes are not synced one by one
 (`synchronous = NORMAL`): a power cut takes the last transactions, each as a whole.
 
 Memory is the page cache, MAX_CACHE_KIB, and one batch of changes. The alternative, a table in
@@ -20,8 +20,11 @@ Every method may block on the disk: it is called in a thread. All raise sqlite3.
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, Final, NamedTuple, TypeVar
@@ -40,14 +43,17 @@ MAX_CACHE_KIB: Final = 4096
 MAX_KEYS_PER_STATEMENT: Final = 500
 _Item = TypeVar("_Item")
 _SCHEMA: Final = Schema(
-    2,
+    3,
     """
     CREATE TABLE keys (
       key BLOB PRIMARY KEY, number INTEGER NOT NULL, time_ms INTEGER NOT NULL,
       tombstone INTEGER NOT NULL, checksum INTEGER NOT NULL, cleaned_ms INTEGER
     ) WITHOUT ROWID;
-    CREATE INDEX tombstones ON keys (number) WHERE tombstone;
-    CREATE TABLE superseded (number INTEGER PRIMARY KEY, successor INTEGER NOT NULL);
+    CREATE INDEX tombstones ON keys (cleaned_ms, number) WHERE tombstone;
+    CREATE TABLE superseded (
+      number INTEGER PRIMARY KEY, successor INTEGER NOT NULL, tombstone INTEGER NOT NULL,
+      checksum INTEGER NOT NULL
+    );
     CREATE TABLE progress (
       ledger INTEGER NOT NULL, position INTEGER NOT NULL, last_ms INTEGER NOT NULL,
       cleaned INTEGER NOT NULL
@@ -141,16 +147,15 @@ class KeyIndex:
 
         Raises IndexDamagedError.
         """
-        newest = {row.key: row.number for row in self._rows({m.key for m in messages})}
-        superseded: list[tuple[int, int]] = []
+        newest = {row.key: row for row in self._rows({m.key for m in messages})}
+        superseded: list[tuple[int, int, bool, int]] = []
         latest: dict[bytes, KeyedMessage] = {}
         for message in messages:
-            key, number, _, _ = message
-            previous = newest.get(key)
+            previous = newest.get(message.key)
             if previous is not None:
-                superseded.append((previous, number))
-            newest[key] = number
-            latest[key] = message
+                row = previous.number, message.number, previous.tombstone
+                superseded.append((*row, crc32c(_ROW.pack(*row), 0)))
+            newest[message.key] = latest[message.key] = message
         rows = [
             (*latest[key], _checksum(latest[key]))
             for key in sorted(latest)  # the order of the pages that hold them
@@ -159,7 +164,9 @@ class KeyIndex:
 
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(_UPSERT, rows)
-            connection.executemany("INSERT OR REPLACE INTO superseded VALUES (?, ?)", superseded)
+            connection.executemany(
+                "INSERT OR REPLACE INTO superseded VALUES (?, ?, ?, ?)", superseded
+            )
             _save(connection, progress)
 
         self._change(write, progress)
@@ -184,14 +191,34 @@ class KeyIndex:
     def superseded(self, after: int, end: int, limit: int) -> list[int]:
         """Return numbers behind `after` that were superseded by a message before `end`, in order.
 
-        They have lower numbers than the messages that superseded them.
+        They have lower numbers than the messages that superseded them. Raises IndexDamagedError.
         """
         found = self._connection.execute(
-            "SELECT number FROM superseded WHERE number > ? AND number < ? AND successor < ?"
+            "SELECT * FROM superseded WHERE number > ? AND number < ? AND successor < ?"
             " ORDER BY number LIMIT ?",
             (after, end, end, limit),
         )
-        return [number for (number,) in found]
+        return [_checked_superseded(row)[0] for row in found]
+
+    def kept(self, end: int) -> array[int]:
+        """Return the numbers of the newest messages that keys have before a number, in order.
+
+        Tombstones are not among them. It takes microseconds for each key. Raises IndexDamagedError.
+        """
+        newest = self._connection.execute(
+            "SELECT key, number, time_ms, tombstone, checksum FROM keys"
+            " WHERE number < ? ORDER BY number",
+            (end,),
+        )
+        superseded_later = self._connection.execute(
+            "SELECT * FROM superseded WHERE number < ? AND successor >= ? ORDER BY number",
+            (end, end),
+        )
+        found = merge(
+            ((one.number, one.tombstone) for one in map(_checked, newest)),
+            map(_checked_superseded, superseded_later),
+        )
+        return array("Q", (number for number, tombstone in found if not tombstone))
 
     def forget_superseded(self, numbers: Iterable[int]) -> None:
         """Forget superseded numbers: they are deleted."""
@@ -215,16 +242,16 @@ class KeyIndex:
         self._change(write, progress)
 
     def due_tombstones(self, cleaned_before_ms: int, limit: int) -> list[KeyedMessage]:
-        """Return tombstones whose key has had no other message since a time. See `mark_cleaned`.
+        """Return tombstones whose key has had no other message since a time, by number.
 
-        Raises IndexDamagedError.
+        See `mark_cleaned`. Raises IndexDamagedError.
         """
         found = self._connection.execute(
             "SELECT key, number, time_ms, tombstone, checksum FROM keys"
-            " WHERE tombstone AND cleaned_ms <= ? ORDER BY number LIMIT ?",
+            " WHERE tombstone AND cleaned_ms <= ? ORDER BY cleaned_ms, number LIMIT ?",
             (cleaned_before_ms, limit),
         )
-        return [_checked(row) for row in found]
+        return sorted((_checked(row) for row in found), key=attrgetter("number"))
 
     def forget_before(self, number: int) -> None:
         """Forget keys whose newest message has a lower number: retention removed it."""
@@ -289,3 +316,15 @@ def _checked(row: tuple[bytes, int, int, int, int]) -> KeyedMessage:
     if not sound:
         raise IndexDamagedError(f"the row of message {number} is damaged")
     return message
+
+
+def _checked_superseded(row: tuple[int, int, int, int]) -> tuple[int, bool]:
+    """Return number and tombstone; raise IndexDamagedError if a row is not as it was written."""
+    number, successor, tombstone, checksum = row
+    try:
+        sound = crc32c(_ROW.pack(number, successor, tombstone), 0) == checksum
+    except (TypeError, error):
+        sound = False  # as above
+    if not sound:
+        raise IndexDamagedError(f"the row of the superseded message {number} is damaged")
+    return number, bool(tombstone)

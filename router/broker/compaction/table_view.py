@@ -1,8 +1,9 @@
-"""Owns the table view of a topic: the newest value of each key, over all its partitions.
+"""Owns the calls of administration about keys: the table view of a topic, compaction on request.
 
-A key that stands in several partitions, because its publishers chose them in different ways, has
-the value that was stored last. A page is bounded in keys, in bytes of values, and in what is taken
-apart for it: an entry once, beside the event loop, however many of its messages the page has.
+The table view has the newest value of each key, over all partitions. A key that stands in several
+partitions, because its publishers chose them in different ways, has the value that was
+stored last. A page is bounded in keys, in bytes of values, and in what is taken apart for it: an
+entry once, beside the event loop, however many of its messages the page has.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from router.broker.compaction.compactor import LEAST_DONE_FIRST, Compactor
 from router.broker.compaction.indexes import KeyedFormat, KeyIndexes
 from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage
 from router.broker.consume import Partition
@@ -68,11 +70,32 @@ class CompactionCalls(AdminCalls):
     """The calls of administration, with those about the values of keys."""
 
     def __init__(
-        self, topics: Topics, indexes: KeyIndexes, formats: Mapping[int, ReadableFormat]
+        self,
+        topics: Topics,
+        indexes: KeyIndexes,
+        compactor: Compactor,
+        formats: Mapping[int, ReadableFormat],
     ) -> None:
         super().__init__(topics)
         self._indexes = indexes
+        self._compactor = compactor
         self._formats = formats
+
+    async def compact(self, topic: str) -> None:
+        """Begin to compact a topic or partition; raise ConflictError if that is under way."""
+        for partition in self._topics.pieces(self._topics.parse(topic)):
+            self._compactor.begin(partition)
+
+    async def compaction(self, topic: str) -> Sequence[str]:
+        """Return the status of a partition's last compaction, see `Compactor`, and why it failed.
+
+        Those of a topic with partitions: of the one that is the least done.
+        """
+        found = [
+            self._compactor.status(one) for one in self._topics.pieces(self._topics.parse(topic))
+        ]
+        status, last_error = min(found, key=lambda one: LEAST_DONE_FIRST.index(one.status))
+        return status, last_error
 
     async def latest_value(self, topic: str, key: str) -> Mapping[str, Any]:
         """Return the newest message of a key, which is in base64; see `_shown`.

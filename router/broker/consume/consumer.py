@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
+from router.broker.consume.visible import Visible
 from router.broker.storage import Entry
 
 RATE_WINDOW_SECONDS: Final = 10.0
@@ -172,6 +173,8 @@ class Consumer:
     reads_any: bool = False
     # Its router holds the lease of the partition, so a consumer that is attached has lost it.
     leased: bool = False
+    # What it asked for of the partition; None: what all get.
+    visible: Visible | None = None
     flow: Flow = field(default_factory=Flow)
 
     def deliver(self, entry: Entry, redeliveries: int, ack_set: Sequence[int]) -> None:

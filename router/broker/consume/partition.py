@@ -278,7 +278,8 @@ class Subscription:
     def attach(self, consumer: Consumer, kind: Kind, dispatcher: Dispatcher | None = None) -> None:
         """Add a consumer, of which the first makes the dispatcher, or brings one of its kind.
 
-        Raises SubscriptionBusyError, HashRangeError, SubscriptionNotFoundError.
+        What is visible to the first is visible to all. Raises SubscriptionBusyError,
+        HashRangeError, SubscriptionNotFoundError.
         """
         if self.partition.subscriptions.get(self.name) is not self:
             raise SubscriptionNotFoundError(f"{quoted(self.name)} was deleted meanwhile")
@@ -286,6 +287,8 @@ class Subscription:
             self.context.live_members.check(self.topic_name, self.name)
         if not consumer.leased:
             self._check_limits()
+        if self.dispatcher is None:
+            self.visible = consumer.visible or self.partition.visible
         dispatcher = self.dispatcher or dispatcher or _DISPATCHERS[kind](self)
         if dispatcher.kind is not kind:
             raise SubscriptionBusyError(
@@ -443,3 +446,4 @@ class Subscription:
             self.ledger.listeners.discard(self.dispatcher.run)
             dispatcher, self.dispatcher = self.dispatcher, None
             dispatcher.close()
+            self.visible = self.partition.visible

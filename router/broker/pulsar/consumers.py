@@ -1,8 +1,8 @@
 """The consumers of one connection: what a SUBSCRIBE may ask for, opening them, what they are sent.
 
 Theory of operation. A consumer of a subscription that exists is opened within the call. A new
-subscription, a schema or a start by time waits for a disk, in a task; frames for a consumer that is
-being opened wait for it (`HandleTable`).
+subscription, a schema, a start by time and a compacted topic wait for a disk, in a task; frames for
+a consumer that is being opened wait for it (`HandleTable`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from router.broker.consume import (
     Subscription,
 )
 from router.broker.consume.dispatch.non_persistent import NOT_STORED, NonPersistentPartition
+from router.broker.consume.visible import Visible
 from router.broker.pulsar import answers
 from router.broker.pulsar.client import (
     AnySubscription,
@@ -225,7 +226,7 @@ class Consumers(ClientLink):
         partition = self._topics.attachable(request.topic, create=request.force_topic_creation)
         if isinstance(partition, NonPersistentPartition):
             return partition.subscription(request.subscription, _KINDS[request.subType])
-        if partition is None or request.HasField("schema"):
+        if partition is None or request.HasField("schema") or request.read_compacted:
             return None
         if not request.durable and not request.start_message_rollback_duration_sec:
             return partition.read_from(request.subscription, _start_of(partition, request))
@@ -238,8 +239,11 @@ class Consumers(ClientLink):
             partition = await self._topics.open(request.topic, create=request.force_topic_creation)
             await admit_reader(self._log.schemas, partition, request)
             subscription = await self._subscription(partition, request)
+            visible = None
+            if request.read_compacted and self._log.compactor is not None:
+                visible = await self._log.compactor.view(partition)
             if not self._connection.closed:
-                self._attach(subscription, request)
+                self._attach(subscription, request, visible)
         except (RouterError, HashRangeError, DamagedError, OSError) as failure:
             self._client.send(request_failed(request.request_id, failure))
         finally:
@@ -260,7 +264,12 @@ class Consumers(ClientLink):
             properties[REPLICATED] = "true"
         return await partition.subscribe(request.subscription, start, properties)
 
-    def _attach(self, subscription: AnySubscription, request: pb.CommandSubscribe) -> None:
+    def _attach(
+        self,
+        subscription: AnySubscription,
+        request: pb.CommandSubscribe,
+        visible: Visible | None = None,
+    ) -> None:
         consumer = PulsarConsumer(
             link=self,
             consumer_id=request.consumer_id,
@@ -275,6 +284,7 @@ class Consumers(ClientLink):
             # By any schema, so that it does not exclude another's.
             reads_any=request.HasField("schema") and request.schema.type == pb.Schema.AutoConsume,
             leased=_is_set(request, LEASED),
+            visible=visible,
         )
         subscription.attach(consumer, _KINDS[request.subType])
         self.found[request.consumer_id] = consumer

@@ -16,6 +16,7 @@ class LogContext:
         self.topics = topics
         self.schemas = broker.schemas
         self.transcoder = broker.transcoder
+        self.compactor = broker.compactor
         self.leases = broker.leases
         self.advertised = PULSAR.addresses(broker.settings)
         self.lists = TopicLists(topics)

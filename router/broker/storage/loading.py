@@ -32,7 +32,7 @@ from router.model.policies import Policies
 
 _LEDGERS: Final = (
     "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated,"
-    " removed_entry FROM ledgers ORDER BY id"
+    " removed_entry, compacted_number FROM ledgers ORDER BY id"
 )
 _OF_LEDGERS: Final = (
     "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms,"
@@ -60,6 +60,7 @@ class StoredLedger(NamedTuple):
     topic_epoch: int | None
     terminated: int
     removed_entry: int
+    compacted_number: int
     segments: list[tuple[int, int, int, int, int, int, int, int, int, int]]
     producers: list[tuple[str, int, int, int, int]]
     holes: list[tuple[int, int, str]]
@@ -71,7 +72,8 @@ class StoredLedger(NamedTuple):
         cls, ledger_id: int, topic_id: int, partition: int, first_number: int = 0
     ) -> StoredLedger:
         """Return an empty ledger whose first message will have a number."""
-        return cls(ledger_id, topic_id, partition, 0, first_number, None, 0, 0, [], [], [], [], [])
+        number = first_number
+        return cls(ledger_id, topic_id, partition, 0, number, None, 0, 0, 0, [], [], [], [], [])
 
     def row(self) -> LedgerRow:
         """Return the ledger as the last checkpoint left it.
@@ -87,6 +89,7 @@ class StoredLedger(NamedTuple):
             *self[:6],
             bool(self.terminated),
             self.removed_entry,
+            self.compacted_number,
             [Segment(*segment) for segment in self.segments],
             producers,
             [Hole(*hole) for hole in self.holes],

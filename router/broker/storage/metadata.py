@@ -16,7 +16,7 @@ from typing import Final
 from router.broker.disk import database
 
 SCHEMA: Final = database.Schema(
-    version=9,
+    version=10,
     statements="""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -28,7 +28,8 @@ CREATE TABLE ledgers (
     topic_id INTEGER NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
     partition INTEGER NOT NULL, next_entry INTEGER NOT NULL, next_index INTEGER NOT NULL,
     topic_epoch INTEGER, terminated INTEGER NOT NULL DEFAULT 0,
-    removed_entry INTEGER NOT NULL DEFAULT 0, UNIQUE (topic_id, partition)
+    removed_entry INTEGER NOT NULL DEFAULT 0, compacted_number INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (topic_id, partition)
 );
 CREATE TABLE segments (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,

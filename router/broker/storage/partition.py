@@ -44,7 +44,8 @@ class Ledger(PartitionReader):
     are called once for each commit group that made
     entries durable. `producers` remembers what each named producer stored last. Of a ledger that is
     `terminated` no more than is there will ever be; `topic_epoch` is the newest of its exclusive
-    producers' epochs, None before the first; both are written down through the store.
+    producers' epochs, None before the first. Compaction on request took all messages before
+    `compacted_number`. These are written down through the store.
     """
 
     def __init__(self, row: LedgerRow, producers: Producers, context: StoreContext) -> None:
@@ -59,7 +60,7 @@ class Ledger(PartitionReader):
         self.next_entry = self.durable_entry = self._tail_start = row.next_entry
         self.flushed_entry = self._recorded_entry = row.next_entry
         self.next_index = self.flushed_index = row.next_index
-        self.removed_entry = row.removed_entry
+        self.removed_entry, self.compacted_number = row.removed_entry, row.compacted_number
         self.holes = row.holes
         self.deleted_numbers = DeletedRanges(row.deleted)
         self.appended_bytes = 0

@@ -87,6 +87,7 @@ class LedgerRow:
     topic_epoch: int | None = None
     terminated: bool = False
     removed_entry: int = 0
+    compacted_number: int = 0
     segments: list[Segment] = field(default_factory=list)
     producers: list[tuple[str, ProducerState]] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)

@@ -357,6 +357,14 @@ class Store:
         if epoch is not None:
             await self._run(lambda c: rows.update(c, "ledgers", ledger.id, topic_epoch=epoch))
 
+    async def save_compacted(self, ledger: Ledger, number: int) -> None:
+        """Note that the messages before a number are compacted; on disk on return.
+
+        Raises StoreError.
+        """
+        await self._run(lambda c: rows.update(c, "ledgers", ledger.id, compacted_number=number))
+        ledger.compacted_number = number
+
     async def terminate(self, ledger: Ledger) -> None:
         """Have a ledger take no more entries, for good; on disk on return. Raises StoreError.
 

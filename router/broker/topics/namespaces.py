@@ -75,6 +75,9 @@ def check_policies(policies: Mapping[str, Any]) -> None:
     for name in _LIMITS:
         if not 0 <= (policies.get(name) or 0) <= MAX_LIMIT:
             raise BadRequestError(f"{name} = {policies[name]}: expected 0 to {MAX_LIMIT}")
+    threshold = policies.get("compaction_threshold")
+    if threshold is not None and not 0 <= threshold <= LONG_MAX:
+        raise BadRequestError(f"compaction_threshold = {threshold}: expected 0 to {LONG_MAX}")
     _check_cleanup(policies)
     strategy = policies.get("schema_compatibility")
     if strategy is not None and strategy not in SCHEMA_COMPATIBILITIES:

@@ -277,6 +277,19 @@ def truncate(call: CallRequest) -> object:
     return call.ask("truncate")
 
 
+@serves(f"PUT {TOPIC}/compaction", Right.MANAGE, None, fails=_CHANGE_FAILS)
+def compact(call: CallRequest) -> object:
+    """Compact a topic for the readers that ask for a compacted topic."""
+    return call.ask("compact")
+
+
+@serves(f"GET {TOPIC}/compaction", Right.VIEW, shapes.COMPACTION)
+def compaction(call: CallRequest) -> object:
+    """Answer how the last compaction of a topic went."""
+    status, last_error = call.ask("compaction")
+    return {"status": status, "lastError": last_error}
+
+
 @serves(
     f"PUT {TOPIC}/properties", Right.MANAGE, None, body=shapes.PROPERTIES, fails=shapes.CHANGE_FAILS
 )

@@ -25,7 +25,6 @@ NOT_SERVED: Final = (
     (r"v3/functions|v3/(source|sink)s?\b|v2/worker", "Pulsar Functions and IO connectors"),
     (r"v3/packages", "packages"),
     (r"v3/transactions", "transactions"),
-    (r"/compaction", "compaction of topics"),
     (r"/offload", "offloading of messages"),
     (r"/permissions", "changes of permissions: owners and access lists of topics say who may"),
     (r"/persistence", "changes of how messages are stored"),

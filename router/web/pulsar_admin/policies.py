@@ -55,10 +55,12 @@ class Policy(NamedTuple):
     `key` is its name in Pulsar's Policies, `subject` what it decides, in words. `read` returns the
     change that a JSON value asks for, and raises BadRequestError; its second argument names the
     value. `show` returns the JSON value, None: there is none of its own. `setter` is the method
-    that sets it, and `clears`: DELETE clears it. `shown` are path and endpoint of GET, where they
-    are others. `kinds`: a query parameter of this policy, which names the kind that a body is of;
-    in Policies and in answers the value is an object by kind. `of_topic` is the path below a topic,
-    None: namespaces alone have it; `parameter`: there the value is in this query parameter.
+    that sets it of a namespace, a topic's is set by POST. `clears`: DELETE clears it. `shown` are
+    path and endpoint of GET, where they are others. `kinds`: a query parameter of this policy,
+    which names the kind that a body is of; in Policies and in answers the value is an object by
+    kind. `of_topic` is the path below a topic, None: namespaces alone have it; `parameter`: there
+    the value is in this query parameter. `applied` is the answer to what
+    holds for a topic if there is no such policy.
     """
 
     key: str
@@ -77,6 +79,7 @@ class Policy(NamedTuple):
     kinds: tuple[str, ...] = ()
     of_topic: str | None = None
     parameter: str = ""
+    applied: object = None
 
     def routes(self, *, of_topic: bool) -> Iterator[tuple[str, str, str, str]]:
         """Yield method, path below a namespace or topic, endpoint and summary of each route."""
@@ -88,7 +91,7 @@ class Policy(NamedTuple):
             path, name, subject = self.of_topic, f"topic_{name}", f"{subject} of a topic"
             shown = (shown[0] if self.shown else path), f"topic_{shown[1]}"
         yield "GET", *shown, f"Answer {subject}."
-        yield self.setter, path, f"set_{name}", f"Set {subject}."
+        yield "POST" if of_topic else self.setter, path, f"set_{name}", f"Set {subject}."
         if self.clears:
             elsewhere = "its namespace" if of_topic else "settings"
             yield "DELETE", path, f"clear_{name}", f"Let {elsewhere} decide {subject}."
@@ -201,6 +204,12 @@ def _read_number(field: str) -> Callable[[object, str], Change]:
     return read
 
 
+def _read_threshold(value: object, what: str) -> Change:
+    if isinstance(value, int) and value < 0:
+        raise RefusedError(412, "compactionThreshold must be 0 or more")
+    return {"compaction_threshold": whole(value, what, 0)}
+
+
 def _read_flag(field: str) -> Callable[[object, str], Change]:
     def read(value: object, what: str) -> Change:
         if not isinstance(value, bool):
@@ -267,6 +276,18 @@ POLICIES: Final = (
             of_topic=of_topic,
         )
         for key, field, path, of_topic, what in LIMITS
+    ),
+    Policy(
+        "compaction_threshold",
+        ("compaction_threshold",),
+        *("compactionThreshold", "compaction_threshold"),
+        "after how many new bytes topics are compacted",
+        shapes.THRESHOLD,
+        _read_threshold,
+        lambda policies, _: policies.compaction_threshold,
+        setter="PUT",
+        of_topic="compactionThreshold",
+        applied=0,
     ),
     Policy(
         "autoTopicCreationOverride",

@@ -50,6 +50,8 @@ class PolicyViews(ResourceViews):
 
         def show(**path: str) -> Response:
             value = policy.show(self._policies(path, of_topic), self._context.defaults)
+            if value is None and of_topic and flag("applied"):
+                value = policy.applied
             return nothing() if value is None else answer(value)
 
         return api.operation(

@@ -46,6 +46,7 @@ CREATION: Final = api.shape(
     {"allowAutoTopicCreation": bool, "topicType": api.one_of(["partitioned", "non-partitioned"])},
     {"defaultNumPartitions": _COUNT},
 )
+THRESHOLD: Final[api.Schema] = {"type": "integer", "minimum": 0}
 STRATEGY: Final[api.Schema] = {
     "type": ["string", "null"],
     "examples": ["FULL", "BACKWARD", "FORWARD", "ALWAYS_COMPATIBLE", "UNDEFINED"],
@@ -53,6 +54,9 @@ STRATEGY: Final[api.Schema] = {
 TENANT: Final = api.shape(
     {"allowedClusters": {"type": "array", "items": api.one_of(["standalone"]), "minItems": 1}},
     {"adminRoles": NAMES},
+)
+COMPACTION: Final = api.shape(
+    {"status": api.one_of(["NOT_RUN", "RUNNING", "SUCCESS", "ERROR"]), "lastError": str}
 )
 SCHEMA: Final = api.shape(
     {"version": INTEGER, "type": str, "timestamp": INTEGER, "data": str, "properties": dict}

@@ -321,7 +321,7 @@ class CreateTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[_pulsar_pb2.KeyValue, _Mapping]]] = ...) -> None: ...
 
 class Policies(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "ttl_seconds", "max_producers", "max_consumers", "max_consumers_per_subscription", "schema_compatibility", "schema_validation_enforced", "schema_auto_update", "auto_create", "auto_partitions", "cleanup_policy", "delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms", "min_cleanable_dirty_ratio")
+    __slots__ = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "ttl_seconds", "max_producers", "max_consumers", "max_consumers_per_subscription", "schema_compatibility", "schema_validation_enforced", "schema_auto_update", "auto_create", "auto_partitions", "cleanup_policy", "delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms", "min_cleanable_dirty_ratio", "compaction_threshold")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +340,7 @@ class Policies(_message.Message):
     MIN_COMPACTION_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_COMPACTION_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     MIN_CLEANABLE_DIRTY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
     backlog_bytes: int
@@ -358,7 +359,8 @@ class Policies(_message.Message):
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ..., ttl_seconds: _Optional[int] = ..., max_producers: _Optional[int] = ..., max_consumers: _Optional[int] = ..., max_consumers_per_subscription: _Optional[int] = ..., schema_compatibility: _Optional[str] = ..., schema_validation_enforced: _Optional[bool] = ..., schema_auto_update: _Optional[bool] = ..., auto_create: _Optional[bool] = ..., auto_partitions: _Optional[int] = ..., cleanup_policy: _Optional[str] = ..., delete_retention_ms: _Optional[int] = ..., min_compaction_lag_ms: _Optional[int] = ..., max_compaction_lag_ms: _Optional[int] = ..., min_cleanable_dirty_ratio: _Optional[float] = ...) -> None: ...
+    compaction_threshold: int
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ..., ttl_seconds: _Optional[int] = ..., max_producers: _Optional[int] = ..., max_consumers: _Optional[int] = ..., max_consumers_per_subscription: _Optional[int] = ..., schema_compatibility: _Optional[str] = ..., schema_validation_enforced: _Optional[bool] = ..., schema_auto_update: _Optional[bool] = ..., auto_create: _Optional[bool] = ..., auto_partitions: _Optional[int] = ..., cleanup_policy: _Optional[str] = ..., delete_retention_ms: _Optional[int] = ..., min_compaction_lag_ms: _Optional[int] = ..., max_compaction_lag_ms: _Optional[int] = ..., min_cleanable_dirty_ratio: _Optional[float] = ..., compaction_threshold: _Optional[int] = ...) -> None: ...
 
 class ListTopics(_message.Message):
     __slots__ = ("namespace", "after")

@@ -56,6 +56,8 @@ var scenarios = []struct {
 	{"keysInOrder", keysInOrder},
 	{"seeking", seeking},
 	{"readers", readers},
+	{"compacted", compacted},
+	{"compactedBatch", compactedBatch},
 	{"partitions", partitions},
 	{"pattern", pattern},
 	{"schemas", schemas},
@@ -379,6 +381,77 @@ func readers(at *place) (any, error) {
 		seen = append(seen, values)
 	}
 	return seen, nil
+}
+
+func compacted(at *place) (any, error) {
+	topic, seen, err := at.readCompacted(true)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []pulsar.SubscriptionType{pulsar.Exclusive, pulsar.Shared, pulsar.KeyShared} {
+		consumer, err := at.client.Subscribe(pulsar.ConsumerOptions{
+			Topic: topic, SubscriptionName: fmt.Sprint("s", kind), Type: kind, ReadCompacted: true,
+			SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest})
+		if err != nil {
+			seen = append(seen, "refused")
+			continue
+		}
+		values, err := take(consumer, 6)
+		if err != nil {
+			return nil, err
+		}
+		seen = append(seen, values)
+		consumer.Close()
+	}
+	return seen, nil
+}
+
+func compactedBatch(at *place) (any, error) {
+	_, seen, err := at.readCompacted(false)
+	return seen, err
+}
+
+// readCompacted reads a compacted topic of six messages of four keys, and two of none behind.
+func (at *place) readCompacted(disableBatching bool) (string, list, error) {
+	topic := at.topic()
+	producer, err := at.client.CreateProducer(pulsar.ProducerOptions{
+		Topic: topic, DisableBatching: disableBatching, BatchingMaxPublishDelay: time.Minute})
+	if err != nil {
+		return topic, nil, err
+	}
+	defer producer.Close()
+	for number := 0; number < 6; number++ {
+		message := &pulsar.ProducerMessage{
+			Payload: []byte(fmt.Sprint("v", number)), Key: fmt.Sprint("k", number%4)}
+		producer.SendAsync(context.Background(), message,
+			func(pulsar.MessageID, *pulsar.ProducerMessage, error) {})
+	}
+	if err := producer.Flush(); err != nil {
+		return topic, nil, err
+	}
+	if err := order("compact", topic, ""); err != nil {
+		return topic, nil, err
+	}
+	if _, err := at.publish(topic, 2); err != nil {
+		return topic, nil, err
+	}
+	reader, err := at.client.CreateReader(pulsar.ReaderOptions{
+		Topic: topic, StartMessageID: pulsar.EarliestMessageID(), ReadCompacted: true})
+	if err != nil {
+		return topic, nil, err
+	}
+	defer reader.Close()
+	seen := list{}
+	for reader.HasNext() {
+		within, cancel := context.WithTimeout(context.Background(), soon)
+		got, err := reader.Next(within)
+		cancel()
+		if err != nil {
+			return topic, nil, err
+		}
+		seen = append(seen, string(got.Payload()))
+	}
+	return topic, seen, nil
 }
 
 func partitions(at *place) (any, error) {

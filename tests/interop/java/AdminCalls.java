@@ -218,6 +218,14 @@ public final class AdminCalls {
             namespaces.removeNamespaceMessageTTL(ns);
             return namespaces.getNamespaceMessageTTL(ns);
         });
+        call("namespaces set-compaction-threshold", () -> {
+            namespaces.setCompactionThreshold(ns, 1L << 40);
+            return namespaces.getCompactionThreshold(ns);
+        });
+        call("namespaces remove-compaction-threshold", () -> {
+            namespaces.removeCompactionThreshold(ns);
+            return namespaces.getCompactionThreshold(ns);
+        });
         call("namespaces set-backlog-quota", () -> {
             namespaces.setBacklogQuota(ns, BacklogQuota.builder().limitSize(1 << 30)
                     .retentionPolicy(BacklogQuota.RetentionPolicy.consumer_backlog_eviction)
@@ -422,6 +430,10 @@ public final class AdminCalls {
         call("topicPolicies set-max-producers", () -> {
             policies.setMaxProducers(topic, 3);
             return until(() -> policies.getMaxProducers(topic));
+        });
+        call("topicPolicies set-compaction-threshold", () -> {
+            policies.setCompactionThreshold(topic, 1L << 40);
+            return until(() -> policies.getCompactionThreshold(topic));
         });
         call("topicPolicies set-backlog-quota", () -> {
             policies.setBacklogQuota(topic, BacklogQuota.builder().limitSize(1 << 29)

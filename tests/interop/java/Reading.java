@@ -6,12 +6,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
+import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TableView;
 
 final class Reading extends Tools {
@@ -63,6 +65,47 @@ final class Reading extends Tools {
                 view.refresh();
                 return List.of(found, view.size(), view.containsKey("k0"), view.get("k1"));
             }
+        }
+    }
+
+    public static Object compacted() throws Exception {
+        String topic = topic();
+        publishKeys(topic, false, 0, 6, 3);
+        publishKeys(topic, true, 6, 6, 4);
+        order("compact", topic, "");
+        publishKeys(topic, false, 12, 2, 2);
+        List<Object> found = new ArrayList<>();
+        try (Reader<byte[]> reader = client.newReader().topic(topic).readCompacted(true)
+                .startMessageId(MessageId.earliest).create()) {
+            found.add(read(reader));
+        }
+        for (SubscriptionType type : List.of(SubscriptionType.Exclusive, SubscriptionType.Failover)) {
+            try (Consumer<byte[]> consumer = consumer(topic).subscriptionName("s" + type)
+                    .subscriptionType(type).readCompacted(true).subscribe()) {
+                found.add(values(consumer, 6));
+            }
+        }
+        for (SubscriptionType type : List.of(SubscriptionType.Shared, SubscriptionType.Key_Shared)) {
+            found.add(raised(() -> consumer(topic).subscriptionName("s" + type).subscriptionType(type)
+                .readCompacted(true).subscribe()));
+        }
+        try (TableView<byte[]> view = client.newTableView(Schema.BYTES).topic(topic).create()) {
+            Map<String, Object> values = new TreeMap<>();
+            view.forEach((key, value) -> values.put(key, new String(value)));
+            found.add(values);
+        }
+        return found;
+    }
+
+    static void publishKeys(String topic, boolean together, int first, int count, int keys)
+            throws Exception {
+        try (Producer<byte[]> producer = client.newProducer().topic(topic).enableBatching(together)
+                .batchingMaxPublishDelay(30, TimeUnit.SECONDS).create()) {
+            for (int number = first; number < first + count; number++) {
+                producer.newMessage().key("k" + number % keys).value(("m" + number).getBytes())
+                    .sendAsync();
+            }
+            producer.flush();
         }
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulsar
 
-from tests.interop.world import NOTHING, SOON, World, outcome, read_all, refused, until
+from tests.interop.world import NOTHING, SOON, World, outcome, read_all, receive, refused, until
 
 EARLIEST, LATEST = pulsar.MessageId.earliest, pulsar.MessageId.latest
 
@@ -143,3 +143,68 @@ def compacted(world: World) -> object:
         producer.send(b"v%d" % number, partition_key=f"k{number % 2}")
     # Nobody compacted the topic, so everything is there.
     return read_all(world.reader(topic, EARLIEST, is_read_compacted=True))
+
+
+def compacted_on_request(world: World) -> object:
+    topic = world.topic()
+    producer = world.producer(topic)
+    for number in range(6):
+        producer.send(b"v%d" % number, partition_key=f"k{number % 3}")
+    producer.send(b"plain")
+    producer.send(b"", partition_key="k2")
+    world.server.compact(topic)
+    compacted = [read_all(world.reader(topic, EARLIEST, is_read_compacted=True))]
+    producer.send(b"new", partition_key="k0")
+    producer.send(b"", partition_key="k1")
+    compacted.append(read_all(world.reader(topic, EARLIEST, is_read_compacted=True)))
+    world.server.compact(topic)
+    compacted.append(read_all(world.reader(topic, EARLIEST, is_read_compacted=True)))
+    return compacted, len(read_all(world.reader(topic, EARLIEST)))
+
+
+def compacted_of_a_batch(world: World) -> object:
+    topic = world.topic()
+    producer = world.producer(topic, batching_enabled=True, batching_max_publish_delay_ms=30_000)
+    for number in range(6):
+        producer.send_async(b"v%d" % number, lambda *_: None, partition_key=f"k{number % 4}")
+    producer.flush()
+    world.server.compact(topic)
+    return read_all(world.reader(topic, EARLIEST, is_read_compacted=True))
+
+
+def compacted_from_an_id(world: World) -> object:
+    topic = world.topic()
+    producer = world.producer(topic)
+    ids = [producer.send(b"v%d" % n, partition_key=f"k{n % 2}") for n in range(6)]
+    world.server.compact(topic)
+    return [read_all(world.reader(topic, at, is_read_compacted=True)) for at in (ids[1], ids[4])]
+
+
+def compacted_table_view(world: World) -> object:
+    topic = world.topic()
+    producer = world.producer(topic)
+    for number in range(6):
+        producer.send(b"v%d" % number, partition_key=f"k{number % 3}")
+    world.server.compact(topic)
+    producer.send(b"new", partition_key="k1")
+    view = world.client.create_table_view(topic)
+    seen: dict[str, str] = {}
+    view.for_each(lambda key, value: seen.update({key: value.decode()}))
+    view.close()
+    return dict(sorted(seen.items()))
+
+
+def who_may_read_compacted(world: World) -> object:
+    topic = world.topic()
+    producer = world.producer(topic)
+    for number in range(4):
+        producer.send(b"v%d" % number, partition_key=f"k{number % 2}")
+    world.server.compact(topic)
+    kinds, options = pulsar.ConsumerType, {"is_read_compacted": True}
+    return [
+        receive(world.consumer(topic, "s", consumer_type=kinds.Exclusive, **options), 2),
+        # Apache Pulsar waits for another consumer to come before it sends the first message.
+        receive(world.consumer(topic, "f", consumer_type=kinds.Failover, **options), 2),
+        refused(lambda: world.consumer(topic, "x", consumer_type=kinds.Shared, **options)),
+        refused(lambda: world.consumer(topic, "k", consumer_type=kinds.KeyShared, **options)),
+    ]

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from router.broker.compaction import Cleaner, KeyIndexes, PartitionIndex
+from router.broker.compaction import Cleaner, Compactor, KeyIndexes, PartitionIndex
 from router.broker.compaction.indexes import FOLDER
 from router.broker.consume import Partition
+from router.broker.consume.visible import Visible
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
@@ -69,7 +70,8 @@ class Log:
         self.topics = Topics(store, TopicOptions(), history.clock, ENTRY_FORMATS)
         self.killed = False
         self.indexes = KeyIndexes(store, folder, ENTRY_FORMATS, self._pause)
-        self.cleaner = Cleaner(self.topics, self.indexes)
+        self.compactor = Compactor(self.indexes)
+        self.cleaner = Cleaner(self.topics, self.indexes, self.compactor)
 
     @property
     def partition(self) -> Partition:
@@ -105,9 +107,9 @@ class Log:
         ledger = self.partition.ledger
         await self.store.delete_before(ledger, ledger.first_number)
 
-    async def read(self) -> list[Record]:
-        """Return what a reader from the start gets."""
-        visible, found = self.partition.visible, []
+    async def read(self, visible: Visible | None = None) -> list[Record]:
+        """Return what a reader from the start gets of what is visible to it."""
+        visible, found = visible or self.partition.visible, []
         at = 0
         while entries := await visible.read(at, 100, 1 << 20):
             for entry in entries:
@@ -148,6 +150,7 @@ async def opened(
             await log.topics.create(TOPIC, policies=policies)
         yield log
     finally:
+        await log.compactor.close()
         await log.indexes.close()
         if log.killed:
             store.fail(PermissionError(13, "killed"))

@@ -35,7 +35,7 @@ def test_entry_is_taken_apart_once_for_a_page(folder: Path) -> None:
         counted = CountedFormat()
         async with opened(folder, History()) as log:
             await log.publish([(b"k%03d" % n, b"v") for n in range(200)], KAFKA_FORMAT)
-            calls = CompactionCalls(log.topics, log.indexes, {KAFKA_FORMAT: counted})
+            calls = CompactionCalls(log.topics, log.indexes, log.compactor, {KAFKA_FORMAT: counted})
             page = await calls.latest_values(str(TOPIC), None, 200)
             assert (len(page["values"]), page["next"], counted.opened) == (200, None, 1)
 
@@ -54,7 +54,7 @@ def test_page_ends_when_enough_was_taken_apart(
             for entry in range(3):
                 messages = [(b"%d-%d" % (place, entry), b"v") for place in range(6)]
                 await log.publish(messages, KAFKA_FORMAT)
-            calls = CompactionCalls(log.topics, log.indexes, {KAFKA_FORMAT: counted})
+            calls = CompactionCalls(log.topics, log.indexes, log.compactor, {KAFKA_FORMAT: counted})
             page = await calls.latest_values(str(TOPIC), None, 100)
             keys = [one["key"] for one in page["values"]]
             assert ([b64decode(key) for key in keys], counted.opened) == ([b"0-0"], 1)

@@ -90,7 +90,7 @@ def test_what_is_not_served_is_named(site: FlaskClient, path: str, what: str) ->
 def test_no_words_of_a_refusal_are_out_of_reach() -> None:
     samples = (
         *("/admin/v3/functions/t/n", "/admin/v3/packages/function", "/admin/v3/transactions/x"),
-        *("t/compaction", "t/offload", "n/permissions/r", "n/persistence", "n/0x0_0x1/bundle"),
+        *("t/offload", "n/permissions/r", "n/persistence", "n/0x0_0x1/bundle"),
         *("n/dispatchRate", "namespaces/t/n/property/a", "brokers/configuration/a/b"),
         *("broker-stats/mbeans", "clusters/c/namespaceIsolationPolicies", "clusters/c"),
         *("resourcegroups/g", "t/subscriptionTypesEnabled", "t/maxMessageSize"),
@@ -122,7 +122,11 @@ def test_topic_has_the_policy_of_its_namespace_unless_it_has_its_own(
 
     none = found()
     assert not none
-    assert site.post(f"{of_namespace}/{policy.path}", json=values[0]).status_code == 204
+    assert policy.applied is None or found(applied=True) == policy.applied
+    of_namespace_set = site.open(
+        f"{of_namespace}/{policy.path}", method=policy.setter, json=values[0]
+    )
+    assert of_namespace_set.status_code == 204
     inherited = found(applied=True)
     assert (found(), inherited) == (
         none,
