@@ -43,6 +43,7 @@ from router.services.keys import Keys
 from router.services.latest import LatestValues
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
+from router.services.message_groups import MessageGroups
 from router.services.pipelines import Pipelines
 from router.services.producing import Producer
 from router.services.publish import Publisher, PublishOptions
@@ -214,6 +215,7 @@ def _blueprints(
             topics,
             groups,
             inspection,
+            MessageGroups(backend, timeout),
             services.dead_letters,
             rights,
             reading,

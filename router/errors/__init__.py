@@ -149,7 +149,7 @@ class NamespaceNotFoundError(TopicNotFoundError):
 
 
 class ValueNotFoundError(RouterError):
-    """A key of a compacted topic has no value, or was deleted."""
+    """A key of a compacted topic has no value or was deleted, or a position has no message."""
 
     code = "value-not-found"
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "docs" / "pictures"
 WRITES = os.environ.get("WRITE_PICTURES") == "1"
-MAX_BYTES = 100_000
+MAX_BYTES = 150_000
 SIZE = (1000, 700)
 PNG = b"\x89PNG\r\n\x1a\n"
 # Times are the only text that differs from one run to the next.

@@ -18,6 +18,7 @@ from router.web.console.failures import ConsoleFailures
 from router.web.console.groups import GroupDetailViews, GroupPageViews
 from router.web.console.home import HomeViews
 from router.web.console.jetstream import StreamPageViews
+from router.web.console.message_page import MessageViews
 from router.web.console.pages import Assets, Pages
 from router.web.console.publish_tab import PublishTab
 from router.web.console.replay import ReplayViews
@@ -58,6 +59,7 @@ class Console:
             publish := PublishTab(context),
             settings_tab := SettingsTab(context),
             TopicPageViews(context, publish, settings_tab),
+            MessageViews(context),
             StreamViews(context),
             ExportViews(context),
             ReplayViews(context),

@@ -16,6 +16,7 @@ from router.services.groups import Groups
 from router.services.history import Histories
 from router.services.jetstream import JetStream
 from router.services.manage import Topics
+from router.services.message_groups import MessageGroups
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
 from router.services.read import Reading
@@ -55,6 +56,7 @@ class ConsoleServices:
     topics: Topics
     groups: Groups
     inspection: GroupInspection
+    message_groups: MessageGroups
     dead_letters: DeadLetters
     rights: Rights
     reading: Reading

@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from router.model import Principal, Stored, TopicName, TopicStats
+from router.services.message_details import headers_of
 from router.services.pages import Found, after, before
 from router.services.read import Reading
 from router.services.scan import After, Places, ScanBounds, Start, StartPosition, beginning, end_of
@@ -22,6 +23,8 @@ SHOWN_MESSAGES: Final = 50
 """Messages of one page."""
 SHOWN_CHARACTERS: Final = 20_000
 """Of one message; the rest is left out, and how much that is is said."""
+MAX_PREVIEW: Final = 400
+"""Characters of a value in a line of the table."""
 NOT_AVAILABLE: Final = "This store does not say what a topic holds."
 BLIND_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 1.0)
 """Of a store that does not say where a topic ends: what comes in a second is shown."""
@@ -52,7 +55,9 @@ class MessageTab:
             "older": "",
             "newer": "",
             "latest": "?" + chosen.query(),
+            "newest_first": chosen.starts is None,
             "note": "",
+            "empty": "",
             "commands": [],
         }
         if not self._context.may(principal, name, Right.SUBSCRIBE):
@@ -60,6 +65,7 @@ class MessageTab:
         found = find_messages(self._reading, name, stats, chosen, SHOWN_MESSAGES)
         data["messages"] = [_shown(stored, view) for stored in found.messages]
         data["note"] = _note(found, chosen, known=stats is not None)
+        data["empty"] = "" if found.messages else _emptiness(found, chosen)
         data["commands"] = _commands(principal, name, chosen)
         data |= _links(chosen, found, known=stats is not None)
         if chosen.live:
@@ -141,6 +147,14 @@ def _note(found: Found, chosen: Selection, *, known: bool) -> str:
     return f"{found.looked} messages were checked; {further} goes on."
 
 
+def _emptiness(found: Found, chosen: Selection) -> str:
+    """Return the sentence that stands where messages would be."""
+    checked = f"{found.looked:,} messages were checked"
+    if chosen.filters:
+        return f"No message matches: {checked}."
+    return "There are no messages yet." if chosen.live else "There are no messages here."
+
+
 def _shown(stored: Stored, view: str) -> dict[str, Any]:
     """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal.
 
@@ -148,18 +162,23 @@ def _shown(stored: Stored, view: str) -> dict[str, Any]:
     """
     message, position = stored.message, stored.position
     value, plain = shown.text(message.value)
-    key, _ = shown.text(message.key or b"")
+    key, key_is_text = shown.text(message.key or b"")
     return {
         "key": None if message.key is None else key,
         "value": None if message.null else value[:SHOWN_CHARACTERS],
         "left_out": max(0, len(value) - SHOWN_CHARACTERS),
         "text": plain,
         "bytes": len(message.value),
+        "size": message.size(),
+        "key_is_text": key_is_text,
         "time": shown.at(stored.publish_time),
+        "iso": shown.at(stored.publish_time).replace(" ", "T"),
+        "preview": "" if message.null else value[:MAX_PREVIEW],
         "partition": max(0, position.partition),
         "position": shown.place(position),
         "id": ids.write_colons(position),
         "headers": dict(message.properties),
+        "shown_headers": [list(pair) for pair in headers_of(message).pairs],
         "dump": shown.hexdump(message.value) if view == "hex" else "",
         "tree": shown.tree(value) if view == "tree" and plain else None,
     }
@@ -182,16 +201,17 @@ def _commands(principal: Principal, name: TopicName, chosen: Selection) -> list[
             commands.router("sub", name.local, "--from", start),
         ]
     if len(places) == 1:
-        return [commands.curl(principal, _partition_url(name, chosen.partitions[0], places[0]))]
+        url = position_url(name, chosen.partitions[0], places[0], SHOWN_MESSAGES)
+        return [commands.curl(principal, url)]
     mark = commands.segment(chosen.marks(chosen.starts or {}) or "")
     return [commands.curl(principal, f"{events}&last_event_id={mark}", "-N")]
 
 
-def _partition_url(name: TopicName, partition: int, place: StartPosition) -> str:
+def position_url(name: TopicName, partition: int, place: StartPosition, most: int) -> str:
     """Return PIP 64's address of the messages of a partition from a place on."""
     names = name.tenant, name.namespace, name.local
     path = commands.url("topics", *names, "partitions", str(max(0, partition)), "messages")
     if isinstance(place, After):
         return f"{path}?after={ids.write_colons(place.position)}"
     word = ids.write_colons(place) if not isinstance(place, Start | int) else ids.write_mark(place)
-    return f"{path}?start={word.removeprefix('@')}&max_messages={SHOWN_MESSAGES}"
+    return f"{path}?start={word.removeprefix('@')}&max_messages={most}"

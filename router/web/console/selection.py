@@ -76,6 +76,11 @@ class Selection:
         """Return whether it is about the last messages, and what comes."""
         return self.starts is None and self.ends is None
 
+    @property
+    def filters(self) -> bool:
+        """Return whether it leaves out messages by what they hold."""
+        return any(name in self.given for name in NAMES)
+
     def query(self, **places: str) -> str:
         """Return the query of an address with the same filters, and other places."""
         kept = {name: self.given[name] for name in (*NAMES, "view") if name in self.given}

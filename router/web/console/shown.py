@@ -76,21 +76,21 @@ def written(messages: list[dict[str, Any]]) -> str:
     )
 
 
-def hexdump(value: bytes) -> str:
+def hexdump(value: bytes, most: int = MAX_DUMPED_BYTES) -> str:
     """Return the first bytes of a value as lines of 16, each with its offset and its ASCII."""
     lines = []
-    for at in range(0, min(len(value), MAX_DUMPED_BYTES), BYTES_A_LINE):
+    for at in range(0, min(len(value), most), BYTES_A_LINE):
         part = value[at : at + BYTES_A_LINE]
         plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
         lines.append(f"{at:08x}  {part.hex(' '):<{3 * BYTES_A_LINE - 1}}  |{plain}|")
     return "\n".join(lines)
 
 
-def tree(written: str) -> dict[str, Any] | None:
+def tree(written: str, nodes: int = MAX_TREE_NODES) -> dict[str, Any] | None:
     """Return a JSON text as nodes, None: it is none.
 
-    A node has a `name`, a `kind` (object, array, text or other), a `text`, its `children`, and
-    how many `more` there are than MAX_TREE_NODES in all allow.
+    A node has a `name`, a `kind` (object, array, text, number or word), a `text`, its `children`,
+    and how many `more` there are than so many `nodes` in all allow.
     """
     try:
         value = json.loads(
@@ -98,7 +98,7 @@ def tree(written: str) -> dict[str, Any] | None:
         )
     except (ValueError, RecursionError):
         return None
-    return _Tree().node("", value, 0)
+    return _Tree(nodes).node("", value, 0)
 
 
 class _Digits(str):
@@ -110,8 +110,8 @@ class _Digits(str):
 class _Tree:
     """Makes the nodes of one message."""
 
-    def __init__(self) -> None:
-        self._left = MAX_TREE_NODES
+    def __init__(self, nodes: int) -> None:
+        self._left = nodes
 
     def node(self, name: str, value: Any, depth: int) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -119,11 +119,11 @@ class _Tree:
         if isinstance(value, list):
             named = [(str(index), one) for index, one in enumerate(value)]
             return self._parent(name, "array", named, depth)
-        if isinstance(value, str) and not isinstance(value, _Digits):
-            kind, shown = "text", json.dumps(value, ensure_ascii=False)
-        else:
-            kind, shown = "other", _CONSTANTS.get(value) or str(value)
-        return _node(name, kind, shown)
+        if isinstance(value, _Digits):
+            return _node(name, "number", str(value))
+        if isinstance(value, str):
+            return _node(name, "text", json.dumps(value, ensure_ascii=False))
+        return _node(name, "word", _CONSTANTS[value])
 
     def _parent(
         self, name: str, kind: str, members: list[tuple[str, Any]], depth: int

@@ -292,6 +292,7 @@ _ALL: Final = (
     _segment("bits", "Bits of the network's prefix.", "^[0-9]{1,3}$"),
     _segment("number", "Any text."),
     _segment("name", "Name."),
+    _segment("message", "Id of the message.", f"^{ID}$"),
     _segment("subject", "Subject: words with dots between.", "^[^ /]{1,255}$"),
     _segment("stream", "Name of the stream.", STREAM),
     _segment("digest", "Digest of the running build."),

@@ -42,6 +42,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "digest": "0",
     "key": "k",
     "name": "n",
+    "message": "1:0:-1",
     "ip": "192.0.2.1",
     "bits": "32",
     "cluster": "standalone",

@@ -63,14 +63,15 @@ export async function send(url, options = {}) {
   return answer;
 }
 
-function copying(part) {
+export function copying(part) {
   if (!navigator.clipboard) return; // plain HTTP on another address than loopback
   for (const button of part.querySelectorAll("[data-copy]")) {
     button.hidden = false;
+    const label = button.textContent;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      setTimeout(() => { button.textContent = label; }, 2000);
     });
   }
 }

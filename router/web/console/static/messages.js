@@ -145,6 +145,24 @@ export function hexdump(message) {
   return lines.join("\n");
 }
 
+const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b|\b(?:true|false|null)\b/g;
+
+// A line of JSON in pieces of [kind, text]; the kind is that of a node of `tree`, or "" for none.
+export function pieces(text) {
+  const found = [];
+  let at = 0;
+  if (!/^\s*[{[]/.test(text)) return [["", text]];
+  for (const { 0: token, 1: string, 2: colon, index } of text.matchAll(TOKEN)) {
+    if (index > at) found.push(["", text.slice(at, index)]);
+    if (string === undefined) found.push([/^[tfn]/.test(token) ? "word" : "number", token]);
+    else found.push([colon === undefined ? "text" : "name", string]);
+    if (colon !== undefined) found.push(["", colon]);
+    at = index + token.length;
+  }
+  if (at < text.length) found.push(["", text.slice(at)]);
+  return found;
+}
+
 class Digits {
   constructor(text) { this.text = text; }
 }
@@ -161,9 +179,9 @@ export function tree(text) {
   }
   let left = MAX_TREE_NODES;
   const node = (name, found, depth) => {
-    const made = { name, kind: "other", text: "", children: [], more: 0 };
+    const made = { name, kind: "word", text: "", children: [], more: 0 };
     if (typeof found === "string") return { ...made, kind: "text", text: JSON.stringify(found) };
-    if (found instanceof Digits) return { ...made, text: found.text };
+    if (found instanceof Digits) return { ...made, kind: "number", text: found.text };
     if (found === null || typeof found !== "object") return { ...made, text: String(found) };
     const entries = Object.entries(found);
     const list = Array.isArray(found);

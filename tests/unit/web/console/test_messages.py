@@ -98,9 +98,9 @@ def test_message_has_a_link_of_its_own(many: Site) -> None:
     assert f"/topics/public/default/t/partitions/1/messages?start={message['id']}&" in line
     found = many.client.get(line.split()[-1].strip("'").removeprefix("http://localhost"))
     assert found.get_json()["messages"][0]["properties"] == {"n": "123"}
-    assert f"from={quote(message['id'], safe='')}" in unescape(
-        many.client.get(f"{PAGE}?tab=messages&header=n=123").text
-    )
+    link = f"{PAGE}/messages/{quote(message['id'], safe='')}"
+    assert f'href="{link}"' in many.client.get(f"{PAGE}?tab=messages&header=n=123").text
+    assert many.client.get(f"{link}?format=json").get_json()["value"] == '{"n":123}'
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_page_tells_its_script_the_messages_but_the_long_ones(site: Site) -> Non
     page = site.client.get(f"{PAGE}?tab=messages").text
     block = page.partition('data-written="')[2].partition('"')[0]
     assert [one and one["value"] for one in json.loads(unescape(block))] == [
-        "</script><b>",
         None,
+        "</script><b>",
     ]
     assert "<b>" not in page

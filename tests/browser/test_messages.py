@@ -1,0 +1,187 @@
+"""The table of messages and one message in full, as people see, open and send them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.pages import BINARY, produce
+from tests.browser.test_accessible import AXE, THEMES, VIOLATIONS
+from tests.browser.visitor import Visitor
+from tests.system.stack import Stack
+from tests.system.traffic import ask, create, post
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+TOPIC = "table"
+MAX_LINE_HEIGHT = 36
+TOPS = {(1280, 800): 260, (390, 844): 420}
+
+
+@pytest.fixture(scope="module")
+def filled(site: Stack) -> Stack:
+    """The router with a topic of each kind of message."""
+    create(site, TOPIC, 1)
+    value = json.dumps({"id": 7, "customer": {"name": "anna"}, "paid": True})
+    produce(site, TOPIC, [{"value": value, "key": "k1", "properties": {"type": "order"}}])
+    post(site, TOPIC, "line\n" * 40)
+    produce(site, TOPIC, [{"value": "x" * 30_000, "key": "long"}])
+    assert ask(site, "POST", f"/events/{TOPIC}", b"\xff\x00", BINARY).status == 200
+    return site
+
+
+def open_table(page: Page, topic: str = TOPIC) -> None:
+    page.goto(f"/console/topics/{topic}?tab=messages")
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+
+
+def test_table_is_dense_and_high_on_the_page(page: Page, filled: Stack) -> None:
+    for (width, height), top in TOPS.items():
+        page.set_viewport_size({"width": width, "height": height})
+        open_table(page)
+        box = page.get_by_role("article").first.bounding_box()
+        assert box is not None
+        assert box["height"] <= MAX_LINE_HEIGHT
+        assert box["y"] < top
+
+
+def test_newest_message_is_first_and_followed(page: Page, site: Stack) -> None:
+    create(site, "followed", 1)
+    post(site, "followed", "\n".join(map(str, range(60))))
+    open_table(page, "followed")
+    first = page.get_by_role("article").first
+    expect(first).to_contain_text("59")
+    post(site, "followed", "newest")
+    expect(first).to_contain_text("newest")
+    log = page.get_by_role("log", name="Live messages")
+    log.evaluate("(found) => { found.scrollTop = 300; }")
+    page.wait_for_function("document.getElementById('log').scrollTop > 20")
+    post(site, "followed", "a\nb\nc")
+    back = page.get_by_role("button", name="3 new messages")
+    expect(back).to_be_visible()
+    expect(first).to_contain_text("newest")
+    back.click()
+    expect(first).to_contain_text("c")
+    expect(back).to_be_hidden()
+    assert log.evaluate("(found) => found.scrollTop") == 0
+
+
+def test_json_of_a_line_has_colours(page: Page, filled: Stack) -> None:
+    page.goto(f"/console/topics/{TOPIC}?tab=messages&key=k1")
+    line = page.get_by_role("article").locator("pre")
+    expect(line.locator(".name")).to_have_text(['"id"', '"customer"', '"name"', '"paid"'])
+    expect(line.locator(".number")).to_have_text("7")
+    expect(line.locator(".word")).to_have_text("true")
+
+
+def test_columns_and_zone_are_chosen_and_kept(page: Page, filled: Stack) -> None:
+    open_table(page)
+    line = page.get_by_role("article").last
+    expect(line.get_by_text("type: order")).to_be_hidden()
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Headers", exact=True).check()
+    page.get_by_label("Size", exact=True).uncheck()
+    page.get_by_label("Local times").check()
+    for _ in range(2):
+        expect(line.get_by_text("type: order")).to_be_visible()
+        expect(line.locator(".c-size")).to_be_hidden()
+        expect(line.locator("time")).not_to_contain_text("Z")
+        open_table(page)
+
+
+def test_line_opens_beside_the_table_by_mouse_and_keys(page: Page, filled: Stack) -> None:
+    open_table(page)
+    pane = page.get_by_role("complementary", name="Message")
+    page.get_by_role("article").first.click()
+    expect(pane.get_by_role("region", name="Value")).to_contain_text("ff 00")
+    page.keyboard.press("Escape")
+    expect(pane).to_be_hidden()
+    expect(page.get_by_role("article").first.get_by_role("link")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(pane.get_by_role("region", name="Value")).to_have_text("x" * 30_000)
+    pane.get_by_role("link", name="Hex").click()
+    expect(pane.get_by_role("region", name="Value")).to_contain_text("00000000  78 78")
+    pane.get_by_role("button", name="Close").click()
+    expect(pane).to_be_hidden()
+
+
+def test_json_folds_and_headers_are_a_table(page: Page, filled: Stack) -> None:
+    open_table(page)
+    page.get_by_role("article").filter(has_text="k1").click()
+    value = page.get_by_role("region", name="Value")
+    expect(value.get_by_text('"anna"')).to_be_visible()
+    value.locator("summary").filter(has_text="customer").click()
+    expect(value.get_by_text('"anna"')).to_be_hidden()
+    row = page.get_by_role("table", name="Headers").get_by_role("row", name="type")
+    expect(row).to_contain_text("order")
+
+
+def test_message_is_edited_and_sent_without_leaving_the_table(page: Page, site: Stack) -> None:
+    create(site, "edited", 1)
+    produce(site, "edited", [{"value": '{"id": 1}', "key": "k", "properties": {"a": "1"}}])
+    open_table(page, "edited")
+    lines = page.get_by_role("article")
+    lines.first.click()
+    pane = page.get_by_role("complementary", name="Message")
+    pane.get_by_role("button", name="Send again").click()
+    expect(lines).to_have_count(2)
+    expect(pane.get_by_role("status")).to_have_text("1 message sent.")
+    pane.get_by_text("Edit and send").click()
+    pane.get_by_role("textbox", name="Value").fill('{"id": 2}')
+    pane.get_by_role("textbox", name="Headers").fill("b: 2")
+    pane.get_by_role("button", name="Send", exact=True).click()
+    expect(lines).to_have_count(3)
+    expect(lines.first).to_contain_text('{"id": 2}')
+    lines.first.click()
+    expect(page.get_by_role("table", name="Headers")).to_have_text("b2")
+
+
+@pytest.fixture
+def plain(browser: Browser, filled: Stack) -> Iterator[Page]:
+    """A page of a browser that runs no script."""
+    with Visitor(browser, filled.url, java_script_enabled=False) as visitor:
+        yield visitor.page()
+        visitor.check()
+
+
+def test_message_is_a_page_without_script(plain: Page) -> None:
+    plain.goto(f"/console/topics/{TOPIC}?tab=messages&key=k1")
+    plain.get_by_role("article").get_by_role("link").click()
+    expect(plain.get_by_role("region", name="Value")).to_contain_text('"anna"')
+    plain.get_by_role("link", name="Base64").click()
+    expect(plain.get_by_role("region", name="Value")).to_contain_text("eyJ")
+    with plain.expect_download() as started:
+        plain.get_by_role("link", name="Download").click()
+    assert json.loads(started.value.path().read_bytes())["id"] == 7
+    plain.get_by_role("button", name="Send again").click()
+    expect(plain.get_by_role("status")).to_have_text("1 message sent.")
+
+
+def test_axe_finds_nothing_in_a_message_and_it_fits_a_narrow_screen(
+    page: Page, filled: Stack
+) -> None:
+    open_table(page)
+    page.get_by_role("article").filter(has_text="k1").first.click()
+    expect(page.get_by_role("region", name="Value")).to_be_visible()
+    check(page)
+    page.keyboard.press("Escape")
+    href = page.get_by_role("article").first.get_by_role("link").get_attribute("href")
+    page.goto(str(href))
+    expect(page.get_by_role("heading", level=1)).to_have_text(TOPIC)
+    check(page)
+
+
+def check(page: Page) -> None:
+    """Fail if axe finds something in either theme, or a narrow screen scrolls sideways."""
+    page.evaluate(AXE)
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        found = page.evaluate(VIOLATIONS)
+        assert not found, (theme, found)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1280, "height": 800})

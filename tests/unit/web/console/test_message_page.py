@@ -1,0 +1,157 @@
+"""The page of one message: its forms, what marks it, and sending it again."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+
+from router.backends import Batch
+from router.model import Message, TopicName
+from tests.unit.web.applications import HASHES, Site, header
+
+TOPIC = TopicName.parse("t")
+PAGE = "/console/topics/t/messages"
+
+
+def store(site: Site, *messages: Message) -> None:
+    site.client.post("/topics/create", json={"topicName": "t"})
+    site.backend.publish(Batch(TOPIC, -1, list(messages)), 5)
+
+
+def listed(site: Site) -> list[dict[str, Any]]:
+    found = site.client.get("/console/topics/t?tab=messages&format=json").get_json()
+    messages: list[dict[str, Any]] = found["messages"]
+    return messages
+
+
+def page(site: Site, number: int = 0, query: str = "") -> dict[str, Any]:
+    answer = site.client.get(f"{PAGE}/{listed(site)[number]['id']}?format=json&{query}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.get_json()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "shown"),
+    [
+        (b'{"a":1}', "json", '{"a":1}'),
+        (b"text", "text", "text"),
+        (b"\xff\x00", "hex", "00000000  ff 00"),
+        (gzip.compress(b'{"a":1}', mtime=0), "json", '{"a":1}'),
+    ],
+)
+def test_value_has_the_form_that_suits_it(site: Site, value: bytes, form: str, shown: str) -> None:
+    store(site, Message(value))
+    found = page(site)
+    assert (found["as"], found["value"][: len(shown)]) == (form, shown)
+
+
+def test_value_has_the_form_that_is_requested(site: Site) -> None:
+    store(site, Message(b'{"a":1}'))
+    assert page(site, query="as=base64")["value"] == "eyJhIjoxfQ=="
+    assert page(site, query="as=hex")["value"].startswith("00000000  7b 22")
+    assert page(site, query="as=json")["tree"]["children"][0]["kind"] == "number"
+
+
+def test_tombstone_empty_value_and_empty_text_are_three(site: Site) -> None:
+    store(site, Message(b"", b"k", null=True), Message(b""), Message(b'""'))
+    marks = ("tombstone", "A value of 0 bytes", 'class="value"')
+    for number, mark in enumerate(marks):
+        address = f"{PAGE}/{listed(site)[number]['id']}?format=html"
+        text = site.client.get(address).text
+        assert [one for one in marks if f"{one}" in text.partition("Edit and send")[0]] == [mark]
+
+
+def test_long_value_is_whole_on_its_page_and_as_a_file(site: Site) -> None:
+    value = b"x" * 50_000
+    store(site, Message(value))
+    assert listed(site)[0]["left_out"] == 30_000
+    assert page(site)["value"] == value.decode()
+    file = site.client.get(f"{PAGE}/{listed(site)[0]['id']}/value")
+    assert file.data == value
+    assert file.headers["Content-Disposition"].startswith('attachment; filename="t-')
+    assert file.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_markup_of_a_message_is_text(site: Site) -> None:
+    store(site, Message(b"<b>", b"<i>", {"<u>": "<s>"}))
+    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert not [one for one in ("<b>", "<i>", "<u>", "<s>") if one in text]
+    assert all(one in unescape(text) for one in ("<b>", "<i>", "<u>", "<s>"))
+
+
+def test_headers_of_the_router_are_no_headers_of_the_client(site: Site) -> None:
+    store(site, Message(b"a", None, {"a": "1", "Nats-Subject": "t.x"}))
+    found = page(site)
+    assert (found["headers"], found["notes"]) == ([["a", "1"]], {"NATS subject": "t.x"})
+
+
+def test_groups_say_where_they_stand(site: Site) -> None:
+    store(site, Message(b"a"), Message(b"b"))
+    assert site.client.get("/events/t/g/1?from=earliest&limit=1").get_json() == ["a"]
+    site.client.get("/events/t/g/1?timeout=0&limit=1")
+    states = [page(site, number)["groups"][0]["state"] for number in range(2)]
+    assert states[0] == "acknowledged"
+
+
+def test_message_is_sent_again_as_it_is(site: Site) -> None:
+    sent = Message(b"\xff", b"k", {"a": "1"}, event_time=5)
+    store(site, sent)
+    address = f"{PAGE}/{listed(site)[0]['id']}/send"
+    assert site.client.post(f"{address}?format=json", data={"edited": ""}).get_json()["sent"] == 1
+    again = site.backend.published[-1].messages[0]
+    assert (again.value, again.key, dict(again.properties), again.event_time) == sent[:4]
+    answer = site.client.post(address, data={"edited": ""})
+    assert answer.status_code == 303
+    assert "1 message sent." in site.client.get(answer.headers["Location"]).text
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "null"),
+    [({"value": "other"}, b"other", False), ({"null": "yes"}, b"", True), ({}, b"", False)],
+)
+def test_message_is_edited_and_sent(
+    site: Site, fields: dict[str, str], value: bytes, null: bool
+) -> None:
+    store(site, Message(b"a", b"k", {"a": "1", "Nats-Subject": "t.x"}))
+    form = {"edited": "yes", "key": "", "headers": "b: 2"} | fields
+    address = f"{PAGE}/{listed(site)[0]['id']}/send?format=json"
+    assert site.client.post(address, data=form).status_code == 200
+    again = site.backend.published[-1].messages[0]
+    assert (again.value, again.null, again.key) == (value, null, None)
+    assert again.properties == {"b": "2", "Nats-Subject": "t.x"}
+
+
+def test_bytes_are_not_edited(site: Site) -> None:
+    store(site, Message(b"\xff"))
+    assert not page(site)["editable"]
+    address = f"{PAGE}/{listed(site)[0]['id']}/send?format=json"
+    assert site.client.post(address, data={"edited": "yes", "value": "a"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("message", "status"), [("1:7000:-1", 404), ("1:0:4", 404), ("nonsense!", 400)]
+)
+def test_message_that_is_not_there_says_so(site: Site, message: str, status: int) -> None:
+    store(site, Message(b"a"))
+    assert site.client.get(f"{PAGE}/{message}?format=json").status_code == status
+
+
+def test_rights_are_those_of_reading_and_publishing(
+    sites: Callable[..., Site], tmp_path: Any
+) -> None:
+    users = tmp_path / "users"
+    users.write_text(f"anna:{HASHES['argon2']}\nbob:{HASHES['argon2']}\n")
+    site = sites(auth_users=str(users))
+    anna = {"Authorization": header("anna", "secret")}
+    site.client.post("/topics/create", json={"topicName": "t"}, headers=anna)
+    site.backend.publish(Batch(TOPIC, -1, [Message(b"a")]), 5)
+    place = site.client.get("/console/topics/t?tab=messages&format=json", headers=anna).get_json()
+    address = f"{PAGE}/{place['messages'][0]['id']}"
+    assert site.client.get(address, headers=anna).status_code == 200
+    assert site.client.get(f"{address}?format=json").status_code == 401
+    assert site.client.post(f"{address}/send?format=json", data={"edited": ""}).status_code == 401
