@@ -23,6 +23,7 @@ from router.broker.listeners import LISTENERS
 from router.broker.nats import server as nats_server
 from router.broker.running import RunningBroker
 from router.broker.storage import journal
+from router.broker.storage.append_turns import PendingGroup
 from router.broker.storage.files import repair
 from router.broker.transport import listener as transport_listener
 from router.broker.transport.listener import Listeners
@@ -67,7 +68,7 @@ class SimulatedWriter:
         if unsynced is None:
             self._is_running = False
         elif unsynced:
-            later, group = journal.RELAXED_SYNC_SECONDS, journal.PendingGroup()
+            later, group = journal.RELAXED_SYNC_SECONDS, PendingGroup()
             self._later = self._loop.call_later(later, self.put, group)
 
     def stop(self) -> None:

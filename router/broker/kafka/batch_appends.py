@@ -7,12 +7,16 @@ the event loop, which a large batch would hold up. Requests may overlap, so each
 until those before it are proved, and is appended then; so the order of a partition is the order of
 the connection. A response follows when all its batches are on disk, whatever `acks` asks for.
 
+A connection has at most MAX_SHARE_BYTES in a commit group that others wait for. What is more it
+appends when it is its turn (see router.broker.storage.append_turns).
+
 A connection is a producer of each partition that it writes to, opened with its first batch: rights,
 schemas and exclusive producers are checked then, as for producers of the Pulsar listener.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,6 +54,8 @@ MAX_PRODUCERS: Final = 20_000
 """Partitions that one connection may write to."""
 MAX_INLINE_BYTES: Final = 8 << 10
 """A batch of no more, and without compression, is proved on the event loop."""
+MAX_SHARE_BYTES: Final = 128 << 10
+"""That a connection appends without a turn, and that are not on disk yet."""
 NO_OFFSET: Final = -1
 KEYLESS_RECORD: Final = "a record of a compacted topic needs a key"
 MAX_RECORD_ERRORS: Final = 1_000
@@ -118,6 +124,8 @@ class Producing:
         self._store = client.context.topics.store
         self._open: dict[tuple[str | bytes, int], KafkaProducer] = {}
         self._queue: deque[ProduceJob] = deque()
+        self._unsynced = 0
+        self._turn: asyncio.Event | None = None
         self._limits = client.context.limits
         client.on_close[self._close] = None
 
@@ -230,25 +238,45 @@ class Producing:
         self._append_proved()
 
     def _append_proved(self) -> None:
-        """Append what is proved, in the order of the requests."""
-        while self._queue and self._queue[0].proved:
-            job = self._queue.popleft()
-            duplicates = []
-            for batch in job.batches:
-                if batch.payload is not None:
-                    try:
-                        found = self._append(job, batch)
-                    except _REFUSALS as failure:
-                        batch.fail(failure)
-                    else:
-                        if found is not None:
-                            duplicates.append((batch, found.entry))
-            if duplicates:
-                job.left += 1
-                self._client.connection.spawn(self._find(job, duplicates))
-            self._settle(job)
+        """Append what is proved, in the order of the requests; see above."""
+        while self._queue and self._queue[0].proved and self._turn is None:
+            size = sum(len(batch.payload or b"") for batch in self._queue[0].batches)
+            if self._unsynced + size > MAX_SHARE_BYTES:
+                self._turn = asyncio.Event()
+                self._store.append_in_turn(self._take_turn, size)
+                self._client.connection.spawn(_wait_for(self._turn))
+            else:
+                self._append_next()
         if self._client.connection.closed:
             self._close()
+
+    def _take_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.set()
+        self._turn = None
+        self._client.connection.guard(self._append_in_turn)
+
+    def _append_in_turn(self) -> None:
+        self._append_next()
+        self._append_proved()
+
+    def _append_next(self) -> None:
+        """Append the batches of the first request."""
+        job = self._queue.popleft()
+        duplicates = []
+        for batch in job.batches:
+            if batch.payload is not None:
+                try:
+                    found = self._append(job, batch)
+                except _REFUSALS as failure:
+                    batch.fail(failure)
+                else:
+                    if found is not None:
+                        duplicates.append((batch, found.entry))
+        if duplicates:
+            job.left += 1
+            self._client.connection.spawn(self._find(job, duplicates))
+        self._settle(job)
 
     def _append(self, job: ProduceJob, batch: BatchResult) -> DuplicateBatch | None:
         """Append a batch, or return which one it repeats; raise what refuses it."""
@@ -271,9 +299,10 @@ class Producing:
             KAFKA_FORMAT,
             header.records,
             self._topics.now_ms(),
-            partial(self._stored, job, batch, offset),
+            partial(self._stored, job, batch, offset, size),
             state,
         )
+        self._unsynced += size
         batch.payload = None
         job.left += 1
         self._topics.tally.entries += 1
@@ -292,7 +321,10 @@ class Producing:
                 batch.offset = await ledger.number_before(entry)
         self._settle(job)
 
-    def _stored(self, job: ProduceJob, batch: BatchResult, offset: int, _entry: int) -> None:
+    def _stored(
+        self, job: ProduceJob, batch: BatchResult, offset: int, size: int, _entry: int
+    ) -> None:
+        self._unsynced -= size
         batch.offset = offset
         self._settle(job)
 
@@ -314,6 +346,11 @@ class Producing:
         producers, self._open = self._open, {}
         for producer in producers.values():
             producer.partition.producers.remove(producer)
+
+
+async def _wait_for(turn: asyncio.Event) -> None:
+    """Be a request under way, which a stop of the broker waits for."""
+    await turn.wait()
 
 
 def topic_of(request: Request, topic: Any) -> str | bytes:

@@ -28,13 +28,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, gather, write_all
+from router.broker.storage.append_turns import AppendTurns, PendingGroup
 from router.broker.storage.commit_groups import (
     FileHeader,
     pack_end,
@@ -60,44 +60,6 @@ acknowledgement. A start reads 10 µs for each record, however small it is."""
 
 _NEW: Final = ".new"
 _SPARE: Final = ".spare"
-
-
-class Appender(Protocol):
-    """A ledger, as the journal knows it."""
-
-    def begin(self) -> None:
-        """Put in flight what was appended since the last call."""
-        ...
-
-    def synced(self) -> None:
-        """Make durable what was in flight."""
-        ...
-
-    def announce(self) -> None:
-        """Call the listeners for new entries."""
-        ...
-
-
-@dataclass(slots=True)
-class PendingGroup:
-    """A commit group: its bytes, their ledgers, and the calls to make when it is on disk.
-
-    `is_due`: it begins as soon as the disk is free, because something waits for it.
-    """
-
-    parts: list[bytes] = field(default_factory=list)
-    calls: list[tuple[Callable[[Any], object], object]] = field(default_factory=list)
-    ledgers: dict[Appender, None] = field(default_factory=dict)
-    size: int = 0
-    is_due: bool = False
-
-    def call(self, done: Callable[[], object]) -> None:
-        """Add a call without an argument."""
-        self.calls.append((_without_argument, done))
-
-
-def _without_argument(done: Callable[[], object]) -> None:
-    done()
 
 
 class JournalFiles:
@@ -283,6 +245,7 @@ class Journal:
         self._in_flight: PendingGroup | None = None
         self._synced_at = time.monotonic()
         self.pending = PendingGroup()
+        self._turns = AppendTurns(self._loop, self._begin)
         self.number = 0
         self.size = 0
         self.free = 0
@@ -305,15 +268,24 @@ class Journal:
 
     @property
     def unsynced(self) -> int:
-        """Bytes that are not on disk yet."""
-        return self.pending.size + (self._in_flight.size if self._in_flight is not None else 0)
+        """Bytes that are not on disk yet, and those that wait for a turn to be appended."""
+        in_flight = self._in_flight.size if self._in_flight is not None else 0
+        return self.pending.size + in_flight + self._turns.size
 
     def kick(self) -> None:
         """Have what was collected written at once; may be called before it is collected."""
         self.pending.is_due = True
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled and self._in_flight is None:
             self._scheduled = True
             self._loop.call_soon(self._begin)
+
+    def append_in_turn(self, append: Callable[[], None], size: int) -> None:
+        """Call `append` when it is its turn to append so many bytes; see append_turns."""
+        self._turns.wait(append, size)
+        self._schedule()
 
     def kick_later(self) -> None:
         """Have what was collected written soon, though nothing waits for it.
@@ -352,7 +324,7 @@ class Journal:
     async def settle(self) -> None:
         """Return when nothing is on its way; raise StoreError if the disk failed."""
         await self.synced()
-        while self.pending.parts or self._in_flight is not None:
+        while self.pending.parts or self._in_flight is not None or self._turns:
             await self.synced()
 
     def stop(self) -> None:
@@ -364,11 +336,16 @@ class Journal:
         """Acknowledge nothing any more."""
         if not self.failed.done():
             self.failed.set_result(error)
+            self._turns.end()
 
     def _begin(self) -> None:
         self._scheduled = False
+        if self._in_flight is not None:
+            return
+        if not self.failed.done():
+            self._turns.take(self.pending)
         if not self.pending.parts or self.failed.done():
-            self.pending.is_due = False
+            self.pending.is_due, self.pending.turns_at = False, None
             return
         self._in_flight, self.pending = self.pending, PendingGroup()
         for ledger in self._in_flight.ledgers:
@@ -389,8 +366,9 @@ class Journal:
         self.number, self.size, self.free = state
         for ledger in group.ledgers:
             ledger.synced()
+        self._turns.ended(group, others=self.pending.is_due)
         # The disk works on the next commit group while this one is being announced.
-        if self.pending.is_due or not self.pending.parts:
+        if self.pending.is_due or self._turns or not self.pending.parts:
             self._begin()
         else:
             self.kick_later()

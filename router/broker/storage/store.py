@@ -71,7 +71,8 @@ class Store:
 
     Lookups are those of Catalog, changes of cursors and deletions of messages those of CursorLog,
     `reclaim` is that of Reclaimer.
-    `synced` returns when everything done so far is on disk, or raises StoreError.
+    `synced` returns when everything done so far is on disk, or raises StoreError. `append_in_turn`
+    is for appends of much: see append_turns.
     """
 
     def __init__(self, opened: Opened, context: StoreContext, clock: Clock) -> None:
@@ -105,6 +106,7 @@ class Store:
         self._space_task = asyncio.ensure_future(self._watch_space())
         self.failed = journal.failed
         self.synced = journal.synced
+        self.append_in_turn = journal.append_in_turn
         self.full = False
         self.boot = opened.boot
         self.pressure: set[Callable[[], None]] = set()

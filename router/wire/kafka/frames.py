@@ -24,32 +24,43 @@ class FrameReader:
         self._limit: Final = limit
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._begun = False
+        """What is held is of a frame whose size is known, and which is not held."""
 
     def receive(self, data: bytes) -> list[bytes]:
         """Return the frames that these bytes complete; raise ProtocolError."""
-        if self._held:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes < self.expected_bytes:
-                return []
-            # Joined once: a large frame arrives in many reads.
-            data = b"".join(self._held)
-            self._held = []
-            self._held_bytes = 0
         frames = []
         start, end = 0, len(data)
+        if self._held:
+            start = self.expected_bytes - SIZE.size - self._held_bytes
+            if self._begun and start > end:
+                self._hold(data)
+                return frames
+            if self._begun:
+                # Joined once, and without its size: a large frame arrives in many reads.
+                frames.append(b"".join([*self._held, data if start == end else data[:start]]))
+            else:
+                data = b"".join([*self._held, data])
+                start, end = 0, len(data)
+            self._held, self._held_bytes, self._begun = [], 0, False
         self.expected_bytes = SIZE.size
         while end - start >= SIZE.size:
-            stop = start + SIZE.size + self._size(data, start)
+            begin = start + SIZE.size
+            stop = begin + self._size(data, start)
             if stop > end:
                 self.expected_bytes = stop - start
+                self._begun = True
+                start = begin
                 break
-            frames.append(data[start + SIZE.size : stop])
+            frames.append(data[begin:stop])
             start = stop
-        if start < end:
-            self._held = [data[start:]]
-            self._held_bytes = end - start
+        if start < end or self._begun:
+            self._hold(data[start:])
         return frames
+
+    def _hold(self, data: bytes) -> None:
+        self._held.append(data)
+        self._held_bytes += len(data)
 
     def _size(self, data: bytes, start: int) -> int:
         (size,) = SIZE.unpack_from(data, start)

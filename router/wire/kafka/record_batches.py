@@ -206,25 +206,34 @@ def open_batch(header: BatchHeader, batch: Bytes, limit: int) -> bytes:
     codec = header.attributes & CODEC_MASK
     if codec != NONE:
         data = decompress(codec, data, limit)
-    elif len(data) > limit:
-        raise OversizedRecordsError(f"the records have {len(data)} bytes, allowed are {limit}")
-    if not 0 <= header.records <= len(data) // MIN_RECORD_BYTES:
-        raise InvalidRecordsError(
-            f"a batch says that it has {header.records} records in {len(data)} bytes"
-        )
+    _check_size(header, len(data), limit)
     return data
 
 
-def verify_records(header: BatchHeader, batch: Bytes, limit: int) -> tuple[bytes, int]:
+def verify_records(header: BatchHeader, batch: bytes, limit: int) -> tuple[bytes, int, int]:
     """Prove what a producer's batch says of its records: their number, and dense offsets.
 
-    Returns the records, decompressed, and their largest timestamp. It takes about as long as
-    reading them, so it belongs beside an event loop.
+    Returns bytes with the records, decompressed, and where these begin, which is in the batch
+    itself if it is not compressed, and their largest timestamp. It takes about as long as reading
+    them, so it belongs beside an event loop.
     Raises CorruptRecordsError, OversizedRecordsError and InvalidRecordsError.
     """
-    data = open_batch(header, batch, limit)
-    latest = header.base_timestamp + check_records(data, header.records)
-    return data, max(-_TIMES, min(latest, _TIMES - 1))
+    if header.attributes & CODEC_MASK == NONE and len(batch) == header.size:
+        data, at = batch, HEADER_BYTES
+        _check_size(header, len(batch) - HEADER_BYTES, limit)
+    else:
+        data, at = open_batch(header, batch, limit), 0
+    latest = header.base_timestamp + check_records(data, header.records, at)
+    return data, at, max(-_TIMES, min(latest, _TIMES - 1))
+
+
+def _check_size(header: BatchHeader, size: int, limit: int) -> None:
+    if size > limit:
+        raise OversizedRecordsError(f"the records have {size} bytes, allowed are {limit}")
+    if not 0 <= header.records <= size // MIN_RECORD_BYTES:
+        raise InvalidRecordsError(
+            f"a batch says that it has {header.records} records in {size} bytes"
+        )
 
 
 def with_max_timestamp(batch: Bytes, timestamp: int) -> bytes:

@@ -142,12 +142,11 @@ def read_headers(data: bytes, at: int, end: int) -> Sequence[Header]:
     return headers
 
 
-def read_records(data: bytes, count: int) -> Iterator[Record]:
-    """Yield the `count` records that `data` holds, and nothing else.
+def read_records(data: bytes, count: int, at: int = 0) -> Iterator[Record]:
+    """Yield the `count` records that `data` holds from a place on, and nothing else.
 
     Raises InvalidRecordsError, after the records that stand before the fault.
     """
-    at = 0
     try:
         for _ in range(count):
             length = data[at]
@@ -178,14 +177,16 @@ def read_records(data: bytes, count: int) -> Iterator[Record]:
         raise InvalidRecordsError(f"bytes follow the {count} records that the batch declares")
 
 
-def check_records(data: bytes, count: int) -> int:  # noqa: C901, PLR0912, PLR0915 - see below
+def check_records(  # noqa: C901, PLR0912, PLR0915 - see below
+    data: bytes, count: int, at: int = 0
+) -> int:
     """Return the largest timestamp of `count` records, as its difference to the batch's base.
 
-    Raises InvalidRecordsError unless these are so many records, with the offsets 0, 1, 2 …. Every
-    record of a producer passes here, so numbers of one and two bytes are read in line and no value
-    is made: it takes half the time of `read_records`.
+    Raises InvalidRecordsError unless from this place on are so many records, with the offsets
+    0, 1, 2 …. Every record of a producer passes here, so numbers of one and two bytes are read in
+    line and no value is made: it takes half the time of `read_records`.
     """
-    at = place = 0
+    place = 0
     latest = _EARLIEST
     try:
         for place in range(count):
