@@ -29,7 +29,7 @@ class FrameReader:
 
     def receive(self, data: bytes) -> list[bytes]:
         """Return the frames that these bytes complete; raise ProtocolError."""
-        frames = []
+        frames: list[bytes] = []
         start, end = 0, len(data)
         if self._held:
             start = self.expected_bytes - SIZE.size - self._held_bytes

@@ -210,7 +210,7 @@ def open_batch(header: BatchHeader, batch: Bytes, limit: int) -> bytes:
     return data
 
 
-def verify_records(header: BatchHeader, batch: bytes, limit: int) -> tuple[bytes, int, int]:
+def verify_records(header: BatchHeader, batch: Bytes, limit: int) -> tuple[bytes, int, int]:
     """Prove what a producer's batch says of its records: their number, and dense offsets.
 
     Returns bytes with the records, decompressed, and where these begin, which is in the batch
@@ -218,7 +218,8 @@ def verify_records(header: BatchHeader, batch: bytes, limit: int) -> tuple[bytes
     them, so it belongs beside an event loop.
     Raises CorruptRecordsError, OversizedRecordsError and InvalidRecordsError.
     """
-    if header.attributes & CODEC_MASK == NONE and len(batch) == header.size:
+    plain = header.codec == NONE and len(batch) == header.size
+    if plain and isinstance(batch, bytes):
         data, at = batch, HEADER_BYTES
         _check_size(header, len(batch) - HEADER_BYTES, limit)
     else:
