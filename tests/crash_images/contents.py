@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from router.broker.node.registry import FileRegistry
-from router.broker.storage import DamagedError, Entry, Ledger, Store, StoreOptions
+from router.broker.storage import (
+    Cursor,
+    DamagedError,
+    Entry,
+    Ledger,
+    Store,
+    StoreOptions,
+    bits,
+)
+from router.sharing.registry import Record
 from tests.crash_images.facts import names_in
 
 OPTIONS: Final = StoreOptions(
-    segment=24 << 10, journal=48 << 10, cache=64 << 10, reserve=0, open_files=64
+    segment=24 << 10, journal=24 << 10, cache=64 << 10, reserve=0, open_files=64
 )
 """As the recorded router has them."""
 STREAMS: Final = "nats-stream"
@@ -33,14 +42,17 @@ class Message:
 
 @dataclass
 class Group:
-    """A subscription: which of the entries that are kept it has acknowledged, and its commit."""
+    """A subscription: what it has acknowledged of what is kept, and its commit.
 
-    acknowledged: set[int]
+    Messages are acknowledged: pairs of their entry and number.
+    """
+
+    acknowledged: set[tuple[int, int]]
     commit: int | None
 
     def without(self, damage: Sequence[tuple[int, int]]) -> Group:
         """Return the group without the entries of ranges, ends included."""
-        kept = {e for e in self.acknowledged if not any(a <= e <= b for a, b in damage)}
+        kept = {m for m in self.acknowledged if not any(a <= m[0] <= b for a, b in damage)}
         return Group(kept, self.commit)
 
 
@@ -63,10 +75,10 @@ class Partition:
 
 @dataclass
 class Contents:
-    """Topics by their names, and the names of the registry's records by kind."""
+    """Topics by their names, and the registry's records by kind and name."""
 
     topics: dict[str, list[Partition]]
-    records: dict[str, set[str]]
+    records: dict[str, dict[str, Record]]
 
 
 @asynccontextmanager
@@ -99,7 +111,7 @@ async def read(store: Store, registry: FileRegistry) -> Contents:
                 one.name: (one.properties, one.passive) for one in store.subscriptions(ledger.id)
             }
             part.settings = f"{record.policies} {record.properties} {sorted(groups.items())}"
-    streams = {record.name for record in await registry.list(STREAMS)}
+    streams = {record.name: record for record in await registry.list(STREAMS)}
     return Contents(topics, {STREAMS: streams})
 
 
@@ -121,12 +133,21 @@ async def _partition(store: Store, ledger: Ledger) -> Partition:
     for entry in entries:
         found.messages += _messages(ledger, entry)
     for record in store.subscriptions(ledger.id):
-        acknowledged = {e.entry_id for e in entries if record.cursor.is_acked(e.entry_id)}
+        acknowledged = {pair for e in entries for pair in _acknowledged(record.cursor, e)}
         commit = None if record.commit is None else record.commit.number
         found.groups[record.name] = Group(acknowledged, commit)
     for name, state in ledger.producers:
         found.producers[name] = state.entry
     return found
+
+
+def _acknowledged(cursor: Cursor, entry: Entry) -> Iterator[tuple[int, int]]:
+    """Yield the messages of an entry that are acknowledged: some of them may be, or all."""
+    whole = cursor.is_acked(entry.entry_id)
+    left = bits(cursor.ack_set(entry.entry_id))
+    for place in range(entry.messages):
+        if whole or (left and not left >> place & 1):
+            yield entry.entry_id, entry.index + 1 - entry.messages + place
 
 
 def _messages(ledger: Ledger, entry: Entry) -> list[Message]:

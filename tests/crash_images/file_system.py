@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from hashlib import blake2b
 from random import Random
 from typing import Final
 
@@ -102,6 +103,14 @@ class Image:
 
     files: dict[str, bytes]
     folders: list[str]
+
+    def digest(self) -> bytes:
+        """Return what two images have in common only if they are the same."""
+        found = blake2b("\0".join(self.folders).encode(), digest_size=16)
+        for path, data in sorted(self.files.items()):
+            found.update(f"\0{path}\0{len(data)}\0".encode())
+            found.update(data)
+        return found.digest()
 
 
 class FileSystem:

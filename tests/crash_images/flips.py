@@ -4,8 +4,7 @@ A folder is taken from a recording, as a kill of the broker or its stop leaves i
 bit in one of its files and opens it. What then is served must be what is served without the flip,
 but for entries that are reported as damaged, and for the last commit group of the journal and the
 last commit of the metadata: the flip of one of their bits cannot be told from a write that was cut
-short. SQLite has no checksums of its pages: a flip there may change a name, a property or a
-position, but no message.
+short.
 """
 
 from __future__ import annotations
@@ -31,29 +30,31 @@ FILES: Final = {
     "index": ("ledgers/", ".idx"),
     "metadata": ("metadata.db", "metadata.db"),
     "metadata's log": ("metadata.db-wal", "metadata.db-wal"),
+    "registry": ("registry.db", "registry.db"),
+    "registry's log": ("registry.db-wal", "registry.db-wal"),
 }
 """How the paths of the files of each kind begin and end."""
 
 
 class Outcome(Enum):
-    """What became of a flip; all but the last are as they must be."""
+    """What became of a flip; the last two are never as they must be."""
 
     HARMLESS = "everything is served as before"
     REFUSED = "the folder is refused, with the file and the reason"
     REPORTED = "entries are reported as damaged, all others are served"
-    CUT = "the journal or the metadata ends before its last commit"
-    ALTERED = "a name, a property or a position of the metadata is another one"
+    CUT = "the journal, the metadata or the registry ends before its last commit"
+    ALTERED = "a name, a property or a position is another one"
     FALSE = "something else is served"
 
 
-ENDS_EARLIER: Final = {"journal", "metadata's log"}
+ENDS_EARLIER: Final = {"journal", "metadata's log", "registry's log"}
 """Kinds of files of which the last commit may be lost."""
 ALLOWED: Final = {
     "segment": {Outcome.REPORTED},
     "journal": {Outcome.CUT},
     # A segment that the last commit removed is missed by what is left without it.
     "metadata's log": {Outcome.CUT, Outcome.REPORTED},
-    "metadata": {Outcome.ALTERED, Outcome.REPORTED},
+    "registry's log": {Outcome.CUT},
 }
 """Beside REFUSED and HARMLESS."""
 

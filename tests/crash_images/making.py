@@ -27,7 +27,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 STARTUP: Final = Path(__file__).resolve().parent / "startup"
 SETTINGS: Final = {
     "storage_reserve": "0",
-    "storage_journal": "48K",
+    "storage_journal": "24K",
     "storage_segment": "24K",
     "storage_cache": "64K",
     "consume_idle": "1s",

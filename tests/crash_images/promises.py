@@ -50,7 +50,7 @@ class _Topic:
             of_topics.setdefault(fact.topic.partition(_PARTITION)[0], []).append(fact)
         for name, own in of_topics.items():
             topic = cls(name, own, place, contents.topics.get(TENANT + name))
-            topic.is_recorded = TENANT + name in contents.records.get(STREAMS, set())
+            topic.is_recorded = TENANT + name in contents.records[STREAMS]
             yield topic
 
     is_recorded = False
@@ -134,7 +134,7 @@ class _Topic:
             message.name
             for part, group in zip(self._partitions, groups, strict=True)
             for message in part.messages
-            if group is not None and message.entry in group.acknowledged
+            if group is not None and (message.entry, message.number) in group.acknowledged
         }
         required = self._values(done, "acknowledge") & self._visible
         if back := required - acknowledged:

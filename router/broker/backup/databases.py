@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from router.broker.backup.failures import damaged
+from router.broker.disk import row_sums
 from router.broker.storage import files
 
 
@@ -20,6 +21,7 @@ def opened_copy(data: bytes, path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
         try:
             connection.deserialize(data)
+            row_sums.install(connection)
             problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
         except sqlite3.Error as error:
             problems = [str(error)]

@@ -21,6 +21,7 @@ from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFi
 from router.broker.backup.repository import Repository
 from router.broker.backup.taking import SUBJECTS
 from router.broker.backup.verifying import damage_of
+from router.broker.disk import row_sums
 from router.broker.disk.files import Disk, opened, write_all
 from router.broker.folder import LOCK, MARK, hold_unserved
 from router.broker.storage import Clock, Store, StoreError, StoreOptions
@@ -149,6 +150,7 @@ def _begin_history(folder: Path) -> None:
         if not (folder / name).exists():
             continue
         with closing(sqlite3.connect(folder / name)) as connection, connection:
+            row_sums.install(connection)
             connection.execute(
                 "UPDATE meta SET value = value + ? WHERE key = 'boot'", (STARTS_LEFT_OUT,)
             )

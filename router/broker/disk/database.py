@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from router.broker.disk import row_sums
 from router.broker.disk.faults import FormatError, StoreError
 from router.broker.disk.files import Disk
 from router.errors import RouterError
@@ -50,6 +51,7 @@ def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
     log_path = path.with_name(path.name + LOG_SUFFIX)
     log = log_path.read_bytes() if log_path.exists() else b""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    row_sums.install(connection)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

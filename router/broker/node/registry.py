@@ -25,6 +25,7 @@ from typing import Final
 from router.broker.disk.database import Database, Operation, Schema, T, connect
 from router.broker.disk.faults import StoreError, lacks_space, puts_in_doubt
 from router.broker.disk.files import Disk
+from router.broker.disk.row_sums import check_rows
 from router.errors import BackendUnavailableError, DiskFullError
 from router.errors.quoting import said
 from router.sharing.registry import (
@@ -45,12 +46,14 @@ RECORD_OVERHEAD_BYTES: Final = 300
 """What a record in memory takes beside its name and value, about."""
 
 _SCHEMA: Final = Schema(
-    version=1,
+    version=2,
     statements="""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY, value INTEGER NOT NULL, sum INTEGER AS (row_sum(key, value)) STORED
+) WITHOUT ROWID;
 CREATE TABLE records (
     kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
-    PRIMARY KEY (kind, name)
+    sum INTEGER AS (row_sum(kind, name, value, version)) STORED, PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
 INSERT INTO meta VALUES ('boot', 0), ('version', 0);
 """,
@@ -78,9 +81,9 @@ class FileRegistry:
         disk, file = disk or Disk(), folder / FILE
         try:
             connection = await asyncio.to_thread(_connect, file, disk)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, ValueError, sqlite3.Error) as error:
             sentence = f"cannot open the registry {file}: {error}"
-            if puts_in_doubt(error):
+            if isinstance(error, ValueError) or puts_in_doubt(error):
                 raise RegistryDamagedError(f"{sentence}; put a backup in its place") from error
             raise StoreError(sentence) from error
         return cls(connection, disk)
@@ -224,7 +227,13 @@ def _size(record: Record) -> int:
 def _connect(file: Path, disk: Disk) -> sqlite3.Connection:
     # Made here, for SQLite would let others read it: there are secrets in it.
     disk.close(disk.open(file, os.O_RDWR | os.O_CREAT))
-    return connect(file, disk, _SCHEMA)
+    connection = connect(file, disk, _SCHEMA)
+    try:
+        check_rows(connection, "registry")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _next(connection: sqlite3.Connection, counter: str) -> int:

@@ -145,12 +145,9 @@ def _inspect(folder: Path, found: Rows) -> Iterator[Finding]:
 
 def _load(connection: sqlite3.Connection, path: Path) -> Rows:
     try:
-        problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-        if problems == ["ok"]:
-            return load(connection)
+        return load(connection)
     except (sqlite3.Error, ValueError, KeyError) as error:
-        problems = [str(error)]
-    raise StoreError(f"the metadata {path} is damaged; restore a backup: {problems[0]}")
+        raise StoreError(f"the metadata {path} is damaged; restore a backup: {error}") from error
 
 
 def _marked(folder: Path) -> Iterator[Finding]:

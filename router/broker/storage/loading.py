@@ -18,6 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from router.broker.disk import row_sums
 from router.broker.storage.cursors import Commit, Cursor
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.rows import (
@@ -152,7 +153,7 @@ def load(connection: sqlite3.Connection) -> Rows:
 
 @contextmanager
 def reading_rows() -> Iterator[None]:
-    """Raise ValueError if rows hold what was never written: SQLite has no checksums."""
+    """Raise ValueError if rows hold what was never written."""
     try:
         yield
     except (TypeError, LookupError, struct.error) as error:
@@ -160,7 +161,11 @@ def reading_rows() -> Iterator[None]:
 
 
 def load_meta(connection: sqlite3.Connection) -> tuple[int, bool]:
-    """Return the first journal file that is needed, and whether none is; raise ValueError."""
+    """Return the first journal file that is needed, and whether none is.
+
+    Raises ValueError if anything of the metadata is not as it was written.
+    """
+    row_sums.check_rows(connection, "metadata")
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     boot, journal, closed = (meta.get(key, -1) for key in ("boot", "journal", "closed"))
     if not all(isinstance(value, int) and value >= 0 for value in (boot, journal, closed)):
@@ -169,9 +174,7 @@ def load_meta(connection: sqlite3.Connection) -> tuple[int, bool]:
 
 
 def stored_ledgers(connection: sqlite3.Connection) -> Iterator[StoredLedger]:
-    """Yield all ledgers by id; raise ValueError if there are rows of others, or damaged ones."""
-    _check_types(connection)
-    _check_names(connection)
+    """Yield all ledgers by id; raise ValueError if there are rows of others."""
     tables = [_Table(connection.execute(statement)) for statement in _OF_LEDGERS]
     for row in connection.execute(_LEDGERS):
         ledger = row[0]
@@ -201,36 +204,6 @@ def check_segments(ledger: StoredLedger) -> None:
         if next_entry <= ledger.next_entry and next_index <= ledger.next_index:
             return
     raise ValueError(f"the metadata is damaged: segments of the ledger {ledger.id} do not fit")
-
-
-def _check_types(connection: sqlite3.Connection) -> None:
-    """Raise ValueError where a value is not of its column's type: SQLite takes any, and reads any.
-
-    As objects they would be found one at a time, wherever they are used first.
-    """
-    columns = connection.execute(
-        'SELECT tables.name, columns.name, lower(columns.type), columns."notnull" OR columns.pk'
-        " FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
-        " WHERE tables.type = 'table' AND tables.name NOT LIKE 'sqlite_%'"
-    ).fetchall()
-    for table, group in groupby(columns, itemgetter(0)):
-        wrong = " OR ".join(
-            f"typeof({name}) NOT IN ('{kind}', '{kind if required else 'null'}')"
-            for _, name, kind, required in group
-        )
-        statement = f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"  # noqa: S608 - names of our own
-        if connection.execute(statement).fetchone():
-            raise ValueError(
-                f"the metadata is damaged: a value in the table {table} has another type"
-            )
-
-
-def _check_names(connection: sqlite3.Connection) -> None:
-    """Raise ValueError where a row and its entry in an index differ: SQLite has no checksums."""
-    for table in ("topics", "ledgers", "subscriptions"):
-        ((found, *_), *_) = connection.execute(f"PRAGMA integrity_check({table})")
-        if found != "ok":
-            raise ValueError(f"the metadata is damaged: {found}")
 
 
 class _Table:

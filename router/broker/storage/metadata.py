@@ -13,15 +13,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from router.broker.disk import database
+from router.broker.disk import database, row_sums
 
 SCHEMA: Final = database.Schema(
     version=10,
     statements="""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY, value INTEGER NOT NULL,
+    sum INTEGER AS (row_sum(key, value)) STORED
+) WITHOUT ROWID;
 CREATE TABLE topics (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL,
-    policies TEXT NOT NULL, properties TEXT NOT NULL, created_ms INTEGER NOT NULL
+    policies TEXT NOT NULL, properties TEXT NOT NULL, created_ms INTEGER NOT NULL,
+    sum INTEGER AS (row_sum(id, name, partitions, policies, properties, created_ms)) STORED
 );
 CREATE TABLE ledgers (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -29,6 +33,8 @@ CREATE TABLE ledgers (
     partition INTEGER NOT NULL, next_entry INTEGER NOT NULL, next_index INTEGER NOT NULL,
     topic_epoch INTEGER, terminated INTEGER NOT NULL DEFAULT 0,
     removed_entry INTEGER NOT NULL DEFAULT 0, compacted_number INTEGER NOT NULL DEFAULT 0,
+    sum INTEGER AS (row_sum(id, topic_id, partition, next_entry, next_index, topic_epoch,
+    terminated, removed_entry, compacted_number)) STORED,
     UNIQUE (topic_id, partition)
 );
 CREATE TABLE segments (
@@ -36,28 +42,39 @@ CREATE TABLE segments (
     first_entry INTEGER NOT NULL, first_index INTEGER NOT NULL, next_entry INTEGER NOT NULL,
     next_index INTEGER NOT NULL, size INTEGER NOT NULL, first_ms INTEGER NOT NULL,
     max_ms INTEGER NOT NULL, latest_ms INTEGER NOT NULL, generation INTEGER NOT NULL,
-    reclaimed INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+    reclaimed INTEGER NOT NULL,
+    sum INTEGER AS (row_sum(ledger_id, first_entry, first_index, next_entry, next_index, size,
+    first_ms, max_ms, latest_ms, generation, reclaimed)) STORED,
+    PRIMARY KEY (ledger_id, first_entry)
 ) WITHOUT ROWID;
 CREATE TABLE subscriptions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     name TEXT NOT NULL, properties TEXT NOT NULL, created_ms INTEGER NOT NULL,
     last_used_ms INTEGER NOT NULL, cursor BLOB NOT NULL, passive INTEGER NOT NULL DEFAULT 0,
-    committed BLOB, UNIQUE (ledger_id, name)
+    committed BLOB,
+    sum INTEGER AS (row_sum(id, ledger_id, name, properties, created_ms, last_used_ms, cursor,
+    passive, committed)) STORED,
+    UNIQUE (ledger_id, name)
 );
 CREATE TABLE producers (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     name TEXT NOT NULL, sequence INTEGER NOT NULL, entry INTEGER NOT NULL,
-    messages INTEGER NOT NULL, time_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, name)
+    messages INTEGER NOT NULL, time_ms INTEGER NOT NULL,
+    sum INTEGER AS (row_sum(ledger_id, name, sequence, entry, messages, time_ms)) STORED,
+    PRIMARY KEY (ledger_id, name)
 ) WITHOUT ROWID;
 CREATE TABLE holes (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     first_entry INTEGER NOT NULL, last_entry INTEGER NOT NULL, reason TEXT NOT NULL,
-    found_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+    found_ms INTEGER NOT NULL,
+    sum INTEGER AS (row_sum(ledger_id, first_entry, last_entry, reason, found_ms)) STORED,
+    PRIMARY KEY (ledger_id, first_entry)
 ) WITHOUT ROWID;
 CREATE TABLE deleted (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     first_number INTEGER NOT NULL, last_number INTEGER NOT NULL,
+    sum INTEGER AS (row_sum(ledger_id, first_number, last_number)) STORED,
     PRIMARY KEY (ledger_id, first_number)
 ) WITHOUT ROWID;
 CREATE INDEX producers_by_time ON producers (time_ms);
@@ -84,6 +101,7 @@ def connect_read_only(path: Path) -> Iterator[sqlite3.Connection | None]:
             yield None
             return
         database.check_version(found, path, SCHEMA)
+        row_sums.install(found)
         yield found
 
 

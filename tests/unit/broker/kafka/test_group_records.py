@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from router.broker.disk import row_sums
 from router.broker.kafka.coordinator import Coordinator
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import Member
@@ -351,6 +352,7 @@ def test_a_damaged_record_is_reported_and_its_group_starts_empty(tmp_path: Path)
 
     run(tmp_path, before)
     with closing(sqlite3.connect(tmp_path / "data" / FILE)) as connection:
+        row_sums.install(connection)
         connection.execute("UPDATE records SET value = substr(value, 1, 20)")
         connection.commit()
     with capture_logs() as logs:

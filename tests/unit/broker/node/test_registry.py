@@ -159,7 +159,7 @@ def test_file_of_another_release_is_refused(folder: Path) -> None:
         other.execute("PRAGMA user_version = 9")
     other.close()
     with pytest.raises(
-        StoreError, match="has format 9, and this release reads and writes format 1 only"
+        StoreError, match="has format 9, and this release reads and writes format 2 only"
     ):
         asyncio.run(FileRegistry.open(folder))
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.broker.disk import row_sums
 from router.broker.storage import PULSAR_FORMAT, Ack, Ledger, StoreError, StoreOptions
 from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.files import check, repair
@@ -94,6 +95,7 @@ def test_deletions_of_numbers_that_were_lost_do_not_delete_what_gets_them_again(
         async with opened(folder) as store:
             await fill(store, await one_ledger(store), [payload(n) for n in range(10)])
         with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
+            row_sums.install(connection)
             connection.executemany("INSERT INTO deleted VALUES (1, ?, ?)", [(3, 3), *lost])
         async with killed(folder) as store:
             ledger = await one_ledger(store)
@@ -270,6 +272,7 @@ def test_deleted_ranges_that_overlap_are_damage_of_the_metadata(
 
     run(work())
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
+        row_sums.install(connection)
         connection.executemany("INSERT INTO deleted VALUES (1, ?, ?)", ranges)
     for look in (lambda: check(folder / "data"), lambda: run(work())):
         with pytest.raises(StoreError, match="overlap"):

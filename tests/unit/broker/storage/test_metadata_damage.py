@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk import row_sums
 from router.broker.storage import StoreError
 from router.model.policies import Policies
 from tests.unit.broker.storage.rig import TOPIC, fill, one_ledger, opened, payload, run
@@ -19,6 +20,7 @@ def changed(statement: str) -> Callable[[Path], None]:
 
     def change(path: Path) -> None:
         with closing(sqlite3.connect(path)) as connection, connection:
+            row_sums.install(connection)
             assert connection.execute(statement).rowcount == 1
 
     return change
@@ -28,6 +30,11 @@ def renamed(path: Path) -> None:
     """Change a topic's name in its row or in the index, but not in both."""
     data = path.read_bytes()
     path.write_bytes(data.replace(TOPIC.encode(), TOPIC.replace("orders", "ordess").encode(), 1))
+
+
+def flipped(path: Path) -> None:
+    """Change a bit of a topic's property."""
+    path.write_bytes(path.read_bytes().replace(b"needle", b"neddle"))
 
 
 DAMAGE = {
@@ -42,6 +49,7 @@ DAMAGE = {
         "UPDATE ledgers SET topic_id = 2, partition = 1 WHERE id = 1"
     ),
     "a name is not that of its index": renamed,
+    "a property has another value": flipped,
 }
 
 
@@ -52,7 +60,7 @@ def test_metadata_that_contradicts_itself_is_refused(
     async def work() -> None:
         async with opened(folder) as store:
             await fill(store, await one_ledger(store), [payload(n) for n in range(40)])
-            await store.create_topic(f"{TOPIC}-2", 0, Policies(), {})
+            await store.create_topic(f"{TOPIC}-2", 0, Policies(), {"a": "needle"})
         damage(folder / "data" / "metadata.db")
         with pytest.raises(StoreError, match="metadata is damaged"):
             async with opened(folder):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from router.broker.disk import row_sums
 from router.broker.folder import MARK
 from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger, Store, StoreError
 from router.broker.storage.files import check, repair
@@ -342,6 +343,7 @@ def test_gap_whose_messages_are_not_deleted_is_reported(folder: Path) -> None:
             store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
             await store.reclaim(ledger)
         with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
+            row_sums.install(connection)
             connection.execute("DELETE FROM deleted WHERE first_number = 3")
         (finding,) = check(folder / "data")
         assert finding.serious

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk import row_sums
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk
 from router.broker.storage import Ack, Cursor, Store, checkpointer, journal, recovery
@@ -503,6 +504,7 @@ def test_cursor_that_a_start_clips_does_not_acknowledge_what_is_stored_later(
     ahead = Cursor()
     ahead.apply(ack)
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as metadata, metadata:
+        row_sums.install(metadata)
         metadata.execute("UPDATE subscriptions SET cursor = ?", (ahead.dump(),))
     run(go_on())
     run(end())

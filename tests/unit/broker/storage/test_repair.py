@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk import row_sums
 from router.broker.storage import PULSAR_FORMAT, Ack, StoreOptions
 from router.broker.storage.commit_groups import pack_file_header, read_file_header
 from router.broker.storage.files import check, repair
@@ -132,6 +133,7 @@ def test_bounds_that_do_not_fit_are_found(folder: Path, change: str, sentence: s
 
     run(make())
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
+        row_sums.install(connection)
         connection.execute(change)
     assert any(sentence in finding.sentence for finding in check(folder / "data"))
 
