@@ -37,7 +37,7 @@ from router.broker.compaction.key_index import (
 from router.broker.consume.entry_info import MessageKey, UnreadableEntryError
 from router.broker.consume.visible import Visible
 from router.broker.disk.files import Disk
-from router.broker.storage import DamagedError, Entry, Store
+from router.broker.storage import DamagedError, Entry, Store, StoreError
 
 FOLDER: Final = "keys"
 MAX_OPEN_FILES: Final = 32
@@ -81,6 +81,7 @@ class KeyIndexes:
         self._thread = ThreadPoolExecutor(1, "keys")
         self._open: OrderedDict[int, KeyIndex] = OrderedDict()
         self._indexes: dict[int, PartitionIndex] = {}
+        self._is_closed = False
 
     def of(self, visible: Visible) -> PartitionIndex:
         """Return the index of a partition; its file is made when it is first used."""
@@ -97,14 +98,26 @@ class KeyIndexes:
         await self.in_thread(self._remove_others, ledger_ids)
 
     async def close(self) -> None:
-        """End all work and close the files."""
+        """End all work and close the files; what begins later raises StoreError."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for index in self._indexes.values():
             await index.close()
-        await self.in_thread(self._close_files)
+        await self._submit(self._close_files)
         self._thread.shutdown()
 
     async def in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        """Return what work in the thread of the files returns."""
+        """Return what work in the thread of the files returns; raise StoreError once closed."""
+        self.check_open()
+        return await self._submit(work, *arguments)
+
+    def check_open(self) -> None:
+        """Raise StoreError once closed."""
+        if self._is_closed:
+            raise StoreError("the indexes of keys are closed")
+
+    async def _submit(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, partial(work, *arguments)
         )
@@ -164,6 +177,7 @@ class PartitionIndex:
         end = self.visible.end_entry
         while not ((self._fits and self._position >= end) or self._ledger.discarded):
             if self._work is None:
+                self._indexes.check_open()
                 self._work = asyncio.get_running_loop().create_task(self._follow(end))
                 self._work.add_done_callback(self._ended)
             await asyncio.shield(self._work)

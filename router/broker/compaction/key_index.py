@@ -36,7 +36,7 @@ from router.broker.disk.database import (
     connect,
     transact,
 )
-from router.broker.disk.faults import FormatError
+from router.broker.disk.faults import FormatError, StoreError
 from router.broker.disk.files import Disk, crc32c
 
 MAX_CACHE_KIB: Final = 4096
@@ -106,7 +106,9 @@ class KeyIndex:
         self._disk = disk
         try:
             self._open()
-        except (sqlite3.DatabaseError, FormatError):
+        except (sqlite3.DatabaseError, StoreError):
+            # A power cut takes commits that were not synced, in any order: a log without some of
+            # them is what `connect` refuses.
             self.clear()
 
     def _open(self) -> None:

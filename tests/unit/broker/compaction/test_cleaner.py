@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.compaction.cleaner import Dirt, Pace, measure, ranges
-from router.broker.storage import KAFKA_FORMAT
+from router.broker.storage import KAFKA_FORMAT, StoreError
 from router.broker.topics.maintenance import Maintenance
 from router.model.policies import Policies
 from tests.unit.broker.compaction.log import FORMATS, History, Log, opened, run
@@ -217,5 +217,19 @@ def test_maintenance_has_compacted_topics_cleaned(folder: Path) -> None:
                     await asyncio.sleep(0.01)
             cleaning.cancel()
             await asyncio.wait((cleaning,))
+
+    run(test())
+
+
+def test_nothing_begins_once_the_indexes_are_closed(folder: Path) -> None:
+    async def test() -> None:
+        async with opened(folder, History(), EAGER) as log:
+            await fill(log, 60)
+            index = log.index
+            await log.indexes.close()
+            with pytest.raises(StoreError):
+                await index.catch_up()
+            with pytest.raises(StoreError):
+                await log.cleaner.clean_all()
 
     run(test())

@@ -157,3 +157,20 @@ def test_index_of_another_partition_is_begun_again(tmp_path: Path) -> None:
     index = opened(path)
     assert (index.progress, index.find(b"a")) == (Progress(), None)
     index.close()
+
+
+def test_index_whose_log_lost_a_part_in_a_power_cut_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "7.db"
+    index = opened(path)
+    for number in range(4):
+        index.add(messages(b"%d" % number, start=number), number + 1, 0)
+    log_path = path.with_name(path.name + "-wal")
+    log = bytearray(log_path.read_bytes())
+    index.close()
+    log[32 + 24 : 32 + 24 + 512] = bytes(512)  # of the first frame; the commits behind it are whole
+    log_path.write_bytes(log)
+    index = opened(path)
+    assert (index.progress, index.find(b"3")) == (Progress(), None)
+    index.add(messages(b"a"), 1, 0)
+    assert index.find(b"a") == messages(b"a")[0]
+    index.close()
