@@ -1,7 +1,8 @@
 """The broker as it ships, as one process of the simulation after the other on one data folder.
 
-Its journal and segments are on the simulated disk. The two SQLite databases and the files of stream
-indexes are on a real folder in memory: each of their commits lasts, and an open one does not.
+Its journal and segments are on the simulated disk. The SQLite databases and the files of stream
+indexes are on a real folder in memory: each of their commits lasts, and an open one does not. Only
+key indexes, which are not synced with each commit, lose what a power cut takes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import structlog
 
+from router.broker.compaction.indexes import FOLDER as KEYS
 from router.broker.disk.faults import StoreError
 from router.broker.folder import MARK
 from router.broker.listeners import LISTENERS
@@ -41,6 +43,12 @@ PORTS: Final = {"pulsar": 6650, "kafka": 9092, "nats": 4222}
 NODE: Final = "node"
 RESTART_SECONDS: Final = (0.1, 5.0)
 MAX_HANDLES: Final = 200
+KEYS_GONE: Final = 0.1
+LOG_HEAD: Final = 32
+"""Of a log of SQLite: synced before what follows."""
+MAX_UNSYNCED_LOG: Final = 1000 * 4096
+"""SQLite copies a longer one to the database, and has synced it then."""
+SECTOR: Final = 512
 
 
 class SimulatedWriter:
@@ -219,6 +227,7 @@ class Node:
         if self.loop is not None:
             self._count("power cut")
             self._go(lambda: self.disk.crash(self.chance))
+            damage_key_indexes(FOLDER / KEYS, self.chance)
 
     def _go(self, next_disk: Callable[[], SimulatedDisk]) -> None:
         assert self.loop is not None
@@ -255,6 +264,27 @@ class Node:
     def _error(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         self._history.violation("a callback failed", f"{context.get('message')}: {error!r}")
+
+
+def damage_key_indexes(folder: Path, chance: Random) -> None:
+    """Have a power cut take what SQLite wrote to the logs of key indexes and did not sync.
+
+    That is everything behind a log's head, as long as SQLite has not begun to copy it. What is not
+    synced arrives in any order. Now and then the folder is gone, which is made and not synced.
+    """
+    if folder.exists() and chance.random() < KEYS_GONE:
+        shutil.rmtree(folder)
+    for path in sorted(folder.glob("*-wal")):
+        log = bytearray(path.read_bytes())
+        if len(log) > MAX_UNSYNCED_LOG or chance.random() < 0.5:
+            continue
+        odds = chance.choice((0.0, 0.05, 0.5))
+        for start in range(LOG_HEAD, len(log), SECTOR):
+            if chance.random() < odds:
+                log[start : start + SECTOR] = bytes(len(log[start : start + SECTOR]))
+        if len(log) > LOG_HEAD and chance.random() < 0.5:
+            del log[chance.randint(LOG_HEAD, len(log)) :]
+        path.write_bytes(log)
 
 
 def capture_log(history: History) -> None:

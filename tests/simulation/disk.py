@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tests.simulation.loop import PowerCutError
 from tests.unit.broker.storage.disks import Content, Handle, MemoryDisk, _apply
 
 SECTORS = (512, 4096)
+REWRITTEN = re.compile(r"-\d+\.seg$")
 
 
 class Write(NamedTuple):
@@ -124,6 +126,8 @@ class SimulatedDisk(MemoryDisk):
         self.fail_at = 0
         self.fail_with = errno.EIO
         self.fails_on: tuple[str, ...] = ()
+        self.rewrite_fault: Callable[[], None] | None = None
+        """Called when the next file of a segment without its deleted messages is made."""
         self.is_dead = False
         self._elapsed = 0.0
         self.max_handles = 0
@@ -149,6 +153,10 @@ class SimulatedDisk(MemoryDisk):
         yield
 
     def open(self, path: Path, flags: int) -> int:
+        if self.rewrite_fault is not None and flags & os.O_CREAT and REWRITTEN.search(path.name):
+            self.note("rewrite")
+            strike, self.rewrite_fault = self.rewrite_fault, None
+            strike()
         with self._step("open"):
             self._next += 1
             if flags & os.O_DIRECTORY:
@@ -251,7 +259,7 @@ class SimulatedDisk(MemoryDisk):
     def _next_disk(self) -> SimulatedDisk:
         self.is_dead = True
         after = SimulatedDisk(self.chance, self.latency, self.note)
-        after.space = self.space
+        after.space, after.rewrite_fault = self.space, self.rewrite_fault
         return after
 
 

@@ -40,6 +40,7 @@ class Faults:
         node = self._node
         node.latency.factor, node.latency.stall = 1.0, 0.0
         node.disk.fail_at = node.disk.cut_at = 0
+        node.disk.rewrite_fault = None
         for link in self._world.network.links.values():
             link.held_until = 0.0
 
@@ -82,12 +83,23 @@ class Faults:
                 self._fail(errno.EIO, ("sync_data", "write", "sync_folder", "sync_all"))
             case "no space at a write":
                 self._fail(errno.ENOSPC, ("write", "sync_data"))
+            case "power cut in a rewrite":
+                node.disk.rewrite_fault = self._cut_soon
+            case "failed rewrite":
+                node.disk.rewrite_fault = self._fail_soon
             case "bit flip":
                 node.disk.flip(chance)
 
-    def _fail(self, error: int, names: tuple[str, ...]) -> None:
+    def _cut_soon(self) -> None:
+        self._node.disk.cut_at = self._node.disk.count + self._chance.randint(0, 30)
+
+    def _fail_soon(self) -> None:
+        names = ("open", "write", "sync_data", "sync_folder", "unlink")
+        self._fail(self._chance.choice((errno.EIO, errno.ENOSPC)), names, within=12)
+
+    def _fail(self, error: int, names: tuple[str, ...], within: int = 60) -> None:
         disk = self._node.disk
-        disk.fail_at, disk.fail_with = disk.count + self._chance.randint(1, 60), error
+        disk.fail_at, disk.fail_with = disk.count + self._chance.randint(1, within), error
         disk.fails_on = names
 
     def _free_space(self) -> None:

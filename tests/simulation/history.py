@@ -21,6 +21,7 @@ MAX_VIOLATIONS = 20
 MAX_JOINS = 50
 EXCUSED_BY_DAMAGE = frozenset(
     {
+        "a deleted message came back",
         "a deleted topic came back",
         "a duplicate",
         "a gap between answers",
@@ -35,6 +36,7 @@ EXCUSED_BY_DAMAGE = frozenset(
         "offsets are not dense",
         "order of a key",
         "order of a publisher",
+        "the newest value of a key is not there",
         "the beginning is missing",
     }
 )
@@ -143,7 +145,8 @@ class History:
         self.boot = 0
         self.lines: list[str] | None = None
         self._hash = sha256()
-        self._synced_since = 0.0
+        self.synced_since = 0.0
+        """What was journalled before is on disk."""
         self._holders: dict[GroupPartition, tuple[str, Holding]] = {}
         self._in_flight: dict[GroupPartition, dict[str, InFlight]] = {}
         self._newest_of_key: dict[tuple[GroupPartition, str], tuple[int, int]] = {}
@@ -209,7 +212,7 @@ class History:
         for message in messages:
             log.acknowledged[message] = sent_at
         self.count("published", len(messages))
-        self._synced_since = max(self._synced_since, sent_at)
+        self.synced_since = max(self.synced_since, sent_at)
 
     # Groups.
 
@@ -382,7 +385,7 @@ class History:
 
     def mark_durable(self, progress: Progress) -> None:
         """Take what was processed before a publish that was acknowledged as on disk."""
-        while progress.processed and progress.processed[0][0] < self._synced_since:
+        while progress.processed and progress.processed[0][0] < self.synced_since:
             progress.durable_to = max(progress.durable_to, progress.processed.pop(0)[1])
 
     # At the end.

@@ -9,7 +9,7 @@ from router.kafka.definitions import definition_texts
 from router.wire.kafka.engine import Messages, request_header_version, response_header_version
 from router.wire.kafka.frames import SIZE, FrameReader
 from router.wire.kafka.record_batches import build_batch, open_batch
-from router.wire.kafka.records import read_records, write_record
+from router.wire.kafka.records import Record, read_records, write_record
 from tests.simulation.history import GroupPartition, PartitionName, Place, name_of
 from tests.simulation.network import Stream
 from tests.simulation.protocols import Client, Numbered, value_of
@@ -89,6 +89,15 @@ class KafkaPeer:
         self, topic: str, partition: int, position: int
     ) -> list[tuple[Place, str]] | None:
         """Return what a partition has from an offset on, None: that was refused."""
+        found = await self.records(topic, partition, position)
+        if found is None:
+            return None
+        return [(Place(offset), name_of(bytes(record.value or b""))) for offset, record in found]
+
+    async def records(
+        self, topic: str, partition: int, position: int
+    ) -> list[tuple[int, Record]] | None:
+        """Return the records of a partition from an offset on, None: that was refused."""
         part = self.struct(
             "FetchRequest",
             "FetchPartition",
@@ -103,14 +112,12 @@ class KafkaPeer:
         (part,) = answer.responses[0].partitions
         if part.error_code:
             return None
-        found = []
-        for header, data in split_batches(bytes(part.records)):
-            for record in read_records(open_batch(header, data, LIMIT), header.records):
-                offset = header.base_offset + record.offset
-                if offset >= position:
-                    name = name_of(bytes(record.value or b""))
-                    found.append((Place(offset), name))
-        return found
+        return [
+            (offset, record)
+            for header, data in split_batches(bytes(part.records))
+            for record in read_records(open_batch(header, data, LIMIT), header.records)
+            if (offset := header.base_offset + record.offset) >= position
+        ]
 
     async def commit(
         self, group: str, topic: str, partition: int, position: int, **member: Any
@@ -155,11 +162,16 @@ class KafkaPublisher(Numbered):
     def _prepare(self) -> None:
         first, now = self.number, int(CLOCK.time() * 1000)
         names = self.next_messages(self.chance.choice((1, 1, 3, 10)))
-        records = [
-            write_record(place, 0, None, value_of(name, self.chance))
-            for place, name in enumerate(names)
-        ]
+        records = [self._record(place, name) for place, name in enumerate(names)]
         self._batch = bytes(build_batch(records, now, now, producer=(self._producer, 0, first)))
+
+    def _record(self, place: int, name: str) -> bytes:
+        """Return a record for a message that is sent for the first time."""
+        return write_record(place, 0, None, value_of(name, self.chance))
+
+    def _published(self, at: float) -> None:
+        """Note that what is sent, last at a time, was acknowledged."""
+        self.world.history.published(self._log, self.sent, at)
 
     async def _produce(self, peer: KafkaPeer) -> None:
         at, request = CLOCK.now, "ProduceRequest"
@@ -170,7 +182,7 @@ class KafkaPublisher(Numbered):
         answer = await peer.ask("Produce", 9, acks=-1, timeout_ms=30_000, topic_data=[data])
         code = answer.responses[0].partition_responses[0].error_code
         if code in ACCEPTED:
-            self.world.history.published(self._log, self.sent, at)
+            self._published(at)
             self.sent = []
         else:
             self.world.history.count(f"Produce: error {code}")

@@ -36,6 +36,7 @@ class Mutation(NamedTuple):
 
 _STORAGE: Final = "router.broker.storage"
 _CONSUME: Final = "router.broker.consume"
+_COMPACTION: Final = "router.broker.compaction"
 
 MUTATIONS: Final = (
     Mutation(
@@ -255,6 +256,56 @@ MUTATIONS: Final = (
         "router.broker.pulsar.consumers",
         "        if consumer.permits:\n",
         "        if not consumer:\n",
+    ),
+    Mutation(
+        "compaction",
+        "the newest message of a key is deleted in place of the one before",
+        f"{_COMPACTION}.key_index",
+        "superseded.append((previous, number))",
+        "superseded.append((number, number))",
+    ),
+    Mutation(
+        "compaction",
+        "a tombstone goes as soon as it is cleaned",
+        f"{_COMPACTION}.cleaner",
+        "before = now_ms - (DEFAULT_DELETE_RETENTION_MS if keep is None else keep)",
+        "before = now_ms - (DEFAULT_DELETE_RETENTION_MS if keep is None else 0)",
+    ),
+    Mutation(
+        "compaction",
+        "what was superseded is forgotten and not deleted",
+        f"{_COMPACTION}.cleaner",
+        "            count += await self._delete(index.visible.ledger, found)\n",
+        "            count += len(found)\n",
+    ),
+    Mutation(
+        "compaction",
+        "recovery forgets what was deleted",
+        f"{_STORAGE}.recovery",
+        "ledger.delete(record.ranges, record.removed_entry)",
+        "pass",
+    ),
+    Mutation(
+        "compaction",
+        "a rewritten segment leaves out an entry of which a message is left",
+        f"{_STORAGE}.rewriting",
+        "elif deleted.covers(first, last):",
+        "elif deleted.overlaps(first, last):",
+    ),
+    Mutation(
+        "compaction",
+        "a rewritten segment is not synced",
+        f"{_STORAGE}.rewriting",
+        "        disk.sync_data(file)\n",
+        "",
+    ),
+    Mutation(
+        "compaction",
+        "the old segments go before the metadata names the new one",
+        f"{_STORAGE}.reclaim",
+        "            await self._checkpointer.metadata.run(store)\n",
+        "            await self._try(partial(self._context.writer.remove, ledger.id, sources))\n"
+        "            await self._checkpointer.metadata.run(store)\n",
     ),
 )
 

@@ -22,6 +22,8 @@ ALL_FAULTS = (
     "full disk",
     "failed write",
     "no space at a write",
+    "power cut in a rewrite",
+    "failed rewrite",
 )
 
 BIT_FLIP = "bit flip"
@@ -29,7 +31,19 @@ BIT_FLIP = "bit flip"
 DAMAGED = 0.1
 """The share of plans with damage."""
 SUBSCRIPTIONS = ("exclusive", "failover", "shared", "key_shared")
-PROTOCOLS = ("pulsar", "kafka", "members", "nats", "administrators", "fetchers", "explicit")
+PROTOCOLS = (
+    "pulsar",
+    "kafka",
+    "members",
+    "nats",
+    "administrators",
+    "fetchers",
+    "explicit",
+    "tables",
+)
+MIN_DIRTY_RATIOS = (0.01, 0.5)
+MIN_LAGS_MS = (0, 0, 60_000)
+DELETE_RETENTIONS_MS = (30_000, 300_000)
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,9 @@ class Plan:
     fetchers: int = 1
     """Of each topic of the node protocol, as those below."""
     explicit: int = 1
+    tables: int = 1
+    """Partitions of a compacted topic, each with publishers and readers of its own."""
+    table_policies: dict[str, float] = field(default_factory=dict)
     mean_pause: float = 3.0
     fault_seconds: float = 120.0
     """The mean time between two faults."""
@@ -88,6 +105,12 @@ class Plan:
             administrators=chance.choice((0, 1)),
             fetchers=chance.choice((0, 0, 1, 2)),
             explicit=chance.choice((0, 0, 1, 2)),
+            tables=chance.choice((0, 0, 1, 2)),
+            table_policies={
+                "min_cleanable_dirty_ratio": chance.choice(MIN_DIRTY_RATIOS),
+                "min_compaction_lag_ms": chance.choice(MIN_LAGS_MS),
+                "delete_retention_ms": chance.choice(DELETE_RETENTIONS_MS),
+            },
             mean_pause=chance.choice((2.0, 8.0, 30.0)),
             fault_seconds=chance.choice((20.0, 60.0, 200.0)),
             faults=faults,

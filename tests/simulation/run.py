@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -34,6 +34,15 @@ from tests.simulation.pulsar_clients import (
     SharedConsumer,
 )
 from tests.simulation.seeded import CLOCK
+from tests.simulation.table_clients import (
+    TOPIC,
+    Follower,
+    KeyedProducer,
+    KeyedWorker,
+    Scanner,
+    Viewer,
+)
+from tests.simulation.tables import Tables
 from tests.simulation.workers import GoneError, Poller, Publisher, PulsarPeer, World
 
 IN_MEMORY: Final = Path("/dev/shm")
@@ -43,6 +52,12 @@ STOP_SECONDS: Final = 60.0
 DAMAGED_SECONDS: Final = 120.0
 """What is damaged may keep clients from what they wait for, so that this is a time to look."""
 EMPTY_POLLS: Final = 3
+COMPACTION: Final[dict[str, float]] = {
+    "min_cleanable_dirty_ratio": 0.01,
+    "min_compaction_lag_ms": 0,
+    "delete_retention_ms": 30_000,
+}
+"""Of the compacted topic, unless a plan has others."""
 PULSAR_CONSUMERS: Final[dict[str, tuple[type[PulsarConsumer], int]]] = {
     "exclusive": (PulsarSubscriber, 1),
     "failover": (FailoverSubscriber, 2),
@@ -141,10 +156,20 @@ class Run:
             self.history.violation("a client of the simulation failed", text)
 
     async def _set_up(self) -> None:
-        plan, world = self.plan, self.world
+        plan = self.plan
         topics = [(f"persistent://public/default/{name}", count) for name, count in plan.topics]
         for topic, partitions in topics:
             await self._create(topic, partitions)
+        self._start_node_clients(topics)
+        await self._start_protocols()
+        if plan.tables:
+            await self._start_table()
+        if plan.faults:
+            self._spawn(self.faults.run(), self.others)
+
+    def _start_node_clients(self, topics: Sequence[tuple[str, int]]) -> None:
+        """Begin the clients of the node protocol, on topics with so many partitions."""
+        plan, world = self.plan, self.world
         number = 0
         for topic, partitions in topics:
             for group in range(plan.groups):
@@ -165,11 +190,8 @@ class Run:
                 )
         for number in range(plan.publishers):
             topic, partitions = topics[number % len(topics)]
-            publisher = Publisher(world, number, topic, partitions, plan.mean_pause)
+            publisher = Publisher(world, f"p{number}", topic, partitions, plan.mean_pause)
             self._spawn(publisher.run(), self.publishing)
-        await self._start_protocols()
-        if plan.faults:
-            self._spawn(self.faults.run(), self.others)
 
     async def _start_protocols(self) -> None:
         """Begin the clients of Pulsar, Kafka and NATS, which have topics of their own."""
@@ -202,6 +224,24 @@ class Run:
         if plan.administrators:
             self._consume(Administrator(world, "a0", mean))
 
+    async def _start_table(self) -> None:
+        """Begin the clients of a compacted topic."""
+        plan, world, mean = self.plan, self.world, self.plan.mean_pause
+        policies = COMPACTION | plan.table_policies
+        topic = (f"persistent://public/default/{TOPIC}", plan.tables)
+        await self._create(*topic, policies={"cleanup_policy": "compact", **policies})
+        retention = policies["delete_retention_ms"] / 1000
+        segment = settings_of(plan.options).number("storage.segment")
+        tables = Tables(self.history, retention, segment)
+        worker = KeyedWorker(world, tables, "tw", topic, mean)
+        self._spawn(worker.run(), self.publishing)
+        for partition in range(plan.tables):
+            producer = KeyedProducer(world, tables, f"tp{partition}", partition, mean)
+            self._spawn(producer.run(), self.publishing)
+            self._consume(Scanner(world, tables, f"ts{partition}", partition, mean))
+            self._consume(Follower(world, tables, f"tf{partition}", partition, mean))
+        self._consume(Viewer(world, tables, "tv", topic, mean))
+
     def _consume(self, consumer: Client) -> None:
         self._spawn(consumer.run(), self.others)
         self.pollers.append(consumer)
@@ -211,11 +251,14 @@ class Run:
         task.add_done_callback(self._check_task)
         tasks.append(task)
 
-    async def _create(self, topic: str, partitions: int) -> None:
+    async def _create(
+        self, topic: str, partitions: int, policies: Mapping[str, Any] | None = None
+    ) -> None:
+        request = {"topic": topic, "partitions": partitions, "policies": policies}
         while True:
             try:
                 peer = await PulsarPeer.open(self.world, "node")
-                await peer.admin(create_topic={"topic": topic, "partitions": partitions})
+                await peer.admin(create_topic=request)
             except GoneError:
                 await asyncio.sleep(1)
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
@@ -145,8 +146,8 @@ class PulsarPeer:
 class Publisher:
     """Publishes to the partitions of a topic, each entry until it is acknowledged."""
 
-    def __init__(self, world: World, number: int, topic: str, partitions: int, mean: float) -> None:
-        self.name = f"p{number}"
+    def __init__(self, world: World, name: str, topic: str, partitions: int, mean: float) -> None:
+        self.name = name
         self._world, self._topic, self._mean = world, topic, mean
         self._partitions = list(range(partitions)) if partitions else [-1]
         self._chance = Random(f"{world.seed}:{self.name}")
@@ -205,12 +206,20 @@ class Publisher:
             for _ in range(chance.choice((1, 1, 1, 2, 5, 20))):
                 self._count += 1
                 names.append(f"{self.name}:{self._count}")
-            filler = b"." * chance.choice((0, 10, 100, 1000))
-            messages = [Message(b"%s %s" % (name.encode(), filler)) for name in names]
+            messages = self._messages(partition, names)
             sequence = self._sequences[partition]
             self._sequences[partition] += 1
             payload = pack(messages, f"router-{self.name}", sequence, int(CLOCK.time() * 1000))
             self._unacknowledged.append((partition, sequence, names, payload))
+
+    def _messages(self, _partition: int, names: Sequence[str]) -> list[Message]:
+        """Return messages, which are sent for the first time, of an entry."""
+        filler = b"." * self._chance.choice((0, 10, 100, 1000))
+        return [Message(b"%s %s" % (name.encode(), filler)) for name in names]
+
+    def _published(self, partition: int, names: Sequence[str], at: float) -> None:
+        """Note that messages, which were sent last at a time, were acknowledged."""
+        self._world.history.published(PartitionName(self._topic, partition), names, at)
 
     async def _append(self, peer: PulsarPeer) -> None:
         sent, request_id, at = list(self._unacknowledged), peer.next_id(), CLOCK.now
@@ -229,8 +238,7 @@ class Publisher:
         refused = {failure.entry for failure in frame.command.appendsResponse.failures}
         for place, (partition, _, names, _) in enumerate(sent):
             if place not in refused:
-                name = PartitionName(self._topic, partition)
-                self._world.history.published(name, names, at)
+                self._published(partition, names, at)
         self._unacknowledged = [one for place, one in enumerate(sent) if place in refused]
         if refused:
             self._world.history.count("appends refused", len(refused))
