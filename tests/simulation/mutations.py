@@ -261,8 +261,8 @@ MUTATIONS: Final = (
         "compaction",
         "the newest message of a key is deleted in place of the one before",
         f"{_COMPACTION}.key_index",
-        "superseded.append((previous, number))",
-        "superseded.append((number, number))",
+        "row = previous.number, message.number, previous.tombstone",
+        "row = message.number, message.number, previous.tombstone",
     ),
     Mutation(
         "compaction",
@@ -298,14 +298,6 @@ MUTATIONS: Final = (
         f"{_STORAGE}.rewriting",
         "        disk.sync_data(file)\n",
         "",
-    ),
-    Mutation(
-        "compaction",
-        "the old segments go before the metadata names the new one",
-        f"{_STORAGE}.reclaim",
-        "            await self._checkpointer.metadata.run(store)\n",
-        "            await self._try(partial(self._context.writer.remove, ledger.id, sources))\n"
-        "            await self._checkpointer.metadata.run(store)\n",
     ),
 )
 
