@@ -30,6 +30,7 @@ from router.errors import RouterError, SettingError
 from router.metrics import Metrics
 from router.node import Node
 from router.process.build import VERSION
+from router.services.activity import Activities
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.dead_letters.service import DeadLetters
@@ -228,6 +229,7 @@ def _blueprints(
             keys,
             services.pipelines,
             Histories(wall_ms),
+            Activities(open_administration(settings, node)),
             streams,
         ),
         settings,

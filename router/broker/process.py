@@ -144,7 +144,10 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
             _announce(folder, listeners.urls())
         guest = None if stay else _Guest(folder, settings.seconds("broker.linger"))
         service = Service(Notifier.take(os.environ), broker.blacklist)
+        recorder = await broker.record(folder)
         ending = await _wait_for_ending(broker, told, guest)
+        if recorder is not None:
+            recorder.stop()
         service.end()
         return await _end(broker, ending)
 

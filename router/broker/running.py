@@ -13,6 +13,8 @@ from typing import Any, Final
 import structlog
 
 from router.access.authorizer import Authorizer, requires_authentication
+from router.broker.activity.calls import ActivityCalls
+from router.broker.activity.recorder import Recorder
 from router.broker.consume.membership.leases import Leases
 from router.broker.consume.polls.engine import PollEngine
 from router.broker.context import BrokerContext
@@ -129,6 +131,16 @@ class RunningBroker:
         counters.watch("router_broker_connections", lambda: len(transport.connections))
         await stack.enter_async_context(storage.maintained())
         return cls(storage, listeners, context, transport)
+
+    async def record(self, folder: Path) -> Recorder | None:
+        """Record what the broker does from now on, None: it has no log; `stop` ends it."""
+        context, listeners = self._context, self._listeners
+        if context.topics is None:
+            return None
+        recorder = Recorder(context.topics, context.nats, context.counters, listeners.connected)
+        context.rpc.activity = ActivityCalls(recorder, listeners)
+        await recorder.start(folder)
+        return recorder
 
     async def serve(self, folder: Path) -> None:
         """Serve the listeners, and the folder's socket."""

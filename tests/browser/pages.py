@@ -40,7 +40,8 @@ class Entry:
 
 
 PAGES = (
-    Entry("topics", "/console/", "Topics"),
+    Entry("overview", "/console/", "Overview"),
+    Entry("topics", "/console/topics", "Topics"),
     Entry("topics-found", "/console/topics?q=none-of-these", "Topics"),
     Entry("create", "/console/topics", "Topics", dialog="Create topic"),
     Entry("publish", f"/console/topics/{TOPIC}", TOPIC),
@@ -72,6 +73,7 @@ PAGES = (
     Entry("about", "/console/about", "About"),
     Entry("failure", "/console/topics/no-such-topic", "Not Found"),
     Entry("signin-form", "/console/", "Sign in", viewer=STRANGER),
+    Entry("overview-user", "/console/?span=24h", "Overview", viewer=USER),
     Entry("topics-user", "/console/topics", "Topics", viewer=USER),
     Entry("access-users", "/console/access", "Access", viewer=USER),
     Entry("access-topics-user", "/console/access/topics", "Access", viewer=USER),

@@ -27,7 +27,7 @@ def walk_to(page: Page, wanted: Locator, key: str = "Tab") -> None:
 
 
 def test_topic_is_created_filled_and_its_group_reset(page: Page, site: Stack) -> None:
-    page.goto("/console/")
+    page.goto("/console/topics")
     create(page)
     publish(page)
     assert poll(site, f"{TOPIC}/readers/1", 5).json == ["hello", "world"]

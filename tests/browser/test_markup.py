@@ -214,7 +214,7 @@ def test_names_of_users_are_text(browser: Browser, guarded: Stack) -> None:
     for text in USERS:
         with Visitor(browser, guarded.url) as visitor:
             page = visitor.page()
-            page.goto("/console/")
+            page.goto("/console/topics")
             sign_in(page, text)
             create_topic(page, f"owned-{USERS.index(text)}")
             for path in SIGNED:

@@ -25,6 +25,7 @@ def page(browser: Browser, site: Stack) -> Iterator[Page]:
 
 def test_topic_is_created_filled_searched_and_its_group_reset(page: Page, site: Stack) -> None:
     page.goto("/")
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Topics").click()
     page.get_by_role("button", name="Create topic").click()
     page.get_by_role("textbox", name="Name").fill(TOPIC)
     page.get_by_role("button", name="Create", exact=True).click()

@@ -18,8 +18,11 @@ class Tally:
     """What the broker counted since its start."""
 
     entries: int = 0
+    messages: int = 0
     bytes: int = 0
     dispatched: int = 0
+    delivered: int = 0
+    """Messages, to clients of any protocol but JetStream's consumers, which count their own."""
     damaged: int = 0
 
 

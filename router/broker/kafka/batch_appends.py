@@ -306,6 +306,7 @@ class Producing:
         batch.payload = None
         job.left += 1
         self._topics.tally.entries += 1
+        self._topics.tally.messages += header.records
         self._topics.tally.bytes += size
         producer.flow.messages += header.records
         producer.flow.bytes += size

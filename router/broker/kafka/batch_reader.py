@@ -51,8 +51,8 @@ _log = structlog.get_logger(__name__)
 class Batches:
     """The bytes of some batches, and the place behind them: the next offset and entry.
 
-    `sent` is the offset behind the last batch; what lies between is left out. `entry` is NO_ENTRY
-    where it is not known.
+    `sent` is the offset behind the last batch; what lies between is left out. `messages` counts
+    those of the batches. `entry` is NO_ENTRY where it is not known.
     """
 
     parts: list[bytes | memoryview] = field(default_factory=list)
@@ -60,12 +60,14 @@ class Batches:
     offset: int = 0
     entry: int = 0
     sent: int = 0
+    messages: int = 0
 
     def add(self, entry: Entry, payload: bytes) -> None:
         """Add the batch of an entry with the offset that it has."""
         self._add(entry.index + 1 - entry.messages, payload)
         self.leave_out(entry)
         self.sent = self.offset
+        self.messages += entry.messages
 
     def leave_out(self, entry: Entry) -> None:
         """Go on behind an entry."""

@@ -186,6 +186,7 @@ class Fetching:
         for one in job.partitions:
             if one.batches is not None and one.batches.size and one.partition is not None:
                 self._reader.remember(one.partition.ledger, one.batches)
+                self._context.topics.tally.delivered += one.batches.messages
         job.request.answer(_response(job))
 
     def _forget(self, job: FetchJob) -> None:

@@ -6,7 +6,7 @@ A restart of the broker forgets it.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -58,14 +58,30 @@ class Counters:
         """Forget the gauges of a worker whose connection ended."""
         self._pushed.pop(peer, None)
 
+    def total(self, name: str, matches: Callable[[Mapping[str, str]], bool] | None = None) -> float:
+        """Return a counter of workers or the broker, added up over the labels that match."""
+        return sum(
+            value
+            for (known, labels), value in self._counters.items()
+            if known == name and (matches is None or matches(dict(labels)))
+        )
+
+    async def samples(self) -> list[Sample]:
+        """Collect what may take a moment, and return everything."""
+        await self.refresh()
+        return self._samples()
+
     def render(self) -> str:
         """Return everything in the Prometheus text format."""
+        return render(self._samples())
+
+    def _samples(self) -> list[Sample]:
         samples = [(name, labels, v) for (name, labels), v in self._counters.items()]
         samples += [(name, (), read()) for name, read in self._watched.items()]
         samples += self._observed
         for pushed in self._pushed.values():
             samples += pushed
-        return render(samples)
+        return samples
 
     def take_token(
         self, bucket: str, per_minute: float, burst: int, *, look_only: bool = False

@@ -154,6 +154,7 @@ class Consumers(ClientLink):
         stored = entry.index != NOT_STORED
         if stored:
             self._tally.dispatched += 1
+            self._tally.delivered += entry.messages
         if not (stored and self._client.wants_broker_entry):
             self._connection.write(*encode_parts(self._message, payload))
             return

@@ -179,6 +179,7 @@ class Producing:
             return
         self._pending += size
         producer.tally.entries += 1
+        producer.tally.messages += messages
         producer.tally.bytes += len(payload)
         producer.flow.messages += messages
         producer.flow.bytes += len(payload)

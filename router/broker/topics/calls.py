@@ -140,7 +140,7 @@ class AdminCalls:
         }
 
 
-async def make_call(calls: AdminCalls, name: str, arguments: bytes) -> bytes:
+async def make_call(calls: object, name: str, arguments: bytes) -> bytes:
     """Return the result of a call as JSON; raise what the call raises.
 
     Raises BadRequestError for a call that there is not, and for arguments that it does not take.

@@ -154,9 +154,7 @@ class CursorAdmin:
         described = await self._described(found)
         if earliest:
             for one, subscription in zip(described, found, strict=True):
-                start = max(subscription.cursor.mark_delete + 1, subscription.ledger.first_entry)
-                entry = await _entry(subscription.visible, subscription.cursor.next_unacked(start))
-                one.earliest_ms = None if entry is None else entry.timestamp_ms
+                one.earliest_ms = await earliest_ms(subscription)
         return described, len(found) == MAX_CURSORS_PER_PAGE
 
     async def skip(
@@ -260,6 +258,16 @@ def size_from(ledger: Ledger, entry: int) -> int:
     held = ledger.durable_entry - ledger.first_entry
     left = min(max(0, ledger.durable_entry - entry), held)
     return ledger.size_bytes * left // held if held else 0
+
+
+async def earliest_ms(subscription: Subscription) -> int | None:
+    """Return when the first message of a backlog was stored, in ms since 1970, None: it is empty.
+
+    Raises OSError.
+    """
+    start = max(subscription.cursor.mark_delete + 1, subscription.ledger.first_entry)
+    entry = await _entry(subscription.visible, subscription.cursor.next_unacked(start))
+    return None if entry is None else entry.timestamp_ms
 
 
 async def _entry(visible: Visible, number: int) -> Entry | None:

@@ -67,8 +67,9 @@ class Connection(asyncio.Protocol):
         greeting: Greeting | None = None,
     ) -> None:
         self.closed = False
+        self.received_bytes = self.sent_bytes = 0
         self._loop = asyncio.get_running_loop()
-        self.last_read = self._loop.time()
+        self.connected_at = self.last_read = self._loop.time()
         self._pinged: float | None = None
         self._context = context
         self._open_session = open_session
@@ -137,6 +138,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the frames that these bytes complete."""
+        self.received_bytes += len(data)
         self.last_read = self._loop.time()
         self._pinged = None
         self.guard(partial(self._receive, data))
@@ -377,6 +379,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
+        self.sent_bytes += self._out_size
         out, self._out, self._out_size = self._out, [], 0
         if self.closed or not out:
             return

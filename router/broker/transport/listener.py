@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import pkgutil
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -48,6 +49,10 @@ class Listener:
     def connections(self) -> int:
         """Return how many clients are connected."""
         return len(self._connections)
+
+    def clients(self) -> list[Connection]:
+        """Return the clients that are connected."""
+        return list(self._connections)
 
     async def serve(self, sock: socket.socket, certificates: Certificates | None = None) -> None:
         """Serve a listening socket, TCP or unix, from now on; with certificates over TLS."""
@@ -131,6 +136,16 @@ class Listeners:
     def connections(self) -> int:
         """Return how many clients are connected."""
         return sum(listener.connections for listener in self._listeners)
+
+    def clients(self) -> Iterator[tuple[str, Connection]]:
+        """Yield the connections with the name of their protocol."""
+        for listener in self._listeners:
+            for connection in listener.clients():
+                yield listener.name, connection
+
+    def connected(self) -> dict[str, int]:
+        """Return how many clients of the network each protocol has."""
+        return dict(Counter(name for name, one in self.clients() if not one.peer.trusted))
 
     def urls(self) -> list[str]:
         """Return where clients are served over the network."""

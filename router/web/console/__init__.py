@@ -19,6 +19,7 @@ from router.web.console.groups import GroupDetailViews, GroupPageViews
 from router.web.console.home import HomeViews
 from router.web.console.jetstream import StreamPageViews
 from router.web.console.message_page import MessageViews
+from router.web.console.overview import OverviewViews
 from router.web.console.pages import Assets, Pages
 from router.web.console.publish_tab import PublishTab
 from router.web.console.replay import ReplayViews
@@ -55,6 +56,7 @@ class Console:
         self._views = (
             sign_in,
             HomeViews(context, assets, ready, backend),
+            OverviewViews(context, settings),
             TopicListViews(context),
             publish := PublishTab(context),
             settings_tab := SettingsTab(context),

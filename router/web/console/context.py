@@ -10,6 +10,7 @@ from flask import request
 
 from router.errors import ForbiddenError
 from router.model import Principal
+from router.services.activity import Activities
 from router.services.dead_letters.service import DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
@@ -69,6 +70,7 @@ class ConsoleServices:
     keys: ApiKeys
     pipelines: Pipelines
     histories: Histories
+    activities: Activities
     jetstream: JetStream
 
 

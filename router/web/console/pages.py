@@ -25,7 +25,7 @@ from router.process.build import VERSION
 from router.web.addresses import USER, root
 from router.web.console.commands import segment
 from router.web.console.fields import FORM, MULTIPART
-from router.web.console.shown import at, size, visible, written
+from router.web.console.shown import at, count, seconds, size, visible, written
 from router.web.console.themes import THEMES, theme
 from router.web.console.visitors import current
 from router.web.media import PROBLEM
@@ -46,6 +46,7 @@ HEADERS: Final = {
 }
 NO_STORE: Final = {"Cache-Control": "no-store"}
 NAVIGATION: Final = (
+    ("Overview", "/console/"),
     ("Topics", "/console/topics"),
     ("Groups", "/console/groups"),
     ("Streams", "/console/streams"),
@@ -85,6 +86,8 @@ class Pages:
         self._templates.filters |= {
             "size": size,
             "at": at,
+            "count": count,
+            "seconds": seconds,
             "segment": segment,
             "json": _in_json,
             "visible": visible,

@@ -33,6 +33,19 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def count(number: int) -> str:
+    """Return a number with commas between thousands."""
+    return f"{number:,}"
+
+
+def seconds(value: float) -> str:
+    """Return a time of so many seconds in the unit that suits it."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if value >= length:
+            return f"{value / length:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{value:.0f} s"
+
+
 def at(milliseconds: int) -> str:
     """Return a time in ms since 1970 in UTC; the number where no calendar has it."""
     try:

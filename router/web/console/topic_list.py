@@ -30,7 +30,6 @@ class TopicListViews(PageViews):
 
     @page(
         "GET /console/topics",
-        "GET /console listed",
         text("q", "Topics whose names hold this."),
         PAGED,
         choice("dialog", ("create",), "Which dialog is open."),

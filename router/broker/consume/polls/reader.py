@@ -208,6 +208,7 @@ class PollReader(Exclusive):
             flow.messages += count
             flow.bytes += size
             self.subscription.context.tally.dispatched += count
+            self.subscription.context.tally.delivered += count
         return count, size
 
     def _take_of(

@@ -79,6 +79,11 @@ class Consumers:
         )
         self.services = ConsumerServices(hub, streams, api)
 
+    @property
+    def deliveries(self) -> int:
+        """Return how many messages were delivered since the start."""
+        return self._tally.deliveries
+
     def find(self, stream: Stream, name: str) -> JetStreamConsumer:
         """Return a consumer; raise JetStreamError 10014 if there is none."""
         consumer: JetStreamConsumer | None = stream.consumers.get(name)

@@ -335,6 +335,7 @@ class StreamPublisher:
             producer.flow.bytes += len(payload)
         self._in_flight += entry.memory
         self._context.tally.entries += 1
+        self._context.tally.messages += len(messages)
         self._context.tally.bytes += len(payload)
 
     def _stored(self, stream: Stream, entry: _Entry, entry_id: int) -> None:

@@ -24,6 +24,7 @@ from router.broker.node.rpc.polling import OUTCOMES, PollingConnection, PollSess
 from router.broker.node.rpc.topics import Answer, TopicRequests
 from router.broker.storage import StoreError
 from router.broker.topics.administration import TopicAdmin
+from router.broker.topics.calls import make_call
 from router.errors import (
     BadRequestError,
     DiskFullError,
@@ -77,6 +78,8 @@ class NodeRpc:
         self.polls: PollEngine | None = None
         # Set likewise.
         self.backups: Backups | None = None
+        # Set likewise: calls about what the broker does, beside those about topics.
+        self.activity: object | None = None
         self.refusal = refusal
         self._registry = registry
         self._live_members = LiveMembers() if topics is None else topics.live_members
@@ -144,6 +147,9 @@ class NodeRpc:
         if name == "registry_list":
             page = await self._registry.list(command.registry_list, command.registry_after)
             response.records.extend(map(RECORD.encode, page))
+        elif name == "call" and hasattr(self.activity, command.call.name):
+            call = command.call
+            response.value = await make_call(self.activity, call.name, call.arguments)
         elif name is not None and (answer := self._answers.get(name)) is not None:
             await answer(getattr(command, name), response)
         elif self._refusal is not None:
