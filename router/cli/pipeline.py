@@ -17,10 +17,12 @@ import click
 from router import log
 from router.cli import output
 from router.cli.options import as_json, examples, store
+from router.errors import SettingError
 from router.settings import Settings, config_file, load
 
 if TYPE_CHECKING:
     from router.pipelines.declaration import Pipeline
+    from router.pipelines.testing.comparing import Result
 
 FOLDER: Final = "config/pipelines"
 MAX_LINE_CHARACTERS: Final = 200
@@ -88,20 +90,31 @@ def new(name: str, template: str, as_json: bool, folder: Path) -> None:
     epilog=examples(
         "router pipeline check orders-table",
         "router pipeline check orders-table --offline     without asking for its topics",
+        "router pipeline check orders-table --deep        by Spark itself, on no messages",
     ),
 )
 @click.argument("name")
 @click.option("--offline", is_flag=True, help="Do not ask whether the topics are there.")
+@click.option("--deep", is_flag=True, help="Start Spark, and have it analyse the streams.")
 @as_json
 @folder
 @store
-def check_(name: str, folder: Path, offline: bool, as_json: bool, **given: Any) -> None:
-    """Say what is wrong with a pipeline, with the line, without starting Spark."""
+def check_(name: str, folder: Path, offline: bool, deep: bool, as_json: bool, **given: Any) -> None:
+    """Say what is wrong with a pipeline, with the line.
+
+    Spark is started with --deep only: it knows types, arguments and tables, and takes seconds.
+    """
     from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
     from router.pipelines.run import check  # noqa: PLC0415 - only when it is used
 
     pipeline = named(name, folder)
     check(pipeline, _settings(pipeline, given.pop("config"), given), topics=not offline)
+    if deep:
+        from router.pipelines.session import needed  # noqa: PLC0415 - as above
+        from router.pipelines.testing.analysis import analyse  # noqa: PLC0415 - as above
+        from router.pipelines.testing.running import start  # noqa: PLC0415 - as above
+
+        analyse(start(pipeline, needed(pipeline, "embedded:")), pipeline)
     document = {"name": name, "file": str(pipeline.file), "in_order": True}
     output.respond(as_json, document, f"{pipeline.file}: in order")
 
@@ -214,6 +227,87 @@ def install(jars: bool, as_json: bool) -> None:
         click.echo("Spark's classes cannot be archived here: its starts will be slower.", err=True)
     line = ",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order"
     output.respond(as_json, {"folder": str(found), "jars": [*map(str, paths)]}, line)
+
+
+@command.command(
+    "test",
+    epilog=examples(
+        "router pipeline test                                     all of config/pipelines/tests",
+        "router pipeline test config/pipelines/tests/orders.toml --junit report.xml",
+        "router pipeline test config/pipelines/tests/orders.toml --update",
+        "router pipeline test config/pipelines/tests/orders.toml --from-topic orders --limit 20",
+    ),
+)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write a report.")
+@click.option("--update", is_flag=True, help="Write what comes as what is expected.")
+@click.option("--from-topic", "topic", metavar="TOPIC", help="Add a case of a topic's messages.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many."
+)
+@as_json
+@folder
+@store
+def test_(
+    files: tuple[Path, ...],
+    junit: Path | None,
+    folder: Path,
+    config: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Test pipelines with sample messages and the rows that they should give, without a router.
+
+    The exit status is 0 if all cases pass, 1 if one does not, 78 for a test that cannot run.
+    """
+    from router.pipelines.testing import reporting, writing  # noqa: PLC0415 - as above
+    from router.pipelines.testing.cases import load as load_tests  # noqa: PLC0415 - as above
+    from router.pipelines.testing.running import results, start  # noqa: PLC0415 - as above
+
+    update, topic, limit = (given.pop(key) for key in ("update", "topic", "limit"))
+    chosen = list(files) or sorted((folder / "tests").glob("*.toml"))
+    if not chosen:
+        raise SettingError(f"there is no test in {folder / 'tests'}, and none is named")
+    if topic is not None:
+        if len(chosen) != 1:
+            raise SettingError("--from-topic adds a case to one file: name it")
+        pipeline = load_tests(chosen[0], folder, complete=False).pipeline
+        _add_case(chosen[0], pipeline, topic, limit, _settings(pipeline, config, given))
+    done: dict[Path, list[Result]] = {}
+    for file in chosen:
+        test = load_tests(file, folder, complete=not update and topic is None)
+        added = len(test.cases) - 1 if topic is not None else None
+        done[file] = []
+        for number, came in enumerate(results(start(test.pipeline), test)):
+            accepted = update or number == added
+            if accepted:
+                writing.update(file, number, came)
+            done[file].append(came.accepted() if accepted else came)
+            if not as_json:
+                click.echo("\n".join(reporting.lines(done[file][-1])))
+    if junit is not None:
+        reporting.write_junit(junit, done)
+    document = [
+        {"file": str(file), "case": one.case.name, "failures": one.failures()}
+        for file, cases in done.items()
+        for one in cases
+    ]
+    failed = sum(bool(one["failures"]) for one in document)
+    output.respond(as_json, document, f"{len(document)} cases, {failed} failed")
+    raise SystemExit(1 if failed else 0)
+
+
+def _add_case(file: Path, pipeline: Pipeline, topic: str, limit: int, settings: Settings) -> None:
+    """Add a case with a topic's first messages to a file of tests."""
+    from router.backends.opening import opened  # noqa: PLC0415 - only when it is used
+    from router.pipelines.run import placed  # noqa: PLC0415 - only when it is used
+    from router.pipelines.testing import writing  # noqa: PLC0415 - only when it is used
+    from router.pipelines.testing.running import start  # noqa: PLC0415 - only when it is used
+
+    pipeline = placed(pipeline, settings)
+    with opened(settings):
+        messages = writing.sample(start(pipeline), pipeline, topic, limit)
+    writing.add_case(file, f"from {topic}: {len(messages)} messages", messages)
 
 
 def _known(name: str, folder: Path) -> Pipeline:

@@ -2,7 +2,7 @@
 
 Theory of operation. Each step is parsed in Spark's dialect and its columns are looked up, step by
 step, in what the ones before give; where the schema comes with the data, only views are looked up.
-The functions that a step calls are looked up among Spark's, and an aggregate needs a watermark.
+The functions that a step calls are looked up among Spark's, and so is what streams cannot have.
 This is no second Spark: types of expressions and arguments of functions are left to it, and a
 construct whose columns this cannot follow (generators, lateral views) is let pass, for a refusal
 must never be wrong. A step with `checked = false` is left to Spark altogether.
@@ -12,6 +12,7 @@ Spark could say it all itself, after 15 to 40 s of starting and only where there
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -28,10 +29,10 @@ from router.backends import Backend
 from router.errors import BadNameError, TopicNotFoundError
 from router.errors.quoting import nearest
 from router.model import TopicName
-from router.pipelines.aggregates import endless
-from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step
+from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step, is_local
 from router.pipelines.declared_columns import columns
-from router.pipelines.reading import Origin
+from router.pipelines.reading import Origin, Place
+from router.pipelines.stream_rules import refused
 from router.settings import Settings
 
 Columns = Mapping[str, str] | None
@@ -70,8 +71,26 @@ def check_sql(pipeline: Pipeline) -> None:
         _check_watermark(origin, ("step", place), step.watermark, views[step.name.lower()])
     for place, sink in enumerate(pipeline.sinks):
         _check_sink(origin, ("sink", place), sink, views[sink.from_step.lower()])
-    for found in endless(pipeline, parsed):
+    for found in refused(pipeline, parsed):
         raise origin.at(found.step.line + found.line - 1, str(found))
+
+
+def check_folders(pipeline: Pipeline) -> None:
+    """Raise DeclarationError for a folder of this machine that cannot be created or written."""
+    origin = Origin(pipeline.file, pipeline.lines)
+    folders: list[tuple[Place, str]] = [
+        (("sink", place, "path"), sink.path) for place, sink in enumerate(pipeline.sinks)
+    ]
+    for path, folder in [*folders, (("checkpoint",), pipeline.checkpoint)]:
+        if not folder or not is_local(folder):
+            continue
+        there = Path(folder.removeprefix("file://")).absolute()
+        while not there.exists():
+            there = there.parent
+        if not there.is_dir():
+            raise origin.error(path, f"{folder} cannot be a folder: {there} is a file")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise origin.error(path, f"{folder} cannot be written: {there} belongs to another user")
 
 
 def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> None:
@@ -235,11 +254,17 @@ def _check_watermark(
     origin: Origin, path: tuple[str | int, ...], watermark: object, known: Columns
 ) -> None:
     column = getattr(watermark, "column", None)
-    if known is None or column is None or column.lower() in _lower(known):
+    if known is None or column is None:
         return
-    raise origin.error(
-        (*path, "watermark"), f"there is no column {column!r}{nearest(column, known)}"
-    )
+    kind = _lower(known).get(column.lower(), "")
+    if not kind:
+        raise origin.error(
+            (*path, "watermark"), f"there is no column {column!r}{nearest(column, known)}"
+        )
+    if kind != "unknown" and not kind.upper().startswith("TIMESTAMP"):
+        raise origin.error(
+            (*path, "watermark"), f"the column {column} is {kind}: a watermark needs a TIMESTAMP"
+        )
 
 
 def _check_sink(

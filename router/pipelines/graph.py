@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 
 from router.pipelines import formats, jobs
 from router.pipelines.declaration import DEAD_LETTERS, RECORDS, Pipeline, SinkSpec, SourceSpec, Step
 from router.pipelines.failures import sentence
-from router.pipelines.reading import DeclarationError
+from router.pipelines.reading import DeclarationError, Origin
 
 _WHERE: Final = re.compile(r"line (\d+)[,)]? ?pos")
 
@@ -25,28 +26,24 @@ class Flow:
     rows: DataFrame
 
 
-def flows(spark: SparkSession, pipeline: Pipeline, source: SourceSpec) -> Iterator[Flow]:
+def flows(pipeline: Pipeline, source: SourceSpec, read: Callable[[], DataFrame]) -> Iterator[Flow]:
     """Yield what each sink takes, the sink of dead letters last.
 
-    Each has a reading of the source of its own, with offsets of its own, for each is a query.
-    Raises DeclarationError for what Spark finds wrong, with the line.
+    `read` returns a stream of the source's messages. Each flow has a reading of its own, with
+    offsets of its own, for each is a query. Raises DeclarationError for what Spark finds wrong,
+    with the line.
     """
     for sink in pipeline.sinks:
-        good, _ = _split(spark, pipeline, source)
-        views = _views(pipeline, good)
+        good, _ = _split(pipeline, source, read())
+        views = step_views(pipeline, good)
         yield Flow(sink, views[sink.from_step.lower()])
     if pipeline.bad_records == "dlq":
-        _, bad = _split(spark, pipeline, source)
+        _, bad = _split(pipeline, source, read())
         to = SinkSpec(DEAD_LETTERS, "topic")
         yield Flow(to, formats.dead_letters(bad, pipeline.dead_letters))
 
 
-def _split(
-    spark: SparkSession, pipeline: Pipeline, source: SourceSpec
-) -> tuple[DataFrame, DataFrame]:
-    from router.pipelines.source import frame  # noqa: PLC0415 - needs an extra
-
-    rows = frame(spark, source, True)
+def _split(pipeline: Pipeline, source: SourceSpec, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     fail = pipeline.bad_records == "fail"
     return formats.decode(rows, source, _problem(pipeline), fail=fail)
 
@@ -57,11 +54,13 @@ def _problem(pipeline: Pipeline) -> Callable[[Column, Column], Column] | None:
     return jobs.problem(pipeline.job, pipeline.file.parent)
 
 
-def _views(pipeline: Pipeline, good: DataFrame) -> dict[str, DataFrame]:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
-
-    watermark = pipeline.source.watermark
-    views = {RECORDS: _late(good, watermark)}
+def step_views(pipeline: Pipeline, good: DataFrame) -> dict[str, DataFrame]:
+    """Return the views by name in lower case. Raises DeclarationError."""
+    try:
+        views = {RECORDS: _late(good, pipeline.source.watermark)}
+    except PySparkException as error:
+        origin = Origin(pipeline.file, pipeline.lines)
+        raise origin.error(("source", "watermark"), sentence(error)) from error
     views[RECORDS].createOrReplaceTempView(RECORDS)
     for step in pipeline.steps:
         try:

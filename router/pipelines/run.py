@@ -117,8 +117,9 @@ def check_declared(pipeline: Pipeline) -> None:
     """
     session.require_modules(session.READERS)
     check_owner(pipeline)
-    from router.pipelines.checks import check_sql  # noqa: PLC0415 - needs an extra
+    from router.pipelines.checks import check_folders, check_sql  # noqa: PLC0415 - needs an extra
 
+    check_folders(pipeline)
     if pipeline.job is not None:
         try:
             jobs.check(pipeline.job, pipeline.file.parent, pipeline.checkpoint)
@@ -269,6 +270,7 @@ class Run:
         from router.pipelines.listening import listen  # noqa: PLC0415 - needs an extra
         from router.pipelines.schemas import resolved, together  # noqa: PLC0415 - needs an extra
         from router.pipelines.sinks import start_sink, tidy_sink  # noqa: PLC0415 - see above
+        from router.pipelines.source import frame  # noqa: PLC0415 - see above
 
         folder = state_folder(self.pipeline, self.settings)
         with ExitStack() as parts, _spark_failures():
@@ -284,7 +286,8 @@ class Run:
             queries = Queries(self.progress, retries)
             parts.callback(queries.stop_all)
             started = []
-            for flow in retries.call(lambda: list(flows(spark, self.pipeline, source))):
+            read = partial(frame, spark, source, True)
+            for flow in retries.call(lambda: list(flows(self.pipeline, source, read))):
                 if self.stop.event.is_set():
                     break
                 queries.start(flow.sink.name, partial(start_sink, flow.rows, flow.sink, context))

@@ -14,6 +14,7 @@ killed run had not come to, and for one that is declared later.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -70,7 +71,11 @@ def _inferred(spark: SparkSession, source: SourceSpec) -> str:
         .selectExpr(f"{text} AS value")
         .limit(MAX_SAMPLE_MESSAGES)
     )
-    texts = [cast(str, row.value) for row in sample.collect()]
+    return sampled_columns(spark, [cast(str, row.value) for row in sample.collect()])
+
+
+def sampled_columns(spark: SparkSession, texts: Sequence[str]) -> str:
+    """Return the columns of JSON objects; raise SettingError where there are none."""
     if not texts:
         raise SettingError(
             "there is no message yet to infer columns from: declare them in source.schema"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.pipelines.formats import decode
-from router.pipelines.graph import _views
+from router.pipelines.graph import step_views
 from router.pipelines.loading import parse
 from router.pipelines.source_columns import SCHEMA_DDL
 
@@ -99,7 +99,7 @@ def test_sql_is_what_plain_python_makes_of_the_same_messages(spark: SparkSession
             for n, (value, key, s) in enumerate(found)
         ]
         good, bad = decode(spark.createDataFrame(source, SCHEMA_DDL), pipeline.source)
-        rows = [tuple(row) for row in _views(pipeline, good)["windows"].collect()]
+        rows = [tuple(row) for row in step_views(pipeline, good)["windows"].collect()]
         expected, corrupt = model(found)
         assert Counter(rows) == Counter(expected)
         assert bad.count() == corrupt

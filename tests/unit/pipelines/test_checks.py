@@ -57,7 +57,8 @@ def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: 
         "SELECT * FROM (SELECT id AS z FROM records) q WHERE q.z > 1",
         "SELECT id FROM records UNION ALL SELECT amount FROM records",
         "SELECT element_at(_properties, 'a') AS a, _properties['b'] AS b FROM records",
-        "SELECT sum(amount) OVER (PARTITION BY id ORDER BY _index) AS s FROM records",
+        "SELECT max_by(amount, _index) AS s, approx_count_distinct(amount) AS n FROM records",
+        "SELECT DISTINCT id FROM records",
         "SELECT /*+ BROADCAST(r) */ r.id FROM records r",
         "SELECT window_time(window) AS t, count(*) AS n FROM records"
         " GROUP BY window(_publish_time, '1 minute')",
@@ -103,7 +104,14 @@ def test_aggregate_without_a_watermark_is_refused_with_its_line(
     "steps",
     [
         {"a": "SELECT id, size(c) AS n FROM (SELECT id, array(id) AS c FROM records) q"},
-        {"a": "SELECT sum(amount) OVER (PARTITION BY id ORDER BY _index) AS s FROM records"},
+        {
+            "unused": "SELECT row_number() OVER (ORDER BY id) AS n FROM records",
+            "b": "SELECT 1 AS x",
+        },
+        {
+            "a": "SELECT r.id FROM records r JOIN (SELECT x, row_number() OVER (ORDER BY x) AS n"
+            " FROM delta.`/tables/d`) d ON d.x = r.id"
+        },
         {"a": "SELECT max(x) AS m FROM delta.`/tables/d`"},
         {"unused": AGGREGATE, "b": "SELECT id FROM records"},
         {"a": "SELECT aggregate(array(id), 0, (x, y) -> x + y) AS s FROM records"},
@@ -115,6 +123,23 @@ def test_aggregate_without_a_watermark_is_refused_with_its_line(
 )
 def test_what_is_no_aggregate_of_the_stream_needs_no_watermark(steps: dict[str, str]) -> None:
     append(steps)
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "words"),
+    [
+        ("SELECT id,\n row_number() OVER (ORDER BY _index) AS n FROM records", 14, "max_by"),
+        ("WITH r AS (SELECT sum(amount) OVER (ORDER BY id) AS s FROM records)\nSELECT s FROM r",
+         13, "SUM(amount) OVER"),
+        ("SELECT\ncount(DISTINCT id) AS n FROM records", 14, "approx_count_distinct"),
+        ("SELECT id FROM records\nORDER BY id", 14, "leave ORDER BY away"),
+    ],
+)  # fmt: skip
+def test_what_no_stream_has_is_refused_with_its_line(sql: str, line: int, words: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        append({"a": sql}, source='watermark = { column = "_publish_time", delay = "1 minute" }')
+    assert str(caught.value).startswith(f"{FILE}:{line}: step a: ")
+    assert words in str(caught.value)
 
 
 def test_watermark_of_a_step_below_serves_an_aggregate() -> None:

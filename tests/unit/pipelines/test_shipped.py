@@ -33,11 +33,19 @@ def test_no_two_declarations_share_a_checkpoint() -> None:
 
 def test_declarations_of_the_page_are_in_order(tmp_path: Path) -> None:
     texts = blocks(ROOT / "docs" / "pipelines.md", "toml")
-    assert texts
-    for text in texts:
+    declarations = [text for text in texts if "[[case]]" not in text]
+    assert declarations
+    for text in declarations:
         check_declared(parse(text, tmp_path / "page.toml", "page"))
-    [example] = [text for text in texts if "Large orders" in text]
+    [example] = [text for text in declarations if "Large orders" in text]
     assert (EXAMPLES / "large-orders.toml").read_text("utf-8") == example
+
+
+def test_test_of_the_page_is_the_shipped_one() -> None:
+    [text] = [t for t in blocks(ROOT / "docs" / "pipelines.md", "toml") if "[[case]]" in t]
+    shipped = (EXAMPLES / "tests" / "large-orders.toml").read_text("utf-8")
+    for part in text.split("\n\n", 1):
+        assert part in shipped
 
 
 @pytest.mark.parametrize("kind", ["replay", "audit", "maintain", "validate"])

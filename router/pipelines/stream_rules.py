@@ -1,0 +1,147 @@
+"""What Spark refuses of a stream's SQL, told before it starts: only what is sure, with the line.
+
+Without a watermark no group of a stream is ever complete, so a sink in append mode never gets one.
+Windows over rows, DISTINCT within an aggregate, and an order of rows that come without end are
+refused whatever the sink is, the last but for the complete mode. Spark says so only when the query
+starts, without file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from router.pipelines.declaration import RECORDS, Pipeline, SinkSpec, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A part of a step's SQL that a stream cannot have; `line` counts from the SQL's first."""
+
+    step: Step
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"step {self.step.name}: {self.reason}"
+
+
+def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Refused]:
+    """Yield what the sinks of a pipeline never get; steps that are not `parsed` are passed over."""
+    steps = {step.name.lower(): step for step in pipeline.steps}
+    for sink in pipeline.sinks:
+        below = _below(sink.from_step.lower(), parsed) & parsed.keys()
+        for name in sorted(below):
+            for select in _streaming(parsed[name], parsed):
+                for line, reason in _never(select, sink):
+                    yield Refused(steps[name], line, reason)
+        yield from _endless(pipeline, parsed, steps, sink)
+
+
+def _never(select: exp.Select, sink: SinkSpec) -> Iterator[tuple[int, str]]:
+    """Yield what a SELECT of a stream has and a sink never gets."""
+    order = select.args.get("order")
+    if order is not None and sink.mode != "complete":
+        yield (
+            _line(order),
+            f"rows of a stream come without end, so that the sink {sink.name} (mode {sink.mode})"
+            " never gets them in an order: leave ORDER BY away, and sort what reads the sink",
+        )
+    for window in select.find_all(exp.Window):
+        if window.parent_select is select:
+            yield (
+                _line(window),
+                f"{window.this.sql(dialect='spark')} OVER (…) looks at rows that come later: group"
+                " by window(TIME, '1 minute'), or keep the newest with max_by(COLUMN, TIME)",
+            )
+    for distinct in select.find_all(exp.Distinct):
+        function = distinct.parent
+        if isinstance(function, exp.AggFunc) and function.parent_select is select:
+            yield (
+                _line(function),
+                f"{function.sql(dialect='spark')} would keep each value for ever:"
+                " approx_count_distinct(COLUMN) counts them nearly",
+            )
+
+
+def _endless(
+    pipeline: Pipeline,
+    parsed: Mapping[str, exp.Query],
+    steps: Mapping[str, Step],
+    sink: SinkSpec,
+) -> Iterator[Refused]:
+    """Yield the aggregates whose groups are never complete for a sink."""
+    if sink.mode != "append" or pipeline.source.watermark is not None:
+        return
+    for name in _below(sink.from_step.lower(), parsed):
+        later = _below(name, parsed) - {name}
+        if any(steps[one].watermark is not None for one in later if one in steps):
+            continue
+        line = next(_aggregates(parsed[name], parsed), None) if name in parsed else None
+        if line is not None:
+            yield Refused(
+                steps[name],
+                line,
+                f"the aggregate has no watermark, without which the sink {sink.name} (mode append)"
+                " never gets a row: declare source.watermark, or another mode of the sink",
+            )
+
+
+def _below(name: str, parsed: Mapping[str, exp.Query]) -> set[str]:
+    """Return the views that a view is made of, itself included."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += _tables(parsed[one]) if one in parsed else []
+    return found
+
+
+def _tables(node: exp.Expr) -> list[str]:
+    return [table.name.lower() for table in node.find_all(exp.Table) if not table.db]
+
+
+def _streaming(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[exp.Select]:
+    """Yield the SELECTs of a step that read rows of the source."""
+    for select in query.find_all(exp.Select):
+        if _reads_stream(select, parsed):
+            yield select
+
+
+def _reads_stream(
+    node: exp.Expr, parsed: Mapping[str, exp.Query], seen: frozenset[str] = frozenset()
+) -> bool:
+    inner = {cte.alias.lower(): cte for cte in node.root().find_all(exp.CTE)}
+    for name in _tables(node):
+        if name in inner and name not in seen:
+            if _reads_stream(inner[name].this, parsed, seen | {name}):
+                return True
+        elif RECORDS in _below(name, parsed):
+            return True
+    return False
+
+
+def _aggregates(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[int]:
+    """Yield the lines of a step's aggregates over rows of the source."""
+    for select in _streaming(query, parsed):
+        group = select.args.get("group")
+        if group is not None or _aggregated(select):
+            yield _line(group or select)
+
+
+def _aggregated(select: exp.Select) -> bool:
+    """Return whether a SELECT without GROUP BY is one group."""
+    for column in select.expressions:
+        for function in column.find_all(exp.AggFunc):
+            within = function.find_ancestor(exp.Window, exp.Select)
+            if within is select:
+                return True
+    return False
+
+
+def _line(node: exp.Expr) -> int:
+    return next((int(one.meta["line"]) for one in node.walk() if "line" in one.meta), 1)

@@ -1,0 +1,1 @@
+"""Tests of a pipeline without a router: sample messages in, the rows of each sink compared."""
