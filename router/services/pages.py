@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from router.model import Stored, TopicName, TopicStats
+from router.services.consume import PollMailbox
 from router.services.read import Reading, StartPosition
 from router.services.scan import Places, Scan, ScanBounds, Wanted, earlier, is_empty
 
 PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
+LOOK_SECONDS = 1.0
+"""How long the first message since a time is waited for."""
 FIRST_ENTRIES: Final = 1_000
 """Entries of all partitions that a first scan back takes."""
 WIDEN: Final = 4
@@ -72,6 +75,33 @@ def before(
     while search.goes_on():
         search.step(wanted)
     return search.found()
+
+
+def first_since(
+    reading: Reading, topic: TopicName, ends: Mapping[int, StartPosition], time: int
+) -> Places:
+    """Return the first message since a time in ms since 1970, in each partition.
+
+    Where none comes within LOOK_SECONDS it is the partition's end.
+    """
+    mailbox, found = PollMailbox(), dict(ends)
+    readers = {}
+    deadline = reading.clock() + LOOK_SECONDS
+    try:
+        for partition, end in ends.items():
+            if not is_empty(time, end):
+                readers[partition] = reading.reader(topic, partition, time, mailbox)
+        while readers and (left := deadline - reading.clock()) > 0:
+            for partition, reader in list(readers.items()):
+                if some := reader.receive(1, 1, reading.options.backend_timeout):
+                    found[partition] = some[0].position
+                    readers.pop(partition).close()
+            if readers:
+                mailbox.wait(left)
+    finally:
+        for reader in readers.values():
+            reader.close()
+    return found
 
 
 class _SearchBack:

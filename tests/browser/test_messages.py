@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.pages import BINARY, produce
 from tests.browser.test_accessible import AXE, THEMES, VIOLATIONS
@@ -185,3 +185,60 @@ def check(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.set_viewport_size({"width": 1280, "height": 800})
+
+
+LINES = 50_000
+
+
+@pytest.fixture(scope="module")
+def long(site: Stack) -> Stack:
+    """The router with a topic that takes more than one request to search."""
+    create(site, "long", 1)
+    post(site, "long", "needle 1")
+    for first in range(0, LINES, 10_000):
+        post(site, "long", "\n".join(f"hay {n}" for n in range(first, first + 10_000)))
+    return site
+
+
+def test_search_goes_on_by_itself_to_the_first_message(page: Page, long: Stack) -> None:
+    open_table(page, "long")
+    page.get_by_role("searchbox", name="Filter").fill("needle")
+    page.get_by_role("button", name="Apply").click()
+    note = page.get_by_role("status").filter(has_text="Checked")
+    expect(note).to_have_text("Checked all 50,001, 1 found.")
+    expect(page.get_by_role("article")).to_contain_text("needle 1")
+
+
+def test_search_is_stopped_and_continued(page: Page, long: Stack) -> None:
+    held: list[Route] = []
+    further = "**/topics/long?*before=*"
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(further, hold)
+    with page.expect_request(further):
+        page.goto("/console/topics/long?tab=messages&filter=nowhere")
+    page.get_by_role("button", name="Stop").click()
+    held[0].continue_()
+    note = page.get_by_role("status").filter(has_text="Checked")
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
+    expect(note).to_contain_text("of 50,001, 0 found")
+    page.unroute_all()
+    page.get_by_role("button", name="Continue").click()
+    expect(note).to_have_text("Checked all 50,001, no message matches.")
+    expect(page.get_by_role("log")).to_contain_text("No message matches, of all 50,001.")
+
+
+def test_mistake_stays_at_its_field(visitor: Visitor, page: Page, filled: Stack) -> None:
+    visitor.expect_status(400)
+    open_table(page)
+    box = page.get_by_role("searchbox", name="Filter")
+    box.fill("key:k1 and (")
+    expect(box).to_have_attribute("aria-invalid", "true")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("Expected a text, key:, header: or a path")).to_be_visible()
+    expect(box).to_have_value("key:k1 and (")
+    box.fill("key:k1 and $.customer.name = anna")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("article").first).to_contain_text('"anna"')

@@ -15,12 +15,12 @@ from router.errors import BackendTimeoutError, RouterError
 from router.model import Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
 from router.services.read import Reading
-from router.services.scan import Scan, ScanBounds, end_of
+from router.services.scan import Scan, ScanBounds
 from router.web import bodies, streams
 from router.web.access import Right
 from router.web.console import shown
 from router.web.console.context import PageViews
-from router.web.console.message_tab import find_messages
+from router.web.console.message_tab import ends_of, find_messages
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN
 from router.web.console.selection import SELECTION, Selection, read_selection, texts
 from router.web.dmaap.stream import STREAM_FAILS, STREAMED
@@ -62,7 +62,8 @@ class ExportViews(PageViews):
         kind = query.choice("as", tuple(KINDS), "ndjson")
         stats = self._services.topics.described(name)
         partitions = self._services.reading.partitions(name)
-        chosen = read_selection(texts(query), partitions)
+        now = self._services.histories.now_ms()
+        chosen = read_selection(texts(query), partitions, now)
         write = _ndjson if kind == "ndjson" else _csv
         body = _File(self._services.reading, write, *self._messages(name, stats, chosen))
         answer = Response(body, content_type=KINDS[kind], headers=HEADERS | NO_STORE)
@@ -78,7 +79,7 @@ class ExportViews(PageViews):
             return find_messages(
                 self._services.reading, name, stats, chosen, MAX_EXPORTED
             ).messages, _nothing
-        ends = {p: place for p, place in end_of(stats).items() if p in chosen.starts}
+        ends = ends_of(self._services.reading, stats, chosen)
         scan = Scan(self._services.reading, name, chosen.starts, ends, BOUNDS)
         return filter(chosen.chosen.matches, _all_of(scan)), scan.close
 

@@ -14,6 +14,7 @@ from router.errors import BadRequestError, NotAllowedError, NotSupportedError, V
 from router.model import UNDECODED, Message, Position, Principal, Stored, TopicName, TopicStats
 from router.services import message_details as details
 from router.services.dead_letters.letters import origin
+from router.services.position_texts import write_position
 from router.services.publish import timeouts_of_publish
 from router.web.access import Right
 from router.web.console import commands, shown
@@ -184,7 +185,7 @@ def described(stored: Stored) -> dict[str, Any]:
     return {
         "id": ids.write_colons(position),
         "partition": max(0, position.partition),
-        "position": shown.place(position),
+        "position": write_position(position, with_index=True),
         "time": shown.at(stored.publish_time),
         "event_time": "" if message.event_time is None else shown.at(message.event_time),
         "bytes": len(message.value),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from flask import request
+
+from router.errors import BadReadOptionError
 from router.model import Principal, Stored, TopicName, TopicStats
 from router.services.message_details import headers_of
-from router.services.pages import Found, after, before
+from router.services.pages import Found, after, before, first_since
+from router.services.position_texts import write_position
 from router.services.read import Reading
 from router.services.scan import After, Places, ScanBounds, Start, StartPosition, beginning, end_of
 from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageContext
-from router.web.console.pages import base
+from router.web.console.pages import base, wants_problem
 from router.web.console.selection import Selection, read_selection, texts
 from router.web.pulsar_rest import ids
 from router.web.requests import Query
@@ -33,9 +38,10 @@ BLIND_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 1.0)
 class MessageTab:
     """What the tab shows."""
 
-    def __init__(self, context: PageContext, reading: Reading) -> None:
+    def __init__(self, context: PageContext, reading: Reading, now_ms: Callable[[], int]) -> None:
         self._context = context
         self._reading = reading
+        self._now_ms = now_ms
 
     def data(
         self, principal: Principal, name: TopicName, stats: TopicStats | None, query: Query
@@ -43,31 +49,30 @@ class MessageTab:
         """Return the data of the page."""
         view = query.choice("view", VIEWS, VIEWS[0])
         partitions = self._reading.partitions(name)
-        chosen = read_selection(texts(query) | {"view": view}, partitions)
-        data: dict[str, Any] = {
-            "view": view,
-            "views": VIEWS,
-            "selection": {one: chosen.given.get(one, "") for one in _GIVEN},
-            "partitions": len(partitions),
+        given = texts(query) | {"view": view}
+        may_read = self._context.may(principal, name, Right.SUBSCRIBE)
+        try:
+            chosen = read_selection(given, partitions, self._now_ms())
+        except BadReadOptionError as error:
+            if wants_problem(request.environ):
+                raise
+            field, _, text = str(error).partition(": ")
+            data = _empty(given, partitions, view)
+            return data | {"error": {"field": field, "text": text[:1].upper() + text[1:]}}
+        data = _empty(chosen.given, partitions, view) | {
             "live": chosen.live,
-            "messages": [],
-            "stream": "",
-            "older": "",
-            "newer": "",
             "latest": "?" + chosen.query(),
             "newest_first": chosen.starts is None,
-            "note": "",
-            "empty": "",
-            "commands": [],
         }
-        if not self._context.may(principal, name, Right.SUBSCRIBE):
+        if not may_read:
             return data | {"note": "You may not read this topic."}
         found = find_messages(self._reading, name, stats, chosen, SHOWN_MESSAGES)
         data["messages"] = [_shown(stored, view) for stored in found.messages]
         data["note"] = _note(found, chosen, known=stats is not None)
         data["empty"] = "" if found.messages else _emptiness(found, chosen)
         data["commands"] = _commands(principal, name, chosen)
-        data |= _links(chosen, found, known=stats is not None)
+        links = _links(chosen, found, known=stats is not None)
+        data |= links | {"search": _search(found, chosen, stats, links)}
         if chosen.live:
             data |= self._live(name, partitions, found, data["note"])
         return data
@@ -84,6 +89,50 @@ class MessageTab:
         return {"stream": f"{base()}{path}?last_event_id={mark}"}
 
 
+def _empty(given: Mapping[str, str], partitions: list[int], view: str) -> dict[str, Any]:
+    """Return the data of a page without messages."""
+    before = given.get("before", "")
+    return {
+        "view": view,
+        "views": VIEWS,
+        "selection": {one: given.get(one, "") for one in _GIVEN},
+        "is_turned": "@" in before or "." in before,
+        "partitions": len(partitions),
+        "live": False,
+        "messages": [],
+        "stream": "",
+        "older": "",
+        "newer": "",
+        "latest": "?tab=messages",
+        "newest_first": True,
+        "note": "",
+        "empty": "",
+        "search": None,
+        "error": None,
+        "commands": [],
+    }
+
+
+def _search(
+    found: Found, chosen: Selection, stats: TopicStats | None, links: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return how far a search is, None: nothing is searched for, or its end is not known.
+
+    `total` is None where it is not about whole partitions; `next` is "" at its end.
+    """
+    if stats is None or not chosen.filters:
+        return None
+    kept = [part.messages for part in stats.partitions if part.partition in chosen.partitions]
+    whole = chosen.live or set((chosen.starts or {}).values()) == {Start.EARLIEST}
+    forward = chosen.starts is not None
+    return {
+        "checked": found.looked,
+        "total": max(found.looked, sum(kept)) if whole and chosen.ends is None else None,
+        "found": len(found.messages),
+        "next": ("" if found.whole else links["newer"]) if forward else links["older"],
+    }
+
+
 _GIVEN: Final = ("filter", "key", "header", "path", "partition", "from", "before")
 
 
@@ -97,16 +146,20 @@ def find_messages(
             none = beginning(chosen.partitions, Start.LATEST)
             return Found((), none, none, 0, whole=True)
         return after(reading, name, (chosen.starts, {}), most, matches, BLIND_BOUNDS)
-    ends = _only(end_of(stats), chosen)
+    ends = ends_of(reading, stats, chosen)
     if chosen.starts is not None:
         return after(reading, name, (chosen.starts, ends), most, matches)
-    found = before(reading, stats, ends if chosen.ends is None else chosen.ends, most, matches)
-    return found
+    return before(reading, stats, ends, most, matches)
 
 
-def _only(places: Places, chosen: Selection) -> Places:
-    """Return the places of the partitions that a selection is about."""
-    return {p: places.get(p, Start.EARLIEST) for p in chosen.partitions}
+def ends_of(reading: Reading, stats: TopicStats, chosen: Selection) -> Places:
+    """Return where the partitions end that a selection is about: as it says, or now."""
+    now = end_of(stats)
+    ends = {p: now.get(p, Start.EARLIEST) for p in chosen.partitions}
+    if chosen.ends is None:
+        return ends
+    times = [end for end in chosen.ends.values() if isinstance(end, int)]
+    return first_since(reading, stats.info.topic, ends, times[0]) if times else chosen.ends
 
 
 def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
@@ -116,7 +169,8 @@ def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
     if known and (forward or not found.whole) and _has_earlier(back) and (m := chosen.marks(back)):
         links["older"] = "?" + chosen.query(before=m)
     if not chosen.live and (mark := chosen.marks(found.end)):
-        links["newer"] = "?" + chosen.query(**{"from": mark})
+        kept = {} if chosen.ends is None else {"before": chosen.given["before"]}
+        links["newer"] = "?" + chosen.query(**{"from": mark}, **kept)
     return links
 
 
@@ -144,7 +198,7 @@ def _note(found: Found, chosen: Selection, *, known: bool) -> str:
     if found.whole or len(found.messages) >= SHOWN_MESSAGES:
         return ""
     further = "Newer" if chosen.starts is not None else "Older"
-    return f"{found.looked} messages were checked; {further} goes on."
+    return f"{found.looked:,} messages were checked; {further} goes on."
 
 
 def _emptiness(found: Found, chosen: Selection) -> str:
@@ -176,6 +230,7 @@ def _shown(stored: Stored, view: str) -> dict[str, Any]:
         "preview": "" if message.null else value[:MAX_PREVIEW],
         "partition": max(0, position.partition),
         "position": shown.place(position),
+        "place": write_position(position, with_index=True),
         "id": ids.write_colons(position),
         "headers": dict(message.properties),
         "shown_headers": [list(pair) for pair in headers_of(message).pairs],

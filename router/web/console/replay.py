@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 from flask import Response, request
@@ -17,15 +18,15 @@ from router.errors import BadRequestError, TopicNotFoundError
 from router.errors.quoting import quoted
 from router.model import Principal, TopicName, TopicStats
 from router.services.replay import MAX_BATCH_MESSAGES, Stretch, entries_left
-from router.services.scan import Places, StartPosition, end_of
+from router.services.scan import Places, StartPosition
 from router.web.access import Right
 from router.web.console.context import PageViews
 from router.web.console.fields import Fields
-from router.web.console.message_tab import SHOWN_MESSAGES, find_messages
+from router.web.console.filters import NAMES
+from router.web.console.message_tab import SHOWN_MESSAGES, ends_of, find_messages
 from router.web.console.pages import action, page
 from router.web.console.publish_tab import PUBLISH_FAILS
 from router.web.console.selection import (
-    NAMES,
     SELECTION,
     Selection,
     read_places,
@@ -49,7 +50,7 @@ class ReplayViews(PageViews):
         """Answer what a replay would begin with, and the form that does it."""
         _, name = self._context.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
-        chosen = read_selection(texts(query), self._services.reading.partitions(name))
+        chosen = self._selection(name, texts(query))
         stats = self._services.topics.described(name)
         starts, ends = self._stretch(name, stats, chosen)
         state = {
@@ -81,7 +82,7 @@ class ReplayViews(PageViews):
         if not _ID.fullmatch(number):
             raise BadRequestError(f"id: expected 32 hexadecimal digits, not {quoted(number, 40)}.")
         filters = {one: fields.text(one, "") for one in NAMES}
-        chosen = read_selection(filters, self._services.reading.partitions(name))
+        chosen = self._selection(name, filters)
         cursor, until, end = (
             read_places(one, fields.text(one), chosen.partitions)
             for one in ("cursor", "until", "end")
@@ -101,6 +102,10 @@ class ReplayViews(PageViews):
         } | self._next(name, stats, chosen, (until, end), most)
         return self._context.pages.answer("replay.html", data)
 
+    def _selection(self, name: TopicName, given: Mapping[str, str]) -> Selection:
+        now = self._services.histories.now_ms()
+        return read_selection(given, self._services.reading.partitions(name), now)
+
     def _target(self, principal: Principal, written: str) -> TopicName:
         # A name in a form is as it is: nothing in it is an escape.
         target = self._context.topic_name(written.replace("%", "%25"))
@@ -113,11 +118,11 @@ class ReplayViews(PageViews):
         self, name: TopicName, stats: TopicStats, chosen: Selection
     ) -> tuple[Places, Places]:
         """Return where a selection begins and ends: what its page shows, or all from a place on."""
-        ends = {p: place for p, place in end_of(stats).items() if p in chosen.partitions}
+        ends = ends_of(self._services.reading, stats, chosen)
         if chosen.starts is not None:
             return chosen.starts, ends
         found = find_messages(self._services.reading, name, stats, chosen, SHOWN_MESSAGES)
-        return found.begin, ends if chosen.ends is None else chosen.ends
+        return found.begin, ends
 
     def _next(
         self,

@@ -41,7 +41,9 @@ class TopicPageViews(PageViews):
 
     def __init__(self, context: PageContext, publish: PublishTab, settings: SettingsTab) -> None:
         super().__init__(context)
-        self._messages = MessageTab(context, self._services.reading)
+        self._messages = MessageTab(
+            context, self._services.reading, self._services.histories.now_ms
+        )
         self._publish, self._settings = publish, settings
 
     @page(
@@ -77,7 +79,8 @@ class TopicPageViews(PageViews):
             data |= _groups(principal, name, stats)
         else:
             data |= self._settings.data(principal, name, stats)
-        return self._context.pages.answer(f"topic_{tab}.html", data)
+        status = 400 if data.get("error") else 200
+        return self._context.pages.answer(f"topic_{tab}.html", data, status)
 
     def _stats(self, name: TopicName) -> TopicStats | None:
         """Return what the store knows of a topic; raise TopicNotFoundError."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import router.web
 from router.backends import Start
 from router.errors import BadReadOptionError
-from router.web.console.selection import NAMES
+from router.web.console.filters import NAMES
 from router.web.openapi.description import Kind
 from router.web.pulsar_admin.policies import POLICIES
 from router.web.requests import MAX_NUMBER, MILLISECONDS, Query, number

@@ -1,7 +1,8 @@
 // The live tail of a topic, newest first: every message is counted, the newest ones are in the page.
 import { pane } from "./message.js";
 import { matches, readFilter } from "./messages.js";
-import { choosing, colour, row } from "./rows.js";
+import { choosing, colour, row, stampAll } from "./rows.js";
+import { search } from "./search.js";
 
 const MOST_IN_PAGE = 500;
 const FIELDS = ["filter", "key", "header", "path", "partition"];
@@ -103,6 +104,7 @@ for (const name of FIELDS) {
   field.addEventListener("input", () => {
     const found = read();
     field.setAttribute("aria-invalid", String(found.unreadable === name));
+    if (name === "filter") document.getElementById("filter-error").textContent = "";
     if (found.unreadable) return;
     wanted = found;
     for (const one of log.children) one.hidden = shown.has(one) && !matches(wanted, shown.get(one));
@@ -112,17 +114,45 @@ for (const name of FIELDS) {
     history.replaceState(null, "", url);
   });
 }
+// A time is picked as clocks go here, and written with its zone.
+for (const field of [form.elements.from, document.getElementById("before")]) {
+  const picker = field.parentElement.querySelector("input[type=datetime-local]");
+  const named = () => {
+    form.querySelector("input[type=hidden][name=before]")?.remove(); // the place of a page that was turned to
+    field.name = field.id;
+  };
+  picker.hidden = false;
+  picker.addEventListener("change", () => {
+    if (picker.value) field.value = new Date(picker.value).toISOString().replace(".000Z", "Z");
+    named();
+  });
+  field.addEventListener("input", named);
+}
 view.addEventListener("change", () => form.requestSubmit(document.getElementById("apply")));
 
-// What the server wrote, so that it is filtered as what comes; long messages stay.
-const written = JSON.parse(log.dataset.written);
 const base64 = (hex) => btoa(String.fromCharCode(...hex.split(" ").map((byte) => parseInt(byte, 16))));
-Array.from(log.querySelectorAll("article")).forEach((one, number) => {
-  const message = written[number];
-  if (!message) return;
-  const { key, value, text, partition, headers: properties } = message;
-  const bytes = text ? {} : { value_base64: base64(value) };
-  shown.set(one, { key, value, properties, position: { partition }, ...bytes });
+
+// What the server wrote, so that it is filtered as what comes; long messages stay.
+function note(part) {
+  const written = JSON.parse(part.dataset.written);
+  return Array.from(part.querySelectorAll("article"), (one, number) => {
+    const message = written[number];
+    if (message) {
+      const { key, value, text, partition, headers: properties } = message;
+      const bytes = text ? {} : { value_base64: base64(value) };
+      shown.set(one, { key, value, properties, position: { partition }, ...bytes });
+    }
+    return one;
+  });
+}
+
+note(log);
+search((page) => {
+  const found = note(page.getElementById("log")).map((one) => document.adoptNode(one));
+  if (found.length > 0) log.querySelector(".empty")?.remove();
+  log.append(...found.slice(0, Math.max(0, MOST_IN_PAGE - log.childElementCount)));
+  stampAll(log);
+  colour(log);
 });
 choosing(menu, reader);
 pane(aside, reader, log);

@@ -5,7 +5,8 @@ const MAX_VISITED = 10000;
 const MAX_DUMPED_BYTES = 4096;
 const MAX_TREE_NODES = 300;
 const MAX_TREE_DEPTH = 20;
-const STEP = /\.(\*|[^ \t.[\]="<>!]+)|\[(\*|[0-9]{1,9})\]|\[("(?:[^"\\\x00-\x1f]|\\.)*")\]/y;
+const MAX_DEPTH = 50;
+const STEP = /\.(\*|[^ \t.[\]="<>!~()]+)|\[(\*|[0-9]{1,9})\]|\[("(?:[^"\\\x00-\x1f]|\\.)*")\]/y;
 const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
 const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
 
@@ -23,32 +24,51 @@ export function idOf({ ledger, entry, partition, batch_index: index }) {
   return `${ledger}:${entry}:${partition}${index >= 0 ? `:${index}` : ""}`;
 }
 
-function step(found) {
-  if (found[3] !== undefined) return { name: JSON.parse(found[3]) };
-  if (found[1] === "*" || found[2] === "*") return { each: true };
-  return found[2] === undefined ? { name: found[1] } : { index: Number(found[2]) };
+const OPERATOR = /!=|<=|>=|[=<>~]/y;
+const QUOTED = /"(?:[^"\\]|\\.)*"/y;
+const WORD = /[^ \t()]+/y;
+const NAME = /"(?:[^"\\]|\\.)*"|[^ \t()=<>!~"]+/y;
+const KEY = /key(?=[:=<>~]|!=)/y;
+const TERM = /\$[.[]|header:/y;
+
+const at = (pattern, text, place) => {
+  pattern.lastIndex = place;
+  return pattern.exec(text);
+};
+
+function unquoted(wanted) {
+  try {
+    const found = wanted.startsWith('"') ? JSON.parse(wanted) : null;
+    return typeof found === "string" ? found : null;
+  } catch {
+    return null;
+  }
 }
 
-// A JSON path as { steps, wanted }; null for one that cannot be read.
+// The steps behind a `$`, and where they end; null for what cannot be read.
+function readSteps(text, start) {
+  const steps = [];
+  let place = start + 1;
+  for (let found = at(STEP, text, place); found !== null; found = at(STEP, text, place)) {
+    const [, name, index, quoted] = found;
+    if (quoted !== undefined) steps.push({ name: unquoted(quoted) });
+    else if (name === "*" || index === "*") steps.push({ each: true });
+    else steps.push(index === undefined ? { name } : { index: Number(index) });
+    if (steps.at(-1).name === null) return null;
+    place = STEP.lastIndex;
+  }
+  return steps.length > MAX_STEPS || '.[]"'.includes(text[place] ?? " ") ? null : { steps, place };
+}
+
+// A JSON path as { steps, operator, wanted }; null for one that cannot be read.
 export function readPath(written) {
   const text = trimmed(written);
-  if (!text.startsWith("$")) return null;
-  const steps = [];
-  let at = 1;
-  for (;;) {
-    STEP.lastIndex = at;
-    const found = steps.length <= MAX_STEPS ? STEP.exec(text) : null;
-    if (found === null) break;
-    try {
-      steps.push(step(found));
-    } catch {
-      return null;
-    }
-    at = STEP.lastIndex;
-  }
-  const rest = trimmed(text.slice(at));
-  if (steps.length > MAX_STEPS || (rest !== "" && !rest.startsWith("="))) return null;
-  return { steps, wanted: rest === "" ? null : trimmed(rest.slice(1)) };
+  const found = text.startsWith("$") ? readSteps(text, 0) : null;
+  if (found === null) return null;
+  const rest = trimmed(text.slice(found.place));
+  const operator = at(OPERATOR, rest, 0)?.[0];
+  if (rest !== "" && operator === undefined) return null;
+  return { steps: found.steps, operator, wanted: rest === "" ? null : trimmed(rest.slice(operator.length)) };
 }
 
 function members(value, { name, index, each }) {
@@ -59,24 +79,37 @@ function members(value, { name, index, each }) {
   return !list && Object.hasOwn(value, name) ? [value[name]] : [];
 }
 
-function unquoted(wanted) {
-  try {
-    return wanted.startsWith('"') ? JSON.parse(wanted) : null;
-  } catch {
-    return null;
-  }
-}
-
 function equals(value, wanted) {
   if (typeof value === "string") return value === wanted || value === unquoted(wanted);
   if (typeof value === "number") return NUMBER.test(wanted) && Number(wanted) === value;
   return value === null || typeof value === "boolean" ? String(value) === wanted : false;
 }
 
-function hasPath(text, { steps, wanted }) {
+const ordered = (one, operator, other) =>
+  ({ "<": one < other, "<=": one <= other, ">": one > other, ">=": one >= other })[operator];
+
+// Whether a text is so; it is compared as a number where both are numbers.
+function has(found, operator, written) {
+  const wanted = unquoted(written) ?? written;
+  if (operator === "=" || operator === "!=") return (found === wanted) === (operator === "=");
+  if (operator === "~") return found.toLowerCase().includes(wanted.toLowerCase());
+  if (NUMBER.test(found) && NUMBER.test(wanted)) return ordered(Number(found), operator, Number(wanted));
+  return ordered(found, operator, wanted);
+}
+
+function is(value, operator, wanted) {
+  if (operator === "=" || operator === "!=") return equals(value, wanted) === (operator === "=");
+  if (typeof value === "number") return operator !== "~" && NUMBER.test(wanted) && ordered(value, operator, Number(wanted));
+  if (typeof value !== "string") return false;
+  const text = unquoted(wanted) ?? wanted;
+  return operator === "~" ? value.toLowerCase().includes(text.toLowerCase()) : ordered(value, operator, text);
+}
+
+function hasPath(message, { steps, operator, wanted }) {
+  if (message.value_base64 !== undefined) return false;
   let found;
   try {
-    found = [JSON.parse(text)];
+    found = [JSON.parse(message.value ?? "")];
   } catch {
     return false;
   }
@@ -86,37 +119,156 @@ function hasPath(text, { steps, wanted }) {
     visited += found.length;
     if (visited > MAX_VISITED) return false;
   }
-  return found.some((value) => wanted === null || equals(value, wanted));
+  return found.some((value) => wanted === null || is(value, operator, wanted));
+}
+
+function holding(text) {
+  const wanted = text.toLowerCase();
+  return (message) => {
+    const texts = [valueOf(message), keyOf(message) ?? ""];
+    for (const [name, value] of Object.entries(message.properties)) texts.push(`${name}: ${value}`);
+    return texts.some((one) => one.toLowerCase().includes(wanted));
+  };
+}
+
+// What the filter box asks for, as a function of a message: the language of filters.py. It throws
+// for what cannot be read.
+export function readExpression(text) {
+  let place = 0;
+  let depth = 0;
+  const fail = (expected) => { throw new SyntaxError(`expected ${expected}`); };
+  const blanks = () => { while (text[place] === " " || text[place] === "\t") place += 1; };
+  const peek = () => {
+    blanks();
+    return at(WORD, text, place)?.[0].toLowerCase() ?? text[place] ?? "";
+  };
+  const takes = (word) => {
+    if (peek() !== word) return false;
+    place += word.length;
+    blanks();
+    return true;
+  };
+  const isEnd = () => ["", ")"].includes(peek());
+
+  function compared(others) {
+    const operator = at(OPERATOR, text, place)?.[0];
+    place += (operator ?? others).length;
+    blanks();
+    const found = at(QUOTED, text, place) ?? at(WORD, text, place) ?? fail("a value");
+    place += found[0].length;
+    return [operator ?? "=", found[0]];
+  }
+
+  function path() {
+    const found = readSteps(text, place) ?? fail("a path");
+    ({ place } = found);
+    blanks();
+    if (at(OPERATOR, text, place) === null) return (message) => hasPath(message, { ...found, wanted: null });
+    const [operator, wanted] = compared("");
+    return (message) => hasPath(message, { ...found, operator, wanted });
+  }
+
+  function header() {
+    place += "header:".length;
+    const [found] = at(NAME, text, place) ?? fail("a name");
+    place += found.length;
+    const name = unquoted(found) ?? found;
+    const given = ({ properties }) => Object.hasOwn(properties, name);
+    if (at(OPERATOR, text, place) === null) return given;
+    const [operator, wanted] = compared("");
+    return (message) => given(message) && has(message.properties[name], operator, wanted);
+  }
+
+  function phrase() {
+    const start = place;
+    let end = place;
+    for (let found = at(WORD, text, place); found !== null; found = at(WORD, text, place)) {
+      if (place > start && (["and", "or", "not"].includes(peek()) || [TERM, KEY, QUOTED].some((one) => at(one, text, place)))) break;
+      end = place += found[0].length;
+      blanks();
+    }
+    return text.slice(start, end);
+  }
+
+  function term() {
+    if (isEnd() || ["and", "or", "not"].includes(peek())) fail("a text");
+    if (/^\$([ \t.[=<>!~()]|$)/.test(text.slice(place))) return path();
+    if (at(KEY, text, place)) {
+      place += 3;
+      const [operator, wanted] = compared(":");
+      return (message) => {
+        const key = keyOf(message);
+        return key === null ? operator === "!=" : has(key, operator, wanted);
+      };
+    }
+    if (text.startsWith("header:", place)) return header();
+    const quoted = at(QUOTED, text, place)?.[0];
+    if (quoted === undefined) return holding(phrase());
+    place += quoted.length;
+    return holding(unquoted(quoted) || quoted.slice(1, -1));
+  }
+
+  function unit() {
+    depth += 1;
+    if (depth > MAX_DEPTH) fail("fewer parentheses");
+    let found;
+    if (takes("not")) {
+      const part = unit();
+      found = (message) => !part(message);
+    } else if (takes("(")) {
+      found = either();
+      if (!takes(")")) fail("a closing parenthesis");
+    } else {
+      found = term();
+    }
+    depth -= 1;
+    return found;
+  }
+
+  function all() {
+    const parts = [unit()];
+    while (takes("and") || !(isEnd() || peek() === "or")) parts.push(unit());
+    return (message) => parts.every((part) => part(message));
+  }
+
+  function either() {
+    const parts = [all()];
+    while (takes("or")) parts.push(all());
+    return (message) => parts.some((part) => part(message));
+  }
+
+  const found = either();
+  return place < text.length ? fail("nothing behind the last parenthesis") : found;
 }
 
 // What the fields of the form ask for; `unreadable` names a field that cannot be read.
 export function readFilter({ filter = "", key = "", header = "", path = "", partition = "" }) {
-  const found = { text: filter.toLowerCase(), key, header, partition: trimmed(partition) };
+  const found = { key, header, partition: trimmed(partition), expression: null, unreadable: "" };
+  try {
+    if (trimmed(filter) !== "") found.expression = readExpression(filter);
+  } catch {
+    found.unreadable = "filter";
+  }
   found.path = trimmed(path) === "" ? null : readPath(path);
-  const number = found.partition === "" || /^[0-9]{1,9}$/.test(found.partition);
-  found.unreadable = found.path === null && trimmed(path) !== "" ? "path" : number ? "" : "partition";
-  found.any = Boolean(found.text || key || header || found.partition || found.path);
+  if (found.path === null && trimmed(path) !== "") found.unreadable = "path";
+  if (!/^[0-9]{0,9}$/.test(found.partition)) found.unreadable = "partition";
+  found.any = Boolean(found.expression || key || header || found.partition || found.path);
   return found;
 }
 
 function hasHeader(properties, header) {
-  const at = header.indexOf("=");
-  const name = at < 0 ? header : header.slice(0, at);
+  const place = header.indexOf("=");
+  const name = place < 0 ? header : header.slice(0, place);
   if (!Object.hasOwn(properties, name)) return false;
-  return at < 0 || properties[name] === header.slice(at + 1);
+  return place < 0 || properties[name] === header.slice(place + 1);
 }
 
 export function matches(wanted, message) {
   if (wanted.partition && Number(wanted.partition) !== Math.max(0, message.position.partition)) return false;
   if (wanted.key && keyOf(message) !== wanted.key) return false;
   if (wanted.header && !hasHeader(message.properties, wanted.header)) return false;
-  if (wanted.text) {
-    const texts = [valueOf(message), keyOf(message) ?? ""];
-    for (const [name, value] of Object.entries(message.properties)) texts.push(`${name}: ${value}`);
-    if (!texts.some((text) => text.toLowerCase().includes(wanted.text))) return false;
-  }
-  if (wanted.path === null) return true;
-  return message.value_base64 === undefined && hasPath(message.value ?? "", wanted.path);
+  if (wanted.path !== null && !hasPath(message, wanted.path)) return false;
+  return wanted.expression === null || wanted.expression(message);
 }
 
 // Control characters that can be seen, and that change no direction of reading.

@@ -103,7 +103,7 @@ export function row(message, view, topic) {
   const part = add(line, "span", "", "c-partition");
   add(part, "span", "Partition ", "unseen");
   part.append(Math.max(0, partition));
-  const link = add(line, "a", `${ledger}.${entry}${index >= 0 ? `.${index}` : ""}`, "c-offset");
+  const link = add(line, "a", `${ledger}:${entry}:${Math.max(0, partition)}${index >= 0 ? `:${index}` : ""}`, "c-offset");
   link.href = `${topic}/messages/${encodeURIComponent(idOf(message.position))}`;
   const key = keyOf(message);
   if (key === null) add(line, "span", "–", "c-key none");

@@ -176,3 +176,61 @@ def test_page_tells_its_script_the_messages_but_the_long_ones(site: Site) -> Non
         "</script><b>",
     ]
     assert "<b>" not in page
+
+
+def test_time_is_how_long_ago(site: Site) -> None:
+    site.client.post("/topics/create", json={"topicName": "t"})
+    site.backend.publish(Batch(TOPIC, -1, [Message(b"a")]), 5)
+    assert [one["value"] for one in tab(site, "from=15m")["messages"]] == ["a"]
+    assert [one["value"] for one in tab(site, "before=1d")["messages"]] == []
+
+
+def test_place_that_is_shown_is_the_one_that_from_takes(many: Site) -> None:
+    shown = tab(many, "header=n=123")["messages"][0]["place"]
+    assert numbers(tab(many, f"from={shown}"))[0] == 123
+    assert numbers(tab(many, f"before={shown}"))[-1] == 121
+
+
+def test_stretch_has_a_begin_and_an_end(many: Site) -> None:
+    begin, end = (tab(many, f"header=n={n}")["messages"][0]["place"] for n in (101, 201))
+    found = numbers(tab(many, f"from={begin}&before={end}"))
+    assert found == list(range(101, 200, 2))
+
+
+def test_search_says_how_far_it_is_and_where_it_goes_on(
+    many: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = scan.ScanBounds(100, 1 << 20, 5.0)
+    monkeypatch.setattr("router.services.pages.before.__defaults__", (bounds,))
+    page = tab(many, "header=n=3")
+    checked = 0
+    while page["search"]["next"]:
+        assert page["search"]["found"] == 0
+        checked += page["search"]["checked"]
+        page = tab(many, page["search"]["next"][1:])
+    assert 0 < checked < 400
+    assert page["search"]["found"] == 1
+    assert tab(many, "header=n=3")["search"]["total"] == 400
+    assert tab(many, "")["search"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("filter=(a", "filter"), ("from=noon", "from"), ("before=noon", "before"), ("path=x", "path")],
+)
+def test_mistake_is_shown_at_its_field_and_all_values_stay(
+    many: Site, query: str, field: str
+) -> None:
+    answer = many.client.get(
+        f"{PAGE}?tab=messages&key=kept&{query}", headers={"Accept": "text/html"}
+    )
+    assert answer.status_code == 400
+    assert 'value="kept"' in answer.text
+    place = answer.text.index(f'<input id="{field}"')
+    assert 'aria-invalid="true"' in answer.text[place : answer.text.index("\n", place)]
+    assert "Expected " in answer.text
+
+
+def test_empty_result_is_a_sentence(many: Site) -> None:
+    text = many.client.get(f"{PAGE}?tab=messages&filter=nowhere").text
+    assert "No message matches: 400 messages were checked." in text
