@@ -78,6 +78,13 @@ GO_SCENARIOS: Final[dict[str, Any]] = {
         "size": 400000,
     },
     "go_ordered": {"last": "500", "wrong": 0},
+    "go_priority_groups": {
+        "few": [],
+        "kept": "11",
+        "many": ["1", "2", "3"],
+        "other": "12",
+        "pins": 2,
+    },
     "go_publishing": {
         "again": [1, True],
         "direct": "499",

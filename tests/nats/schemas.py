@@ -20,6 +20,8 @@ what the real server sends."""
 
 PAUSE: Final = "consumer_pause_response"
 """The type whose schema takes no error at all: its other branch asks for nothing."""
+UNPIN: Final = "consumer_unpin_response"
+"""The type whose schema has its error in a member of its own."""
 PLAIN: Final = "consumer_delete_response"
 """A type that has nothing of its own beside an error."""
 
@@ -47,6 +49,8 @@ def faults(reply: dict[str, Any]) -> list[str]:
         reply = {name: value for name, value in reply.items() if name != "consumers"}
     if kind == PAUSE and "error" in reply:
         kind, reply = PLAIN, {**reply, "type": PREFIX + PLAIN}
+    if kind == UNPIN and "error" in reply:
+        reply = {**reply, "error": {"error": reply["error"]}}
     found = _validator(kind).iter_errors(reply)
     return [f"{kind} {error.json_path}: {error.message[:300]}" for error in found]
 

@@ -139,7 +139,10 @@ CONSUMER_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "metadata": _metadata,
     "pause_until": _times,
     "priority_timeout": st.sampled_from([-1, 0, SECOND_NS]),
-    "priority_groups": st.sampled_from([[], ["g"]]),
+    "priority_groups": st.sampled_from([[], ["g"], ["g", "h/_=-9"], ["g", ""], ["g.h"]]),
+    "priority_policy": st.sampled_from(
+        ["none", "none", "overflow", "pinned_client", "prioritized"]
+    ),
 }
 """Values of the members of a consumer's configuration that nats-server and the router share."""
 

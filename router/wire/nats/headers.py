@@ -78,7 +78,7 @@ def first(block: bytes, name: str) -> str | None:
 
 def with_value(block: bytes, name: str, value: str) -> bytes:
     """Return a block with a header at its end, in place of the first one of this name."""
-    lines = block.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    lines = (block or VERSION).removesuffix(b"\r\n\r\n").split(b"\r\n")
     key = name.encode() + b":"
     present = next((line for line in lines[1:] if line.startswith(key)), None)
     if present is not None:

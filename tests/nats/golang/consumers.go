@@ -19,6 +19,7 @@ func init() {
 	scenarios["go_pushing"] = goPushing
 	scenarios["go_managing_consumers"] = goManagingConsumers
 	scenarios["go_legacy"] = goLegacy
+	scenarios["go_priority_groups"] = goPriorityGroups
 }
 
 // filled makes a stream with so many messages; their payloads are their sequences.
@@ -231,4 +232,45 @@ func goLegacy(c *client) (any, error) {
 	info := got(js.StreamInfo(stream))
 	_, none := js.ConsumerInfo(stream, "none")
 	return map[string]any{"batch": len(batch), "messages": info.State.Msgs, "consumers": info.State.Consumers, "none": outcome(none)}, nil
+}
+
+// A client of an overflow waits for its bounds; the other client of a pinned consumer gets messages when the first is unpinned.
+func goPriorityGroups(c *client) (any, error) {
+	stream, subject := filled(c, 10)
+	defer c.js.DeleteStream(c.ctx, stream.CachedInfo().Config.Name)
+	config := jetstream.ConsumerConfig{Durable: "o", AckPolicy: jetstream.AckExplicitPolicy,
+		PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"}}
+	overflow := got(stream.CreateConsumer(c.ctx, config))
+	group := jetstream.FetchPriorityGroup("g")
+	few := read(got(overflow.Fetch(3, group, jetstream.FetchMinPending(11), jetstream.FetchMaxWait(300*time.Millisecond))))
+	many := read(got(overflow.Fetch(3, group, jetstream.FetchMinPending(8))))
+
+	config.Durable, config.PriorityPolicy, config.PinnedTTL = "p", jetstream.PriorityPolicyPinned, time.Minute
+	pinned := got(stream.CreateConsumer(c.ctx, config))
+	first := got(pinned.Messages(jetstream.PullPriorityGroup("g")))
+	defer first.Stop()
+	pins := map[string]bool{}
+	for number := 1; number <= 10; number++ {
+		one := got(first.Next())
+		pins[one.Headers().Get("Nats-Pin-Id")] = true
+		must(one.Ack())
+	}
+	other := got(got(stream.Consumer(c.ctx, "p")).Messages(jetstream.PullPriorityGroup("g")))
+	defer other.Stop()
+	came := make(chan string, 1)
+	go func() {
+		if one, err := other.Next(); err == nil {
+			pins[one.Headers().Get("Nats-Pin-Id")] = true
+			came <- string(one.Data())
+		}
+	}()
+	waiting := got(pinned.Info(c.ctx)).NumWaiting
+	for deadline := time.Now().Add(patience); waiting < 2 && time.Now().Before(deadline); waiting = got(pinned.Info(c.ctx)).NumWaiting {
+		time.Sleep(20 * time.Millisecond)
+	}
+	got(c.js.Publish(c.ctx, subject+".a", []byte("11")))
+	kept := string(got(first.Next()).Data())
+	must(stream.UnpinConsumer(c.ctx, "p", "g"))
+	got(c.js.Publish(c.ctx, subject+".a", []byte("12")))
+	return map[string]any{"few": few, "many": many, "kept": kept, "other": <-came, "pins": len(pins)}, nil
 }

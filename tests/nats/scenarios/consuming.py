@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -563,3 +564,103 @@ async def messages_deleted_before_they_are_delivered(user: User) -> Any:
         payloads(found),
         [again.data.decode(), token(again, 4)],
     ]
+
+
+_WAITS = {"no_wait": False, "expires": 300_000_000}
+
+
+@shows(
+    [
+        "ok",
+        ["400 Bad Request - Priority Group missing"],
+        ["400 Bad Request - Invalid Priority Group"],
+        [["m1", True], ["m2", True]],
+        ["408 Request Timeout"],
+        ["423 Nats-Pin-Id mismatch"],
+        [["m3", True]],
+        [["g", True]],
+        ["io.nats.jetstream.api.v1.consumer_unpin_response", [400, 10160], [400, 10162]],
+        [["g", False]],
+        [["m4", False]],
+    ]
+)
+async def a_pinned_client(user: User) -> Any:
+    """Messages go to the client that has the pin, until it is unpinned."""
+    await user.stream()
+    await user.fill(6)
+    groups = {"priority_groups": ["g", "h"], "priority_policy": "pinned_client"}
+    found: list[Any] = [failure(await user.consumer("c", **groups))]
+    found += [payloads(await user.next("c")), payloads(await user.next("c", group="x"))]
+    first = await user.next("c", group="g", batch=2)
+    pin = (first[0].headers or {})["Nats-Pin-Id"]
+
+    def pinned(messages: list[Msg]) -> list[Any]:
+        return [[m.data.decode(), (m.headers or {})["Nats-Pin-Id"] == pin] for m in messages]
+
+    async def groups_of() -> list[Any]:
+        shown = (await user.consumer_info("c"))["priority_groups"]
+        return [[one["group"], one.get("pinned_client_id") == pin] for one in shown]
+
+    found += [pinned(first), payloads(await user.next("c", group="g", **_WAITS))]
+    found.append(payloads(await user.next("c", group="g", id="other")))
+    found.append(pinned(await user.next("c", group="g", id=pin)))
+    found.append(await groups_of())
+    replies = [await user.api("CONSUMER.UNPIN.$.c", {"group": one}) for one in ("g", "x", "a.b")]
+    found.append([replies[0]["type"], *(failure(one) for one in replies[1:])])
+    found.append(await groups_of())
+    return [*found, pinned(await user.next("c", group="g"))]
+
+
+@shows(
+    [
+        ["408 Request Timeout"],
+        ["m1"],
+        ["408 Request Timeout"],
+        ["m2"],
+        ["m3"],
+        ["400 Bad Request - Not a Pinned Client Priority consumer"],
+    ]
+)
+async def clients_of_an_overflow(user: User) -> Any:
+    """A request gets messages once so many wait, or are not acknowledged."""
+    await user.stream()
+    await user.fill(4)
+    await user.consumer("c", priority_groups=["g"], priority_policy="overflow")
+    both = {"min_ack_pending": 2, "min_pending": 4}
+    bounds: list[dict[str, Any]] = [
+        {"min_pending": 5},
+        {"min_pending": 4},
+        both,
+        {},
+        both,
+        {"id": "x"},
+    ]
+    return [payloads(await user.next("c", group="g", **_WAITS, **one)) for one in bounds]
+
+
+@shows([["m1", "m2"], ["m3"], "ok"])
+async def clients_of_lower_numbers(user: User) -> Any:
+    """A client of a lower number gets what comes, also if it asked later."""
+    await user.stream()
+    made = await user.consumer("c", priority_groups=["g"], priority_policy="prioritized")
+    late = await _asked(user, priority=2)
+    early = await _asked(user, priority=1, batch=2)
+    await user.fill(3)
+    found = [[(await early.next_msg(CALL_SECONDS)).data.decode() for _ in range(2)]]
+    found.append([(await late.next_msg(CALL_SECONDS)).data.decode()])
+    return [*found, failure(made)]
+
+
+async def _asked(user: User, **body: Any) -> Any:
+    """Return a subscription whose pull request the server has taken."""
+    before = (await user.consumer_info("c"))["num_waiting"]
+    inbox = user.nc.new_inbox()
+    subscription = await user.nc.subscribe(inbox)
+    request = json.dumps({"group": "g", "expires": 60_000_000_000} | body).encode()
+    await user.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{user.name}.c", request, inbox)
+
+    async def waits() -> bool:
+        return bool((await user.consumer_info("c"))["num_waiting"] == before + 1)
+
+    await until(waits)
+    return subscription

@@ -106,6 +106,7 @@ def test_a_block_without_a_status_has_none() -> None:
     [
         (b"NATS/1.0\r\nA: 1\r\nB: 2\r\nA: 3\r\n\r\n", b"NATS/1.0\r\nB: 2\r\nA: 3\r\nA: x\r\n\r\n"),
         (b"NATS/1.0\r\nB: 2\r\n\r\n", b"NATS/1.0\r\nB: 2\r\nA: x\r\n\r\n"),
+        (b"", b"NATS/1.0\r\nA: x\r\n\r\n"),
         (b"NATS/1.0\r\nA:\r\n\r\n", b"NATS/1.0\r\nA: x\r\n\r\n"),
     ],
 )

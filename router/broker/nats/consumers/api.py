@@ -8,7 +8,11 @@ from router.broker.nats.consumers.consumers import Consumers
 from router.broker.nats.protocol.api import ApiCall, ApiRoute
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
-from router.wire.nats.jetstream.consumer_rules import addressed_consumer, checked_consumer
+from router.wire.nats.jetstream.consumer_rules import (
+    addressed_consumer,
+    checked_consumer,
+    is_group_name,
+)
 from router.wire.nats.jetstream.errors import ErrorCode, error
 from router.wire.nats.jetstream.replies import (
     MAX_INFOS,
@@ -18,6 +22,7 @@ from router.wire.nats.jetstream.replies import (
     Page,
     Paused,
     Success,
+    Unpinned,
 )
 from router.wire.nats.jetstream.requests import (
     ConsumerCreateRequest,
@@ -104,11 +109,16 @@ class ConsumerApi:
         await self._find(call, Right.SUBSCRIBE)
         raise error(ErrorCode.CONSUMER_INVALID_RESET, err="resets are not supported")
 
-    async def unpin(self, call: ApiCall) -> None:
-        """Refuse CONSUMER.UNPIN: no consumer has priority groups."""
-        UnpinRequest.read(call.body)
-        await self._find(call, Right.SUBSCRIBE)
-        raise error(ErrorCode.CONSUMER_INVALID_PRIORITY_GROUP)
+    async def unpin(self, call: ApiCall) -> Unpinned:
+        """Serve CONSUMER.UNPIN."""
+        group = UnpinRequest.read(call.body).group
+        if not is_group_name(group):
+            raise error(ErrorCode.CONSUMER_INVALID_GROUP_NAME)
+        consumer = await self._find(call, Right.SUBSCRIBE)
+        if group not in consumer.config.priority_groups:
+            raise error(ErrorCode.CONSUMER_INVALID_PRIORITY_GROUP)
+        consumer.unpin()
+        return Unpinned()
 
     async def _create(self, call: ApiCall, form: str) -> ConsumerInfo:
         request = ConsumerCreateRequest.read(call.body)

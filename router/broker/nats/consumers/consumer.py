@@ -22,6 +22,7 @@ from router.broker.nats.consumers.deliveries import (
     DeliveryTally,
 )
 from router.broker.nats.consumers.log import ConsumerLog
+from router.broker.nats.consumers.priority import Backlog, group_states
 from router.broker.nats.consumers.pull import PullQueue, Status
 from router.broker.nats.consumers.push import PushOutlet
 from router.broker.nats.consumers.reading import MessageSource
@@ -102,7 +103,7 @@ class JetStreamConsumer:
         self._timer_ns = self._fired_ns = 0
         self._unwatch_interest: Callable[[], object] | None = None
         self._push: PushOutlet | None = None
-        self._pull = PullQueue(config, self._hub, self._send_status)
+        self._pull = PullQueue(config, self._hub, self._send_status, self._backlog)
         parts = DeliveryParts(
             self._hub, stream, self.name, state, log, context.now_ns, context.tally
         )
@@ -162,6 +163,8 @@ class JetStreamConsumer:
         """Go on with another configuration. Raises DamagedError, OSError."""
         old, self.config, self._deliveries.config = self.config, config, config
         self.state.configure(ack_rules(config, self.stream.config.retention))
+        if old.priority_policy is not config.priority_policy:
+            self._pull.pin.release()
         if old.filters != config.filters:
             await self._read_again()
         places = [(one.deliver_subject, one.deliver_group) for one in (old, config)]
@@ -203,6 +206,14 @@ class JetStreamConsumer:
         if self._pull.add(reply, body, self._context.now_ns(), self._num_available):
             self._deliveries.wake_for_request()
         self._schedule()
+
+    def unpin(self) -> None:
+        """Have another client pinned by the next message."""
+        self._pull.pin.release()
+        self._deliveries.wake()
+
+    def _backlog(self) -> Backlog:
+        return Backlog(self.num_pending, self.state.num_pending_acks)
 
     def _num_available(self) -> int:
         """Return how many messages could be delivered now."""
@@ -280,6 +291,7 @@ class JetStreamConsumer:
             push_bound=self.bound,
             paused=self.paused_ns > 0,
             pause_remaining=self.paused_ns,
+            priority_groups=group_states(self.config, self._pull.pin),
         )
 
     async def _read_again(self) -> None:

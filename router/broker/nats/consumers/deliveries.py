@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 
 from router.broker.nats.consumers.log import ConsumerLog
+from router.broker.nats.consumers.priority import PIN_ID
 from router.broker.nats.consumers.push import Outlet
 from router.broker.nats.consumers.reading import MessageSource
 from router.broker.nats.consumers.state import ConsumerState
@@ -258,6 +259,8 @@ class Deliveries:
         to = self.outlet.choose(size, now)
         if to is None:
             return False
+        if pin_id := self.outlet.pin_id:
+            block = headers.with_value(block, PIN_ID, pin_id)
         state.deliver(sequence, now)
         parts.tally.deliveries += 1
         if attempt == 1:

@@ -4,7 +4,8 @@ Theory of operation. Requests stand in a queue; the first one that can take a me
 goes to the end of the queue, so that clients that pull at the same time share the messages. A
 request ends when it has its messages or bytes, when its time is over, when its inbox has no
 subscriber any more, or at the end of the stream if it does not wait. Each end but the third is sent
-as a status. Nothing here has a clock; times are nanoseconds.
+as a status. A priority policy (`priority.py`) passes requests over. Nothing here has a clock; times
+are nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from router.broker.nats.consumers import priority
+from router.broker.nats.consumers.priority import Backlog, Pin
 from router.wire.nats.jetstream.config import ConsumerConfig
 from router.wire.nats.jetstream.errors import JetStreamError
 from router.wire.nats.jetstream.policies import PriorityPolicy
@@ -58,8 +61,12 @@ class SubjectInterest(Protocol):
 
 @dataclass(slots=True)
 class WaitingRequest:
-    """A request for messages; `max_bytes` 0: any number, `expires_ns` None: it waits for ever."""
+    """A request for messages; `max_bytes` 0: any number, `expires_ns` None: it waits for ever.
 
+    `pin_id` is that of the client's pin, "": it has none.
+    """
+
+    request: PullRequest
     reply: str
     batch: int
     max_bytes: int
@@ -67,6 +74,7 @@ class WaitingRequest:
     no_wait: bool
     heartbeat_ns: int
     beats_ns: int | None
+    pin_id: str = ""
     delivered: int = 0
 
     def status(self, code: int, text: str) -> Status:
@@ -82,10 +90,16 @@ class PullQueue:
     """
 
     def __init__(
-        self, config: ConsumerConfig, interest: SubjectInterest, send: Callable[[Status], None]
+        self,
+        config: ConsumerConfig,
+        interest: SubjectInterest,
+        send: Callable[[Status], None],
+        backlog: Callable[[], Backlog],
     ) -> None:
         self.config = config
         self.last_ns = 0
+        self.pin = Pin()
+        self._backlog = backlog
         self._interest = interest
         self._send = send
         self._waiting: deque[WaitingRequest] = deque()
@@ -108,6 +122,11 @@ class PullQueue:
         """Return the inboxes of the requests whose clients cannot take more now."""
         return [one.reply for one in self._waiting if not self._can_write(one)]
 
+    @property
+    def pin_id(self) -> str:
+        """Return the id of the pin that the next message has, "": it has none."""
+        return self.pin.id
+
     def add(self, reply: str, body: bytes, now_ns: int, available: Callable[[], int]) -> bool:
         """Take a request; return False if it was refused or answered, by a status.
 
@@ -117,6 +136,8 @@ class PullQueue:
         request = self._read(reply, body)
         if request is None:
             return False
+        if request.id and request.id == self.pin.id:
+            self.pin.extend(now_ns, self.config.priority_timeout)
         if self._waiting:
             self.expire(now_ns)
         if request.no_wait:
@@ -134,6 +155,7 @@ class PullQueue:
         heartbeat = request.idle_heartbeat
         self._waiting.append(
             WaitingRequest(
+                request,
                 reply,
                 max(1, request.batch),
                 max(0, request.max_bytes),
@@ -141,6 +163,7 @@ class PullQueue:
                 request.no_wait,
                 heartbeat,
                 now_ns + heartbeat if heartbeat > 0 else None,
+                request.id,
             )
         )
         return True
@@ -150,6 +173,9 @@ class PullQueue:
 
         The request counts as answered.
         """
+        policy = self.config.priority_policy
+        if policy is PriorityPolicy.PRIORITIZED:
+            self._waiting = deque(sorted(self._waiting, key=lambda one: one.request.priority))
         for _ in range(len(self._waiting)):
             request = self._waiting.popleft()
             if request.expires_ns is not None and request.expires_ns <= now_ns:
@@ -157,6 +183,10 @@ class PullQueue:
             elif not self._interest.interested(request.reply):
                 continue
             elif not self._can_write(request):
+                self._waiting.append(request)
+            elif request.pin_id and request.pin_id != self.pin.id:
+                self._send(request.status(423, "Nats-Wrong-Pin-Id"))
+            elif policy is not PriorityPolicy.NONE and self._is_passed_over(request):
                 self._waiting.append(request)
             elif request.max_bytes and size > request.max_bytes:
                 self._send(request.status(409, "Message Size Exceeds MaxBytes"))
@@ -168,10 +198,12 @@ class PullQueue:
     def choose_run(self, now_ns: int) -> DeliveryRun | None:
         """Return the inbox that gets the next messages: all requests are of one client.
 
-        None: there are several, or a request is over or limits the bytes.
+        None: there are several, a request is over or limits the bytes, or there are priorities.
         """
         waiting = self._waiting
         if not 0 < len(waiting) <= MAX_RUN_REQUESTS:
+            return None
+        if self.config.priority_policy is not PriorityPolicy.NONE:
             return None
         to, most = waiting[0].reply, 0
         for request in waiting:
@@ -227,16 +259,16 @@ class PullQueue:
     def tick(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
         """End what is over, and send the heartbeats that are due, with these headers."""
         self.expire(now_ns)
+        self.pin.expire(now_ns)
         for request in self._waiting:
             if request.beats_ns is not None and request.beats_ns <= now_ns:
                 request.beats_ns = now_ns + request.heartbeat_ns
                 self._send(Status(request.reply, 100, "Idle Heartbeat", headers))
 
     def next_event(self) -> int | None:
-        """Return when a request ends or needs a heartbeat."""
-        if not self._waiting:
-            return None
+        """Return when a request ends or needs a heartbeat, or a client is unpinned."""
         times = [time for one in self._waiting for time in (one.expires_ns, one.beats_ns)]
+        times.append(self.pin.ends_ns)
         return min([time for time in times if time is not None], default=None)
 
     def close(self, code: int, text: str) -> None:
@@ -244,7 +276,18 @@ class PullQueue:
         while self._waiting:
             self._send(Status(self._waiting.popleft().reply, code, text))
 
+    def _is_passed_over(self, request: WaitingRequest) -> bool:
+        """Return whether the policy has a request wait although there is a message."""
+        if self.config.priority_policy is PriorityPolicy.PINNED_CLIENT:
+            return request.pin_id != self.pin.id
+        if self.config.priority_policy is PriorityPolicy.OVERFLOW:
+            return not priority.overflows(request.request, self._backlog())
+        return False
+
     def _count(self, request: WaitingRequest, size: int, now_ns: int) -> None:
+        pinned = self.config.priority_policy is PriorityPolicy.PINNED_CLIENT
+        if pinned and not self.pin.id and request.request.group:
+            request.pin_id = self.pin.assign(now_ns, self.config.priority_timeout)
         request.batch -= 1
         request.delivered += 1
         if request.max_bytes:
@@ -272,7 +315,7 @@ class PullQueue:
             return None
         if request.idle_heartbeat > 0 and 2 * request.idle_heartbeat > request.expires:
             self._refuse(reply, 400, "Bad Request - heartbeat value too large")
-        elif refusal := self._over_limits(request) or self._wrong_priority(request):
+        elif refusal := self._over_limits(request) or self._wrong_priority(request, body):
             self._refuse(reply, *refusal)
         else:
             return request
@@ -288,15 +331,9 @@ class PullQueue:
             return 409, f"Exceeded MaxRequestMaxBytes of {limits.max_bytes}"
         return None
 
-    def _wrong_priority(self, request: PullRequest) -> tuple[int, str] | None:
-        policy = self.config.priority_policy
-        if (request.min_pending or request.min_ack_pending) and policy is PriorityPolicy.NONE:
-            return 400, "Bad Request - Not a Overflow Priority consumer"
-        if request.id and policy is PriorityPolicy.NONE:
-            return 400, "Bad Request - Not a Pinned Client Priority consumer"
-        if not 0 <= request.priority <= 9:
-            return 400, "Bad Request - Priority must be between 0 and 9"
-        return None
+    def _wrong_priority(self, request: PullRequest, body: bytes) -> tuple[int, str] | None:
+        is_object = body.lstrip().startswith(b"{")
+        return priority.refusal(self.config, request, self.pin, is_object=is_object)
 
 
 def _duration(nanoseconds: int) -> str:

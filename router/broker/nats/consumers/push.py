@@ -30,6 +30,8 @@ class PushOutlet:
     `flow_prefix` is `$JS.FC.<stream>.<consumer>.`; the answers come to subjects below it.
     """
 
+    pin_id: Final = ""
+
     def __init__(
         self,
         config: ConsumerConfig,

@@ -6,8 +6,8 @@ work-queue streams for a new consumer, `check_consumer_update` says what may cha
 the other consumers of the stream (limits, uniqueness on a work queue) is checked where they are
 kept.
 
-Refused although nats-server takes it: priority groups and the members that servers use to copy
-streams (`direct`, `sourcing`, the ack policy `flow_control`).
+Refused although nats-server takes it: the members that servers use to copy streams (`direct`,
+`sourcing`, the ack policy `flow_control`).
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ _INACTIVE_THRESHOLD_NS: Final = 5 * _SECOND_NS
 _MAX_WAITING: Final = 512
 _MAX_ACK_PENDING: Final = 1000
 _MAX_INT64: Final = (1 << 63) - 1
+_PINNED_NS: Final = 120 * _SECOND_NS
+_GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
 _SAMPLE_FREQUENCY: Final = re.compile(r"[+-]?\d{1,19}")
 _NOT_NEGATIVE: Final = (
     *("max_waiting", "max_batch", "max_expires", "max_bytes"),
@@ -222,6 +224,11 @@ def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig, *, is_bound:
         raise _refused("max waiting can not be updated")
 
 
+def is_group_name(name: str) -> bool:
+    """Return whether a priority group may have this name."""
+    return _GROUP_NAME.fullmatch(name) is not None
+
+
 def _refused(sentence: str) -> JetStreamError:
     return error(ErrorCode.CONSUMER_CREATE, err=sentence)
 
@@ -259,6 +266,8 @@ def _with_defaults(
         _check_pedantic(config, stream)
     changes: dict[str, Any] = {name: 0 for name in _NOT_NEGATIVE if getattr(config, name) < 0}
     changes["max_deliver"] = config.max_deliver if config.max_deliver > 0 else -1
+    if config.priority_policy is PriorityPolicy.PINNED_CLIENT and config.priority_timeout <= 0:
+        changes["priority_timeout"] = _PINNED_NS
     config = replace(config, **changes)
     return replace(
         config,
@@ -386,7 +395,12 @@ def _check_priority(config: ConsumerConfig) -> None:
             raise error(ErrorCode.CONSUMER_PUSH_WITH_PRIORITY_GROUP)
         if not config.priority_groups:
             raise error(ErrorCode.CONSUMER_PRIORITY_POLICY_WITHOUT_GROUP)
-        raise _refused("priority groups are not supported")
+        for group in config.priority_groups:
+            if not group:
+                raise error(ErrorCode.CONSUMER_EMPTY_GROUP_NAME)
+            if not is_group_name(group):
+                raise error(ErrorCode.CONSUMER_INVALID_GROUP_NAME)
+        return
     if config.priority_groups:
         raise error(ErrorCode.CONSUMER_PRIORITY_GROUP_WITH_POLICY_NONE)
     if config.priority_timeout:

@@ -163,6 +163,12 @@ class ErrorCode(IntEnum):
         10160,
         "Provided priority group does not exist for this consumer",
     )
+    CONSUMER_EMPTY_GROUP_NAME = 10161, "Group name cannot be an empty string"
+    CONSUMER_INVALID_GROUP_NAME = (
+        10162,
+        "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16"
+        " characters",
+    )
     STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_NOT_READY = (
         10163,
         "expected last sequence per subject temporarily unavailable",

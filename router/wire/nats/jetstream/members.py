@@ -80,5 +80,5 @@ def _shown(value: Any) -> Any:
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(value)
+        return [_shown(one) for one in value]
     return value.to_json() if hasattr(value, "to_json") else value

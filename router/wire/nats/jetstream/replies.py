@@ -222,6 +222,23 @@ class SequencePair(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class PriorityGroupState(JsonObject):
+    """A priority group of a consumer, and the client that is pinned."""
+
+    group: str
+    pinned_client_id: str = field(default="", metadata=OPTIONAL)
+    pinned_ts: int | None = field(default=None, metadata=TIME)
+
+
+class Unpinned:
+    """The client of a group is unpinned (consumer_unpin)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply: none."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerInfo(JsonObject):
     """A consumer: consumer_create, consumer_info, and one of consumer_list."""
 
@@ -239,6 +256,7 @@ class ConsumerInfo(JsonObject):
     push_bound: bool = field(default=False, metadata=OPTIONAL)
     paused: bool = field(default=False, metadata=OPTIONAL)
     pause_remaining: int = field(default=0, metadata=OPTIONAL)
+    priority_groups: Sequence[PriorityGroupState] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.broker.nats.consumers.priority import Backlog
 from router.broker.nats.consumers.pull import DeliveryRun, PullQueue, Status
 from router.wire.nats.jetstream.config import ConsumerConfig
+from router.wire.nats.jetstream.policies import PriorityPolicy
 
 SECOND = 1_000_000_000
 
@@ -30,11 +32,12 @@ class Clients:
 
 
 class Pulling:
-    def __init__(self, **config: int) -> None:
+    def __init__(self, **config: Any) -> None:
+        self.backlog = Backlog(0, 0)
         self.clients = Clients()
         self.sent: list[Status] = []
-        given = ConsumerConfig(**({"max_waiting": 512} | config))  # type: ignore[arg-type]
-        self.queue = PullQueue(given, self.clients, self.sent.append)
+        given = ConsumerConfig(**({"max_waiting": 512} | config))
+        self.queue = PullQueue(given, self.clients, self.sent.append, lambda: self.backlog)
 
     def ask(self, inbox: str = "in", now: int = 0, available: int = 0, **request: object) -> bool:
         return self.queue.add(inbox, json.dumps(request).encode(), now, lambda: available)
@@ -257,3 +260,79 @@ def test_end_of_the_consumer_ends_its_requests() -> None:
     pulling.queue.close(409, "Consumer Deleted")
     assert pulling.texts == [("a", 409, "Consumer Deleted"), ("b", 409, "Consumer Deleted")]
     assert not len(pulling.queue)
+
+
+def grouped(policy: PriorityPolicy, **config: Any) -> Pulling:
+    return Pulling(priority_policy=policy, priority_groups=("g", "h"), **config)
+
+
+@pytest.mark.parametrize(
+    ("policy", "request_", "text"),
+    [
+        (PriorityPolicy.OVERFLOW, {}, "Priority Group missing"),
+        (PriorityPolicy.PINNED_CLIENT, {"group": "x"}, "Invalid Priority Group"),
+        (PriorityPolicy.OVERFLOW, {"group": "g", "id": "x"}, "Not a Pinned Client"),
+        (PriorityPolicy.PRIORITIZED, {"group": "g", "min_pending": 1}, "Not a Overflow"),
+    ],
+)
+def test_a_request_that_does_not_fit_the_policy(
+    policy: PriorityPolicy, request_: dict[str, Any], text: str
+) -> None:
+    pulling = grouped(policy)
+    assert not pulling.ask(**request_)
+    ((_, code, shown),) = pulling.texts
+    assert (code, text in shown) == (400, True)
+
+
+def test_a_request_that_waits_for_an_overflow_is_passed_over() -> None:
+    pulling = grouped(PriorityPolicy.OVERFLOW)
+    pulling.ask("spare", group="g", batch=9, min_pending=5, min_ack_pending=3)
+    pulling.ask("first", group="g", batch=2)
+    pulling.backlog = Backlog(4, 2)
+    assert [pulling.give(), pulling.give(), pulling.give()] == ["first", "first", None]
+    for backlog in (Backlog(5, 0), Backlog(1, 3)):
+        pulling.backlog = backlog
+        assert pulling.give() == "spare"
+    assert not pulling.texts
+
+
+def test_messages_go_to_the_pinned_client_until_its_time_is_over() -> None:
+    pulling = grouped(PriorityPolicy.PINNED_CLIENT, priority_timeout=9 * SECOND)
+    pulling.ask("a", group="g", batch=2, expires=99 * SECOND)
+    pulling.ask("b", group="g", batch=9, expires=99 * SECOND)
+    assert [pulling.give(), pulling.give(), pulling.give()] == ["a", "a", None]
+    pin = pulling.queue.pin_id
+    assert pin
+    assert pulling.queue.next_event() == 9 * SECOND
+    assert not pulling.ask("x", group="g", id="other")
+    assert pulling.ask("a2", group="g", id=pin, now=8 * SECOND)
+    pulling.queue.tick(16 * SECOND, ())
+    assert pulling.give(now=16 * SECOND) == "a2"
+    pulling.queue.tick(17 * SECOND, ())
+    assert pulling.give(now=17 * SECOND) == "b"
+    assert pulling.queue.pin_id not in {"", pin}
+    assert not pulling.ask("a3", group="g", id=pin, now=17 * SECOND)
+    assert pulling.texts == [
+        ("x", 423, "Nats-Pin-Id mismatch"),
+        ("a3", 423, "Nats-Pin-Id mismatch"),
+    ]
+
+
+def test_a_request_of_a_client_that_is_unpinned_ends() -> None:
+    pulling = grouped(PriorityPolicy.PINNED_CLIENT, priority_timeout=9 * SECOND)
+    pulling.ask("a", group="g", batch=5)
+    pulling.ask("b", group="g", batch=5)
+    pulling.clients.gone.add("a")
+    assert pulling.give() == "b"  # a client that is gone is not pinned
+    pulling.ask("c", group="g")
+    pulling.queue.pin.release()
+    assert pulling.give() == "c"
+    assert pulling.texts == [("b", 423, "Nats-Wrong-Pin-Id")]
+
+
+def test_requests_of_a_lower_number_come_first() -> None:
+    pulling = grouped(PriorityPolicy.PRIORITIZED)
+    pulling.ask("late", group="g", priority=2)
+    for inbox in ("a", "b"):
+        pulling.ask(inbox, group="g", priority=1, batch=2)
+    assert [pulling.give() for _ in range(6)] == ["a", "b", "a", "b", "late", None]
