@@ -1,7 +1,11 @@
-"""The law: a compacted log says the last value of each key, whatever happens to it."""
+"""The law: a compacted log says the last value of each key, whatever happens to it.
+
+To the readers of each dialect, and with compaction on request to those that ask for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,9 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.broker.compaction.compactor import RUNNING, SUCCESS
 from router.broker.compaction.indexes import KeyIndexes
+from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.model.policies import Policies
 from tests.unit.broker.compaction.log import FORMATS, NOW, SMALL, History, Log, opened, run
+from tests.unit.broker.compaction.readers import READERS, by_compacted_reader, by_table_view
 from tests.unit.broker.in_memory import IN_MEMORY
 
 DELETE_RETENTION_MS = 60_000
@@ -44,10 +51,12 @@ STEP = st.one_of(
     st.tuples(st.just("clean")),
     st.tuples(st.just("wait"), st.sampled_from([1, 15, 30, 60])),
     st.tuples(st.just("look")),
+    st.tuples(st.just("compact")),
     st.tuples(st.just("lose the index")),
     st.tuples(st.just("restart")),
     st.tuples(st.just("kill")),
     st.tuples(st.just("kill while cleaning"), st.integers(0, 12)),
+    st.tuples(st.just("kill while compacting"), st.integers(0, 6)),
 )
 
 
@@ -92,6 +101,7 @@ class Law:
     def __init__(self, history: History) -> None:
         self.history = history
         self.cleaned_ms: dict[int, int] = {}
+        self.compacted = 0
 
     async def check(self, log: Log) -> None:
         """Check what a reader finds, and the index."""
@@ -127,6 +137,38 @@ class Law:
             else:
                 assert one is not None
                 assert one.number == expected.number
+
+    async def check_readers(self, log: Log) -> None:
+        """Check what the readers of each dialect get, and what the compacted topic has."""
+        transcoder = Transcoder(ENTRY_FORMATS)
+        found = [(record.number, record.value or b"") for record in await log.read()]
+        for read in READERS:
+            assert await read(log, transcoder) == found, read.__name__
+        assert await by_table_view(log) == self.history.values()
+        compacted = [number for number, _ in await by_compacted_reader(log, transcoder)]
+        transcoder.close()
+        end, all_numbers = log.partition.ledger.compacted_number, dict(found)
+        assert end >= self.compacted, "how far the topic is compacted outlives a kill"
+        before = [record for record in self.history.records if record.number < end]
+        last = {record.key: record for record in before if record.key is not None}
+        kept = {one.number for one in last.values() if one.value is not None}
+        # What the cleaner took since has a newer message of its key.
+        assert compacted == [n for n in all_numbers if n >= end or n in kept]
+        values: dict[bytes, bytes | None] = {}
+        for number in compacted:
+            record = self.history.records[number]
+            if record.key is not None:
+                values[record.key] = record.value
+        assert {key: v for key, v in values.items() if v is not None} == self.history.values()
+
+    async def compact(self, log: Log) -> None:
+        """Compact on request."""
+        log.compactor.begin(log.partition)
+        while log.compactor.status(log.partition).status == RUNNING:  # noqa: ASYNC110 - a thread works
+            await asyncio.sleep(0)
+        assert log.compactor.status(log.partition).status == SUCCESS
+        self.compacted = log.partition.ledger.compacted_number
+        assert self.compacted == len(self.history.records)
 
     async def clean(self, log: Log) -> None:
         """Clean, and check that of the cleaned part the last message of each key is left."""
@@ -165,7 +207,7 @@ async def play(folder: Path, steps: list[tuple[Any, ...]]) -> None:
             for step, *arguments in left:
                 await take(log, law, step, arguments)
                 await law.check(log)
-                if step in {"restart", "kill", "kill while cleaning"}:
+                if step in {"restart", "kill", "kill while cleaning", "kill while compacting"}:
                     log.killed, ended = step != "restart", step
                     break
             else:
@@ -175,6 +217,7 @@ async def play(folder: Path, steps: list[tuple[Any, ...]]) -> None:
                 await law.clean(log)
                 await law.check(log)
                 await law.check_index(log)
+                await law.check_readers(log)
 
 
 async def take(log: Log, law: Law, step: str, arguments: list[Any]) -> None:
@@ -191,6 +234,12 @@ async def take(log: Log, law: Law, step: str, arguments: list[Any]) -> None:
             await law.clean(log)
         case "look":
             await law.check_index(log)
+            await law.check_readers(log)
+        case "compact":
+            await law.compact(log)
+        case "kill while compacting":
+            with killing(log.indexes, arguments[0]), suppress(AssertionError):
+                await law.compact(log)
         case "lose the index":
             await log.indexes.in_thread(log.indexes.drop, log.partition.ledger.id)
             await law.check_index(log)

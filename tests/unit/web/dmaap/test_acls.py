@@ -76,6 +76,18 @@ def test_topic_with_an_owner_admits_the_owner_and_who_is_listed(owned: Owned) ->
     assert owned.told("POST", "/events/transaction/t", owned.other, data="x") == (403, 5009)
 
 
+@pytest.mark.parametrize("path", ["/topics/t/latest", "/topics/t/latest/key"])
+def test_newest_values_are_for_those_who_may_consume(owned: Owned, path: str) -> None:
+    for who in (None, owned.other):
+        assert owned.told("GET", path, who)[0] == 403
+    # The memory backend has no such values, and says so to those who may read.
+    assert owned.told("GET", path, owned.owner)[0] == 400
+    assert owned.list_("PUT", "producers", owned.owner) == (200, 0)
+    assert owned.told("GET", path, owned.other)[0] == 403
+    assert owned.list_("PUT", "consumers", owned.owner) == (200, 0)
+    assert owned.told("GET", path, owned.other)[0] == 400
+
+
 def test_refusal_names_who_was_refused(owned: Owned) -> None:
     refused = owned.site.client.post("/events/t", data="x").get_json()
     assert refused["message"] == (
