@@ -24,15 +24,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from time import monotonic
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
+from router.broker.compaction.compacted_retention import CompactedRetention
 from router.broker.compaction.compactor import Compactor
 from router.broker.compaction.indexes import KeyIndexes, PartitionIndex
 from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage, KeyIndex
@@ -51,7 +52,9 @@ DEFAULT_DIRTY_RATIO: Final = 0.5
 BUSY_SHARE: Final = 0.1
 """Of the time, that work may take while messages are published."""
 MAX_PAUSE_SECONDS: Final = 1.0
+TOPICS_PER_YIELD: Final = 200
 
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -135,6 +138,7 @@ class Cleaner:
         self._store = topics.store
         self._indexes = indexes
         self._compactor = compactor
+        self._retention = CompactedRetention(indexes, compactor, deleted)
         self._wake = asyncio.Event()
         self._messages = self._tombstones = self._bytes = self._failures = 0
         self._ended_ms = 0
@@ -167,11 +171,16 @@ class Cleaner:
         await self._indexes.keep(ledger_ids)
         self._compactor.keep(ledger_ids)
         dirtiest = 0.0
-        for record in records:
+        for count, record in enumerate(records, 1):
+            if count % TOPICS_PER_YIELD == 0:
+                await asyncio.sleep(0)
             policies = topics.policies(record)
             if policies.compacts:
                 for partition in self._with_segments(record):
                     dirtiest = max(dirtiest, await self._clean(partition, policies))
+            for partition in self._compacted_on_request(record):
+                work = self._retention.apply(partition, topics.now_ms())
+                self._messages += await self._guarded(partition, work) or 0
             if policies.compaction_threshold:
                 self._compact_if_due(record, policies)
         self._dirtiest = dirtiest
@@ -198,6 +207,17 @@ class Cleaner:
                     return
                 yield self._topics.partitions(record)[place]
 
+    def _compacted_on_request(self, record: TopicRecord) -> Iterable[Partition]:
+        """Yield the partitions of a topic that were compacted on request."""
+        for place, ledger_id in enumerate(record.ledger_ids):
+            idle = self._store.idle(ledger_id)
+            try:
+                found = idle.compacted if idle else self._store.ledger(ledger_id).compacted_number
+            except KeyError:  # the topic was deleted meanwhile
+                return
+            if found:
+                yield self._topics.partitions(record)[place]
+
     def _compact_if_due(self, record: TopicRecord, policies: Policies) -> None:
         """Request that the partitions be compacted of which enough was stored since."""
         for place, ledger_id in enumerate(record.ledger_ids):
@@ -209,8 +229,12 @@ class Cleaner:
 
     async def _clean(self, partition: Partition, policies: Policies) -> float:
         """Clean a partition if it is due; return its dirty ratio before. Raises StoreError."""
+        return await self._guarded(partition, self.clean(partition, policies)) or 0.0
+
+    async def _guarded(self, partition: Partition, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what work on a partition returns; None: it failed. Raises StoreError."""
         try:
-            return await self.clean(partition, policies)
+            return await work
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - others are cleaned, whatever is wrong with one
@@ -222,7 +246,7 @@ class Cleaner:
                 reason=said(error),
                 exc_info=not isinstance(error, (OSError, sqlite3.Error, IndexDamagedError)),
             )
-            return 0.0
+            return None
 
     async def clean(self, partition: Partition, policies: Policies) -> float:
         """Clean a partition if it is due, and delete its due tombstones; return its dirty ratio.

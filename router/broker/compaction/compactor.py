@@ -2,11 +2,11 @@
 
 Theory of operation. To compact a partition means to note a number: that of the first message that
 came after the request, on disk, once the index of keys has all messages before it. The log stays as
-it is, for readers that do not ask for a compacted topic, and retention goes on. Readers that ask
-get a `CompactedView` of the messages before the number, which follows from the index, so that the
-index may be lost. The alternative, a second log of the newest messages as Apache Pulsar writes it,
-would be cleaned, backed up and checked beside the first; the topics whose cleanup policy is
-compaction need none either.
+it is, for readers that do not ask for a compacted topic (see also `CompactedRetention`). Readers
+that ask get a `CompactedView` of the messages before the number, which follows from the index, so
+that the index may be lost. The alternative, a second log of the newest messages as Apache Pulsar
+writes it, would be cleaned, backed up and checked beside the first; the topics whose cleanup policy
+is compaction need none either.
 
 Of what was requested the last result of each partition is remembered until a restart. A partition
 is compacted by itself when more bytes were stored since the last time than its topic's policy says.
@@ -74,6 +74,14 @@ class Compactor:
         work = asyncio.get_running_loop().create_task(self._run(partition))
         self._tasks.add(work)
         work.add_done_callback(self._tasks.discard)
+
+    async def compact(self, partition: Partition) -> None:
+        """Compact a partition now, without a result that is remembered.
+
+        Raises OSError, sqlite3.Error, IndexDamagedError, StoreError.
+        """
+        async with self._lock:
+            await self._compact(partition)
 
     def begin_if_due(self, partition: Partition, policies: Policies) -> None:
         """Begin to compact a partition if its policies say so, and that is not under way."""

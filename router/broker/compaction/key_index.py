@@ -264,6 +264,15 @@ class KeyIndex:
 
         self._change(write, self.progress)
 
+    def forget_expired(self, number: int) -> None:
+        """Forget what was superseded, and tombstones, with lower numbers: they are deleted."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM superseded WHERE number < ?", (number,))
+            connection.execute("DELETE FROM keys WHERE tombstone AND number < ?", (number,))
+
+        self._change(write, self.progress)
+
     def forget(self, messages: Iterable[KeyedMessage]) -> None:
         """Forget keys whose newest message is one of these: they are deleted."""
         rows = [(message.key, message.number) for message in messages]

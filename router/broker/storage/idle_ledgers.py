@@ -18,7 +18,7 @@ from router.broker.storage.loading import NO_PROPERTIES, StoredLedger, check_del
 
 FOREVER: Final = (1 << 63) - 1
 _HEAD: Final = struct.Struct("<qqqqqB")
-_LAGS, _DELETED = 1, 2
+_LAGS, _DELETED, _COMPACTED = 1, 2, 4
 
 
 class LedgerSummary(NamedTuple):
@@ -27,7 +27,7 @@ class LedgerSummary(NamedTuple):
     `size`: bytes of its segments. `oldest_ms`: the latest timestamp of the oldest segment, FOREVER
     if there is none; `used_ms`: when the subscription was used that was not for longest, FOREVER if
     there is none. `lags`: a subscription has not acknowledged everything. `deletes`: messages were
-    deleted one by one.
+    deleted one by one. `compacted`: compaction was requested of it.
     """
 
     topic_id: int
@@ -37,6 +37,7 @@ class LedgerSummary(NamedTuple):
     used_ms: int
     lags: bool
     deletes: bool
+    compacted: bool
 
 
 def pack(stored: StoredLedger) -> tuple[bytes, bool]:
@@ -67,7 +68,7 @@ def pack(stored: StoredLedger) -> tuple[bytes, bool]:
         len(segments),
         segments[0][6] if segments else FOREVER,
         used_ms,
-        lags * _LAGS | bool(deleted) * _DELETED,
+        lags * _LAGS | bool(deleted) * _DELETED | bool(stored.compacted_number) * _COMPACTED,
     )
     return head + marshal.dumps(tuple(stored)), ahead
 
@@ -75,8 +76,8 @@ def pack(stored: StoredLedger) -> tuple[bytes, bool]:
 def summary(data: bytes) -> LedgerSummary:
     """Return what stands in front."""
     topic_id, size, segments, oldest_ms, used_ms, flags = _HEAD.unpack_from(data)
-    lags, deletes = bool(flags & _LAGS), bool(flags & _DELETED)
-    return LedgerSummary(topic_id, size, segments, oldest_ms, used_ms, lags, deletes)
+    found = (bool(flags & flag) for flag in (_LAGS, _DELETED, _COMPACTED))
+    return LedgerSummary(topic_id, size, segments, oldest_ms, used_ms, *found)
 
 
 def unpack(data: bytes) -> StoredLedger:

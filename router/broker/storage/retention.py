@@ -105,6 +105,19 @@ def without_messages(segments: Sequence[Segment], deleted: DeletedRanges) -> Seq
     return _all_but(segments, {s.first_entry for s in _with_messages(segments, deleted)})
 
 
+def expired_number(
+    segments: Sequence[Segment],
+    keep: RetentionLimits,
+    acked: int | None,
+    now_ms: int,
+    deleted: DeletedRanges,
+) -> int:
+    """Return the number of the first message that is not in an expendable segment."""
+    left = _with_messages(segments, deleted)
+    count = expendable(left, keep, acked, now_ms)
+    return left[count - 1].next_index if count else 0
+
+
 def removed_entry(segments: Sequence[Segment], deleted: DeletedRanges) -> int:
     """Return the entry behind the last of these segments that has messages; 0: none has."""
     return max((s.next_entry for s in _with_messages(segments, deleted)), default=0)

@@ -24,7 +24,12 @@ from router.broker.storage.context import StoreContext
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Ack
 from router.broker.storage.partition import Ledger
-from router.broker.storage.retention import removable, removed_entry, without_messages
+from router.broker.storage.retention import (
+    expired_number,
+    removable,
+    removed_entry,
+    without_messages,
+)
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import Segment
 
@@ -86,6 +91,16 @@ class RetentionTask:
             await self._checkpointer.metadata.run(lambda c: rows.save_used(c, values))
             until_ms = now_ms - self._window_ms
             await self._checkpointer.metadata.run(lambda c: rows.expire_producers(c, until_ms))
+
+    def expired_number(self, ledger: Ledger, now_ms: int) -> int:
+        """Return the number before which retention allows the messages of a ledger to go.
+
+        Of a ledger that is compacted on request nothing goes by itself: the caller deletes what
+        no reader needs any more.
+        """
+        keep = self._catalog.retention_limits(ledger.topic_id)
+        acked = _acked(self._catalog.subscriptions(ledger.id))
+        return expired_number(ledger.segments, keep, acked, now_ms, ledger.deleted_numbers)
 
     async def delete_before(self, ledger: Ledger, number: int, now_ms: int) -> None:
         """Delete the messages of a ledger with lower numbers; remove segments without others.
@@ -167,7 +182,8 @@ class RetentionTask:
             return False
         keep = self._catalog.retention_limits(found.topic_id)
         old = 0 <= keep.retention_ms <= now_ms - found.oldest_ms
-        return old or found.deletes or 0 <= keep.retention_bytes < found.size
+        large = 0 <= keep.retention_bytes < found.size
+        return found.deletes or ((old or large) and not found.compacted)
 
     def _removable(self, ledger: Ledger, now_ms: int) -> Sequence[Segment]:
         return self._chosen(ledger, self._catalog.subscriptions(ledger.id), now_ms)
@@ -177,9 +193,9 @@ class RetentionTask:
     ) -> Sequence[Segment]:
         if not ledger.segments or ledger.discarded:
             return ()
-        active = (record.cursor.mark_delete for record in subscriptions if not record.passive)
-        acked = min(active, default=None)
-        keep = self._catalog.retention_limits(ledger.topic_id)
+        if ledger.compacted_number:  # of these messages are deleted one by one: `expired_number`
+            return without_messages(ledger.segments, ledger.deleted_numbers)
+        keep, acked = self._catalog.retention_limits(ledger.topic_id), _acked(subscriptions)
         return removable(ledger.segments, keep, acked, now_ms, ledger.deleted_numbers)
 
     async def _checkpoint_age(self) -> int:
@@ -188,6 +204,12 @@ class RetentionTask:
         waiting = _in_slices([*tails.unflushed, *tails.changed])
         ages = {self._catalog.roll_ms(ledger) async for ledger in waiting}
         return min([_HOUR_MS, *(age // 2 for age in ages)])
+
+
+def _acked(subscriptions: Iterable[SubscriptionRecord]) -> int | None:
+    """Return the entry up to which all subscriptions acknowledged; None: there is none."""
+    active = (record.cursor.mark_delete for record in subscriptions if not record.passive)
+    return min(active, default=None)
 
 
 async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:

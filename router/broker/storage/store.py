@@ -70,7 +70,7 @@ class Store:
     changed, and when `congested` ended after it was seen to hold.
 
     Lookups are those of Catalog, changes of cursors and deletions of messages those of CursorLog,
-    `reclaim` is that of Reclaimer.
+    `reclaim` is that of Reclaimer, `expired_number` that of RetentionTask.
     `synced` returns when everything done so far is on disk, or raises StoreError. `append_in_turn`
     is for appends of much: see append_turns.
     """
@@ -100,6 +100,7 @@ class Store:
         self.commit = cursors.commit
         self.delete_messages = cursors.delete_messages
         self._sweep = RetentionTask(catalog, self._checkpointer, context, cursors)
+        self.expired_number = self._sweep.expired_number
         self._reclaimer = Reclaimer(catalog, self._checkpointer, context, self._sweep)
         self.reclaim = self._reclaimer.reclaim
         self._pressed = False

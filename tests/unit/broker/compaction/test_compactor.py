@@ -101,6 +101,60 @@ def test_messages_that_retention_removed_are_in_no_view(folder: Path) -> None:
     run(test())
 
 
+def test_retention_leaves_the_newest_of_each_key_of_a_compacted_topic(folder: Path) -> None:
+    async def test() -> None:
+        history, policies = History(), Policies(retention_ms=60_000)
+        async with opened(folder, history, policies) as log:
+            await log.publish([(b"old", b"1"), (None, b"plain"), (b"gone", None)])
+            await log.publish([(b"new", b"2"), (b"old", bytes(600))])
+            await compacted(log)
+            await log.publish([(b"new", bytes(601))])
+            await log.flush()
+            await retain(log)
+            assert len(await log.read()) == 6
+            history.now += 61
+            # What came since is compacted first: of `new` the newest message stays.
+            await retain(log)
+            assert [record.value for record in await log.read()] == [bytes(600), bytes(601)]
+            assert log.partition.ledger.compacted_number == 6
+            await log.publish([(b"old", b"3")])
+            await retain(log)
+            assert await values(log) == [bytes(600), bytes(601), b"3"]
+            log.killed = True
+        async with opened(folder, history, policies) as log:
+            history.now += 61
+            await log.flush()
+            await retain(log)
+            assert await values(log) == [bytes(601), b"3"]
+            assert [record.value for record in await log.read()] == [bytes(601), b"3"]
+
+    run(test())
+
+
+def test_retention_of_a_compacted_topic_waits_for_its_subscriptions(folder: Path) -> None:
+    async def test() -> None:
+        history, policies = History(), Policies(retention_ms=60_000)
+        async with opened(folder, history, policies) as log:
+            await log.publish([(b"a", bytes(600)), (b"a", bytes(601))])
+            await compacted(log)
+            await log.flush()
+            subscription = await log.partition.subscribe("s", 0)
+            history.now += 61
+            await retain(log)
+            assert len(await log.read()) == 2
+            await subscription.reset_durably(1)
+            await retain(log)
+            assert len(await log.read()) == 1
+
+    run(test())
+
+
+async def retain(log: Log) -> None:
+    """Do what the maintenance does each minute."""
+    await log.store.retain(log.history.now_ms)
+    await log.cleaner.clean_all()
+
+
 def test_topic_is_compacted_when_more_than_its_threshold_was_stored(folder: Path) -> None:
     async def test() -> None:
         history, policies = History(), Policies(compaction_threshold=500)
