@@ -64,6 +64,7 @@ PAGES = (
     Entry("stream", f"/console/streams/{STREAM}", STREAM),
     Entry("consumer", f"/console/streams/{STREAM}/consumers/{CONSUMER}", CONSUMER),
     Entry("pipelines", "/console/pipelines", "Pipelines"),
+    Entry("connections", "/console/connections", "Connections"),
     Entry("access", "/console/access", "Access"),
     Entry("access-topics", "/console/access/topics", "Access"),
     Entry("access-topic", f"/console/access/topics/{TOPIC}", "Access"),

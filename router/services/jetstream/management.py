@@ -83,6 +83,12 @@ def streams(call: ApiCall, subject: str = "") -> Iterator[dict[str, Any]]:
     return _listed(call, "STREAM.LIST", "streams", {"subject": subject} if subject else {})
 
 
+def stream_page(call: ApiCall, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the streams from an offset on that one answer has, and how many there are in all."""
+    found = call("STREAM.LIST", {"offset": offset})
+    return found["streams"] or [], found["total"]
+
+
 def consumers(call: ApiCall, stream: str) -> Iterator[dict[str, Any]]:
     """Yield the consumers of a stream."""
     return _listed(call, f"CONSUMER.LIST.{stream}", "consumers", {})

@@ -1,18 +1,23 @@
-"""Pages for administrators: settings in force with the origin of each, and pipelines."""
+"""Pages for administrators: settings in force with the origin of each, pipelines, connections."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from flask import Response, request
 
+from router.errors import NotSupportedError
 from router.services.pipelines import MAX_LISTED
 from router.settings import BY_NAME, DEFAULT, Settings, Value, shown
 from router.web.console import commands
 from router.web.console.context import PageContext, PageViews, words
-from router.web.console.pages import page
+from router.web.console.fields import Fields
+from router.web.console.pages import action, page
 from router.web.openapi.description import flag, text
 from router.web.requests import Query
+
+_log = structlog.get_logger(__name__)
 
 
 class PipelineViews(PageViews):
@@ -34,6 +39,39 @@ class PipelineViews(PageViews):
             ],
         }
         return self._context.pages.answer("pipelines.html", data)
+
+
+class ConnectionViews(PageViews):
+    """The views of `/console/connections`."""
+
+    @page("GET /console/connections")
+    def connections(self) -> Response:
+        """Answer the clients of the broker's listeners: who, protocol, since when, bytes."""
+        principal = self._context.administrator("Connections")
+        found, note = dict[str, Any](count=0, clients=[]), ""
+        try:
+            found = self._services.activities.connections()
+        except NotSupportedError as error:
+            note = f"{error}."
+        clients = sorted(found["clients"], key=lambda one: (one["protocol"], one["peer"]))
+        url = commands.url("console", "connections") + "?format=json"
+        data = {
+            "count": found["count"],
+            "clients": clients,
+            "note": note,
+            "commands": [commands.curl(principal, url)],
+        }
+        return self._context.pages.answer("connections.html", data)
+
+    @action("POST /console/connections/end", "peer")
+    def end_connection(self) -> Response:
+        """End the connection of a client, which may connect again."""
+        principal = self._context.administrator("Connections")
+        peer = Fields(request.environ).text("peer")
+        ended = self._services.activities.disconnect(peer)
+        _log.info("client-disconnected", peer=peer, user=principal.name)
+        data = {"peer": peer, "disconnected": ended}
+        return self._context.pages.done(data, "/console/connections")
 
 
 class SettingsViews(PageViews):

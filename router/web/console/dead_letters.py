@@ -22,7 +22,7 @@ from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageViews, words
 from router.web.console.fields import Fields
-from router.web.console.pages import action, page
+from router.web.console.pages import action, page, wants_json_page
 from router.web.openapi.description import number, text
 from router.web.requests import Query
 
@@ -111,11 +111,18 @@ class DeadLetterPageViews(PageViews):
         )
         return self._answer(name, chosen, outcome, "requeue")
 
-    @action(f"POST {PATH}/<topic>/discard", optional=_FIELDS, fails=("subscription-busy",))
+    @action(
+        f"POST {PATH}/<topic>/discard", optional=(*_FIELDS, "confirm"), fails=("subscription-busy",)
+    )
     def discard(self, topic: str) -> Response:
-        """Have letters wait no more."""
+        """Have letters wait no more; a form without script confirms that it means all of them."""
         _, name = self._context.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
+        confirmed = bool(Fields(request.environ).text("confirm", ""))
+        if chosen.positions is None and not confirmed and not wants_json_page(request.environ):
+            counted = self._services.dead_letters.count(name)
+            data = {"topic": name.local, "waiting": None if counted is None else counted[0]}
+            return self._context.pages.answer("dead_letter_discard.html", data)
         return self._answer(
             name, chosen, self._services.dead_letters.discard(name, chosen), "discard"
         )
@@ -165,8 +172,8 @@ def _shown(letter: Letter) -> dict[str, Any]:
 
 
 def _done(done: int, left: int) -> str:
-    rest = f" {left} could not be, and wait." if left else ""
-    return f"{done} letters are done with.{rest}"
+    rest = f" {left} failed and still wait." if left else ""
+    return f"{done} done.{rest}"
 
 
 def _url(name: TopicName) -> str:

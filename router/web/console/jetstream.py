@@ -18,7 +18,7 @@ from router.model import Principal
 from router.services.jetstream import management
 from router.web.access import Right
 from router.web.console import commands
-from router.web.console.context import PageContext, PageViews, paged, words
+from router.web.console.context import MAX_PAGES, Page, PageContext, PageViews, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import FAILS, PAGED, action, page
 from router.web.openapi.description import text
@@ -47,16 +47,11 @@ class StreamPageViews(PageViews):
         """Answer the streams that the caller may see, with what they hold."""
         principal, query = self._context.principal(), Query(request.environ)
         search, note = words(query, "q"), ""
-        found: list[dict[str, Any]] = []
+        shown: Page[dict[str, Any]] = paged(query, [], PAGE_STREAMS)
         try:
-            call = self._calls(principal).call
-            found = [_row(one) for one in management.streams(call)]
+            shown = _streams(self._calls(principal).call, query, search.lower())
         except NotSupportedError as error:
             note = f"{_OFF}{error}"
-        rows = [
-            one for one in found if search.lower() in f"{one['name']} {one['subjects']}".lower()
-        ]
-        shown = paged(query, rows, PAGE_STREAMS)
         data = {
             "search": search,
             **shown.data(),
@@ -203,6 +198,18 @@ def _token(name: str) -> str:
     if not name or any(one in " \t\r\n\f.*>" for one in name):
         raise BadNameError("The name of a stream or consumer has no dot, wildcard or space.")
     return name
+
+
+def _streams(call: management.ApiCall, query: Query, search: str) -> Page[dict[str, Any]]:
+    """Return the streams of a page; without a search no more is asked for than one answer has."""
+    if search:
+        found = map(_row, management.streams(call))
+        rows = [one for one in found if search in f"{one['name']} {one['subjects']}".lower()]
+        return paged(query, rows, PAGE_STREAMS)
+    page = max(query.number("page", 1, MAX_PAGES), 1)
+    listed, total = management.stream_page(call, (page - 1) * PAGE_STREAMS)
+    rows = [_row(one) for one in listed[:PAGE_STREAMS]]
+    return Page(page, max(1, -(-total // PAGE_STREAMS)), total, rows)
 
 
 def _row(one: Mapping[str, Any]) -> dict[str, Any]:

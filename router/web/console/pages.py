@@ -25,7 +25,7 @@ from router.process.build import VERSION
 from router.web.addresses import USER, root
 from router.web.console.commands import segment
 from router.web.console.fields import FORM, MULTIPART
-from router.web.console.shown import at, count, seconds, size, visible, written
+from router.web.console.shown import ago, at, count, seconds, size, visible, written
 from router.web.console.themes import THEMES, theme
 from router.web.console.visitors import current
 from router.web.media import PROBLEM
@@ -51,6 +51,7 @@ NAVIGATION: Final = (
     ("Groups", "/console/groups"),
     ("Streams", "/console/streams"),
     ("Pipelines", "/console/pipelines"),
+    ("Connections", "/console/connections"),
     ("Access", "/console/access"),
     ("Settings", "/console/settings"),
 )
@@ -85,6 +86,7 @@ class Pages:
         )
         self._templates.filters |= {
             "size": size,
+            "ago": ago,
             "at": at,
             "count": count,
             "seconds": seconds,

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
+from router.clocks import wall_ms
 from router.model import Position
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -44,6 +45,12 @@ def seconds(value: float) -> str:
         if value >= length:
             return f"{value / length:.1f}".removesuffix(".0") + f" {unit}"
     return f"{value:.0f} s"
+
+
+def ago(milliseconds: int) -> str:
+    """Return how long ago a time in ms since 1970 is."""
+    passed = (wall_ms() - milliseconds) / 1000
+    return f"{seconds(passed)} ago" if passed >= 1 else "now"
 
 
 def at(milliseconds: int) -> str:

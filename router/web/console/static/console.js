@@ -105,6 +105,32 @@ export function commands(lines) {
   return details;
 }
 
+// Tables whose columns sort the rows that the page has.
+for (const table of document.querySelectorAll("table[data-sort]")) {
+  const body = table.tBodies[0];
+  const value = (row, n) => row.cells[n].dataset.value ?? row.cells[n].textContent.trim();
+  const order = (a, b) => {
+    const [x, y] = [a, b].map((text) => Number.parseFloat(text.replaceAll(",", "")));
+    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+  };
+  for (const head of table.tHead.querySelectorAll("th")) {
+    const button = document.createElement("button");
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const n = head.cellIndex;
+      const before = head.getAttribute("aria-sort");
+      // The largest number first, and the first name.
+      const down = before === null ? head.classList.contains("number") : before === "ascending";
+      for (const other of table.tHead.querySelectorAll("th")) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const rows = [...body.rows].filter((row) => row.cells.length > n);
+      rows.sort((a, b) => order(value(a, n), value(b, n)) * (down ? -1 : 1));
+      body.append(...rows);
+    });
+  }
+}
+
 for (const list of document.querySelectorAll("[role=tablist]")) {
   const tabs = [...list.querySelectorAll("[role=tab]")];
   for (const tab of tabs) tab.tabIndex = tab.getAttribute("aria-selected") === "true" ? 0 : -1;

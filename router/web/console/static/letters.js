@@ -9,6 +9,7 @@ const refused = document.getElementById("refused");
 const progress = document.getElementById("progress");
 const stop = document.getElementById("stop");
 const buttons = [...form.querySelectorAll("button")].filter((button) => button !== stop);
+const [sure, discard] = [document.getElementById("sure"), document.getElementById("discard")];
 let stopped = false;
 
 stop.addEventListener("click", () => { stopped = true; });
@@ -31,8 +32,8 @@ async function run(action, fields) {
       note(`${place}: ${reason}`);
     }
     progress.value = sum.done + sum.refused;
-    status.textContent = `${sum.done} letters are done with.`
-      + (sum.refused ? ` ${sum.refused} could not be, and wait.` : "")
+    status.textContent = `${sum.done} done.`
+      + (sum.refused ? ` ${sum.refused} failed and still wait.` : "")
       + (found.failure ? ` ${found.failure}` : "");
     if (!found.more || stopped) return found.commands;
     fields.set("behind", found.behind);
@@ -40,9 +41,19 @@ async function run(action, fields) {
   }
 }
 
-form.addEventListener("submit", async (event) => {
+discard.addEventListener("click", () => {
+  sure.close("discard");
+  work(buttons.find((button) => button.value === "all" && button.hasAttribute("formaction")));
+});
+
+form.addEventListener("submit", (event) => {
   event.preventDefault();
   const button = event.submitter ?? buttons[0];
+  if (button.value === "all" && button.hasAttribute("formaction")) sure.showModal();
+  else work(button);
+});
+
+async function work(button) {
   const fields = new URLSearchParams(new FormData(form, button));
   const all = button.value === "all";
   status.classList.remove("bad");
@@ -62,7 +73,7 @@ form.addEventListener("submit", async (event) => {
     for (const one of buttons) one.disabled = false;
     await fresh();
   }
-});
+}
 
 // The letters that wait now, as the page has them when it is opened.
 async function fresh() {
@@ -71,6 +82,7 @@ async function fresh() {
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const body = page.querySelector("#letters tbody");
+    document.getElementById("waiting").textContent = page.getElementById("waiting").textContent;
     if (body) form.querySelector("tbody").replaceWith(document.importNode(body, true));
   } catch {
     // the status says how far it came

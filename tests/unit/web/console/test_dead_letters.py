@@ -73,9 +73,18 @@ def test_chosen_letters_are_requeued_and_the_page_says_so(dead: Site) -> None:
     answer = dead.client.post(f"{PAGE}/requeue", data=form, headers=BROWSER)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{PAGE}?done=1&left=0")
     page = dead.client.get(answer.headers["Location"], headers=BROWSER).text
-    assert "1 letters are done with." in page
+    assert "1 done." in page
     assert [one["value"] for one in twin(dead, PAGE)["letters"]] == ["1", "ff fe"]
     assert dead.poll("/events/orders/g/c").get_json() == ["2"]
+
+
+def test_a_form_that_discards_all_letters_is_asked_once_more(dead: Site) -> None:
+    form = {"which": "all"}
+    asked = dead.client.post(f"{PAGE}/discard", data=form, headers=BROWSER)
+    assert (asked.status_code, asked.mimetype) == (200, "text/html")
+    assert len(twin(dead, PAGE)["letters"]) == 3
+    done = dead.client.post(f"{PAGE}/discard", data=form | {"confirm": "yes"}, headers=BROWSER)
+    assert (done.status_code, twin(dead, PAGE)["letters"]) == (303, [])
 
 
 @pytest.mark.slow

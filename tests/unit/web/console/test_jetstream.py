@@ -117,6 +117,11 @@ def test_streams_are_listed_with_what_they_hold(streams: Site) -> None:
     assert twin(streams, "/console/streams?q=other")["streams"] == []
 
 
+def test_a_page_of_streams_asks_for_no_other(streams: Site, script: Script) -> None:
+    assert twin(streams, "/console/streams?page=3")["found"] == 1
+    assert script.calls == [("STREAM.LIST", {"offset": 100})]
+
+
 def test_a_stream_is_shown_with_its_consumers(streams: Site) -> None:
     data = twin(streams, PAGE)
     assert data["topic"] == "a.b"
