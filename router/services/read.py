@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from router.backends import Backend, Reader, Start
 from router.errors import (
@@ -147,10 +147,27 @@ class Feed:
         self._readers.clear()
 
 
-class Stream:
+class TakingFeed(Protocol):
+    """What a stream takes its messages from."""
+
+    def take(self, limit: int, max_bytes: int) -> list[Stored]:
+        """Return what is there, within the bounds."""
+        ...
+
+    def close(self) -> None:
+        """Close all readers; callable twice."""
+        ...
+
+
+FeedType = TypeVar("FeedType", bound=TakingFeed)
+
+
+class Stream(Generic[FeedType]):
     """A feed that goes on; iterating it gives messages, or none as a sign of life."""
 
-    def __init__(self, service: Reading, feed: Feed, mailbox: PollMailbox, client: Client) -> None:
+    def __init__(
+        self, service: Reading, feed: FeedType, mailbox: PollMailbox, client: Client
+    ) -> None:
         self._service = service
         self._client = client
         self._mailbox = mailbox
@@ -274,7 +291,7 @@ class Reading:
         starts: Mapping[int, StartPosition],
         mailbox: PollMailbox,
         client: Client,
-    ) -> Stream:
+    ) -> Stream[Feed]:
         """Begin a stream, which the caller closes.
 
         Raises TooManyRequestsError when the worker has as many as it may have.

@@ -242,3 +242,24 @@ def test_mistake_stays_at_its_field(visitor: Visitor, page: Page, filled: Stack)
     box.fill("key:k1 and $.customer.name = anna")
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_role("article").first).to_contain_text('"anna"')
+
+
+def test_several_topics_are_watched_in_one_table(page: Page, site: Stack) -> None:
+    for topic in ("watched.a", "watched.b"):
+        create(site, topic, 1)
+        post(site, topic, f"old {topic}")
+    page.goto("/console/topics")
+    page.get_by_role("link", name="Watch several").click()
+    page.get_by_role("textbox", name="Topics").fill("watched.*")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    lines = page.get_by_role("article")
+    expect(lines).to_have_count(2)
+    for topic in ("watched.a", "watched.b"):
+        post(site, topic, f"new {topic}")
+        expect(lines.first).to_contain_text(f"new {topic}")
+        expect(lines.first.get_by_role("link", name=topic)).to_be_visible()
+    lines.nth(1).click()
+    value = page.get_by_role("region", name="Value")
+    expect(value).to_have_text("new watched.a")
+    check(page)

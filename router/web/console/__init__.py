@@ -27,6 +27,7 @@ from router.web.console.signin import SignInViews
 from router.web.console.topic import SettingsTab, TopicPageViews
 from router.web.console.topic_list import TopicListViews
 from router.web.console.visitors import Visitors
+from router.web.console.watch import WatchViews
 from router.web.dmaap.errors import ErrorTexts
 from router.web.errors import PROBLEMS
 from router.web.openapi.description import add_routes
@@ -62,6 +63,7 @@ class Console:
             settings_tab := SettingsTab(context),
             TopicPageViews(context, publish, settings_tab),
             MessageViews(context),
+            WatchViews(context),
             StreamViews(context),
             ExportViews(context),
             ReplayViews(context),

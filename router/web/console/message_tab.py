@@ -67,7 +67,7 @@ class MessageTab:
         if not may_read:
             return data | {"note": "You may not read this topic."}
         found = find_messages(self._reading, name, stats, chosen, SHOWN_MESSAGES)
-        data["messages"] = [_shown(stored, view) for stored in found.messages]
+        data["messages"] = [line_of(stored, view) for stored in found.messages]
         data["note"] = _note(found, chosen, known=stats is not None)
         data["empty"] = "" if found.messages else _emptiness(found, chosen)
         data["commands"] = _commands(principal, name, chosen)
@@ -209,10 +209,10 @@ def _emptiness(found: Found, chosen: Selection) -> str:
     return "There are no messages yet." if chosen.live else "There are no messages here."
 
 
-def _shown(stored: Stored, view: str) -> dict[str, Any]:
-    """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal.
+def line_of(stored: Stored, view: str) -> dict[str, Any]:
+    """Return a message as a page shows it, by the view `text`, `tree` or `hex`.
 
-    The value of a message without one is None.
+    Bytes that are no UTF-8 are in hexadecimal; the value of a message without one is None.
     """
     message, position = stored.message, stored.position
     value, plain = shown.text(message.value)

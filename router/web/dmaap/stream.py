@@ -76,7 +76,7 @@ class EventStreams:
         ) -> tuple[streams.Source, streams.EventFormat]:
             stream = self.reading.stream(name, starts, mailbox, watch)
             places = Places(stream.feed, single=False)
-            return stream, streams.EventFormat(places, written, _failure)
+            return stream, streams.EventFormat(places, written, failure)
 
         return streams.answer(environ, begin, self.write_timeout, pace)
 
@@ -88,5 +88,6 @@ def _writer(environ: WSGIEnvironment, topic: TopicName) -> Callable[[Stored], by
     return lambda stored: orjson.dumps(bodies.line(stored))
 
 
-def _failure(error: RouterError) -> bytes:
+def failure(error: RouterError) -> bytes:
+    """Return what an event says of a failure, as JSON."""
     return orjson.dumps({"mrErrorCode": TABLE[error.code].code, "errorMessage": str(error)})

@@ -9,7 +9,7 @@ const FIELDS = ["filter", "key", "header", "path", "partition"];
 
 const ids = ["log", "counter", "state", "pause", "selection", "fresh", "reader", "columns", "pane"];
 const [log, counter, state, pause, form, fresh, reader, menu, aside] = ids.map((id) => document.getElementById(id));
-const view = form.elements.view;
+const view = form.elements.view ?? { value: "text" };
 
 let received = 0;
 let paused = false;
@@ -21,11 +21,12 @@ let waiting = []; // messages that are not in the page yet, at most MOST_IN_PAGE
 const shown = new WeakMap(); // the message of a line
 
 function read() {
-  return readFilter(Object.fromEntries(FIELDS.map((name) => [name, form.elements[name].value])));
+  return readFilter(Object.fromEntries(FIELDS.map((name) => [name, form.elements[name]?.value ?? ""])));
 }
 
 function article(message) {
-  const found = row(message, view.value, log.dataset.topic);
+  const topic = log.dataset.topic ?? `${log.dataset.topics}/${encodeURIComponent(message.topic)}`;
+  const found = row(message, view.value, topic);
   shown.set(found, message);
   found.hidden = !matches(wanted, message);
   return found;
@@ -99,7 +100,7 @@ fresh.addEventListener("click", () => {
   soon();
 });
 
-for (const name of FIELDS) {
+for (const name of FIELDS.filter((one) => form.elements[one])) {
   const field = form.elements[name];
   field.addEventListener("input", () => {
     const found = read();
@@ -115,7 +116,7 @@ for (const name of FIELDS) {
   });
 }
 // A time is picked as clocks go here, and written with its zone.
-for (const field of [form.elements.from, document.getElementById("before")]) {
+for (const field of [form.elements.from, document.getElementById("before")].filter(Boolean)) {
   const picker = field.parentElement.querySelector("input[type=datetime-local]");
   const named = () => {
     form.querySelector("input[type=hidden][name=before]")?.remove(); // the place of a page that was turned to
@@ -128,7 +129,7 @@ for (const field of [form.elements.from, document.getElementById("before")]) {
   });
   field.addEventListener("input", named);
 }
-view.addEventListener("change", () => form.requestSubmit(document.getElementById("apply")));
+form.elements.view?.addEventListener("change", () => form.requestSubmit(document.getElementById("apply")));
 
 const base64 = (hex) => btoa(String.fromCharCode(...hex.split(" ").map((byte) => parseInt(byte, 16))));
 

@@ -81,7 +81,7 @@ export function pane(aside, reader, log) {
 
   log.addEventListener("click", (event) => {
     const article = event.target.closest("article");
-    if (article === null || event.target.closest("summary") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    if (article === null || event.target.closest("summary, a.c-topic") || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     if (getSelection().isCollapsed) open(article, event.detail === 0);
   });

@@ -100,6 +100,9 @@ export function row(message, view, topic) {
   const time = add(line, "time", "", "c-time");
   time.dateTime = at.toISOString();
   stamp(time, at);
+  if (message.topic !== undefined) {
+    add(line, "a", message.topic, "c-topic").href = `${topic}?tab=messages`;
+  }
   const part = add(line, "span", "", "c-partition");
   add(part, "span", "Partition ", "unseen");
   part.append(Math.max(0, partition));

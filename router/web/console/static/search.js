@@ -1,31 +1,31 @@
 // A search that goes on by itself: one bounded request after the other, each where the last ended.
-import { send } from "./console.js";
+import { byId, send } from "./console.js";
 
 const MAX_FOUND = 200; // messages that one run adds before it waits for the user
 const MIN_PAUSE = 50;
 const MAX_PAUSE = 1000;
 
-const [box, note, stop] = ["search", "note", "stop"].map((id) => document.getElementById(id));
-const bar = box.querySelector("progress");
+const [box, note, stop] = byId("search", "note", "stop");
+const bar = box?.querySelector("progress");
 const number = new Intl.NumberFormat("en").format;
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 let running = false;
-let next = box.dataset.next ?? "";
-const done = { checked: Number(box.dataset.checked), found: Number(box.dataset.found) };
+const known = box?.dataset ?? {};
+let next = known.next ?? "";
+const done = { checked: Number(known.checked), found: Number(known.found) };
 // Not known of a search that begins or ends at a time.
-const total = Number(box.dataset.total ?? NaN);
+const total = Number(known.total ?? NaN);
 
 function show(left = "") {
-  const known = !Number.isNaN(total);
   let of = number(done.checked);
-  if (known) of = next === "" ? `all ${number(total)}` : `${number(Math.min(done.checked, total))} of ${number(total)}`;
+  if (total >= 0) of = next === "" ? `all ${number(total)}` : `${number(Math.min(done.checked, total))} of ${number(total)}`;
   const found = done.found === 0 && next === "" ? "no message matches" : `${number(done.found)} found`;
   note.textContent = `Checked ${of}, ${found}${left}.`;
   const empty = document.querySelector("#log .empty");
   if (empty !== null) empty.textContent = next === "" ? `No message matches, of ${of}.` : `No message matches yet, of ${number(done.checked)}.`;
   bar.hidden = next === "" && !running;
-  if (known) bar.value = next === "" ? 1 : Math.min(1, done.checked / Math.max(1, total));
+  if (total >= 0) bar.value = next === "" ? 1 : Math.min(1, done.checked / Math.max(1, total));
   else bar.removeAttribute("value");
   stop.hidden = next === "";
   stop.textContent = running ? "Stop" : "Continue";
@@ -70,7 +70,7 @@ async function run(add) {
 
 // Go on with the search that the server began, until it is whole, has enough, or is stopped.
 export function search(add) {
-  if (box.dataset.checked === undefined) return;
+  if (known.checked === undefined) return;
   stop.addEventListener("click", () => {
     if (running) running = false;
     else run(add);
