@@ -60,6 +60,7 @@ class _Form:
     headers: Mapping[str, str]
     upload: Upload | None
     whole: bool
+    null: bool
     by_schema: bool
     repeat: int
 
@@ -80,9 +81,22 @@ class _Form:
             read_headers(fields.text("headers", "")),
             fields.upload("file"),
             bool(fields.text("whole", "")),
+            bool(fields.text("null", "")),
             bool(fields.text("schema", "")),
             repeat or 1,
         )
+
+    def without_body(self) -> Message | None:
+        """Return the message of no value, or of an empty one; None: the body has the messages.
+
+        Raises BadRequestError for a message with a value that is to have none.
+        """
+        empty = not (self.message or (self.upload and self.upload.data))
+        if self.null and not empty:
+            raise BadRequestError("null: a message without a value has no text and no file.")
+        if not empty or not (self.null or self.whole):
+            return None
+        return Message(b"", self.key.encode() or None, null=self.null)
 
     def body(self) -> bodies.Body:
         data = self.message.encode() if self.upload is None else self.upload.data
@@ -111,7 +125,17 @@ class PublishTab(PageViews):
 
     @action(
         "POST /console/topics/<topic>/publish",
-        optional=("format", "key", "message", "headers", "file", "whole", "schema", "repeat"),
+        optional=(
+            "format",
+            "key",
+            "message",
+            "headers",
+            "file",
+            "whole",
+            "null",
+            "schema",
+            "repeat",
+        ),
         fails=(*PUBLISH_FAILS, "payload-mismatch", "invalid-schema"),
         multipart=True,
     )
@@ -139,6 +163,9 @@ class PublishTab(PageViews):
         self, principal: Principal, name: TopicName, form: _Form
     ) -> Steps[tuple[Sequence[Message], int]]:
         """Store the messages of a form; return the first of them, and how many there are."""
+        if (bare := form.without_body()) is not None:
+            stored = yield from self._store(principal, name, form, [bare])
+            return [bare], stored.count
         if form.by_schema:
             made = schema_messages(self._services.schemas, name, form.body().data)
             stored = yield from self._store(principal, name, form, made)
@@ -201,7 +228,7 @@ def _commands(
     principal: Principal, name: TopicName, form: _Form, messages: Sequence[Message]
 ) -> list[str]:
     """Return the lines that publish the same, for what fits into a line."""
-    if len(form.message) > LINE_CHARACTERS:
+    if len(form.message) > LINE_CHARACTERS or form.without_body() is not None:
         return []
     lines = [_pip64(principal, name, form, messages)]
     if not (form.headers or form.by_schema):

@@ -3,6 +3,60 @@ import { byId, commands, report, send } from "./console.js";
 
 const [form, done, message, written, rows] = byId("publish", "done", "message", "headers", "rows");
 const button = form.querySelector("button.main");
+const [stop, progress, rate] = byId("stop", "progress", "rate");
+
+// The draft of each topic, the last ones of them; it is there again after a reload.
+const DRAFTS = "router-drafts";
+const MAX_DRAFTS = 30;
+const MAX_DRAFT_CHARACTERS = 50_000;
+const KEPT = ["format", "key", "message", "headers"];
+
+function drafts() {
+  try {
+    return new Map(JSON.parse(localStorage.getItem(DRAFTS) ?? "[]"));
+  } catch {
+    return new Map(); // storage is off, or has something else
+  }
+}
+
+function keep() {
+  const all = drafts();
+  const mine = KEPT.map((name) => form.elements[name].value);
+  all.delete(form.action);
+  if (mine.join("").length <= MAX_DRAFT_CHARACTERS) all.set(form.action, mine);
+  try {
+    localStorage.setItem(DRAFTS, JSON.stringify([...all].slice(-MAX_DRAFTS)));
+  } catch {
+    // storage is off or full: the form works without
+  }
+}
+
+const draft = drafts().get(form.action);
+if (draft && message.value === "") {
+  for (const [n, name] of KEPT.entries()) form.elements[name].value = draft[n];
+}
+form.addEventListener("input", keep);
+form.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    if (!button.disabled) form.requestSubmit(button);
+  }
+});
+document.getElementById("pace").hidden = false;
+
+// What a placeholder stands for, another value for each message.
+const PLACEHOLDER = /\{\{(uuid|now|i)\}\}/g;
+
+function uuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+const filled = (text, i) => text.replace(PLACEHOLDER, (_, name) =>
+  ({ uuid, now: () => new Date().toISOString(), i: () => String(i) })[name]());
 
 // Headers as rows of a name and a value, which become the lines that the form sends.
 function row(name = "", value = "") {
@@ -32,6 +86,7 @@ function gather() {
   const lines = Array.from(rows.querySelectorAll("div"), (one) =>
     Array.from(one.querySelectorAll("input"), (field) => field.value));
   written.value = lines.filter(([name]) => name !== "").map(([name, value]) => `${name}: ${value}`).join("\n");
+  keep();
 }
 
 const adding = document.createElement("button");
@@ -61,16 +116,55 @@ function point(detail) {
   message.setSelectionRange(at, at + 1);
 }
 
+const post = (body) => send(`${form.action}?format=json`, { method: "POST", body });
+
+// One message after the other, each with its own values.
+async function series() {
+  const times = Number(form.elements.repeat.value) || 1;
+  const pause = Number(rate.value) ? 1000 / Number(rate.value) : 0;
+  const start = Date.now();
+  let stopped = false;
+  stop.onclick = () => { stopped = true; };
+  stop.hidden = progress.hidden = false;
+  progress.max = times;
+  let stored = 0;
+  for (let i = 1; i <= times && !stopped; i += 1) {
+    const body = new FormData(form);
+    body.delete("repeat");
+    for (const name of ["key", "message", "headers"]) body.set(name, filled(body.get(name), i));
+    const answer = await post(body);
+    const found = await answer.json();
+    if (!answer.ok) throw new Error(found.detail);
+    stored += found.stored;
+    progress.value = i;
+    report(`${stored} messages stored, ${i} of ${times}`);
+    while (!stopped && i < times && Date.now() < start + i * pause) {
+      await new Promise((resolve) => { setTimeout(resolve, Math.min(100, start + i * pause - Date.now())); });
+    }
+  }
+  report(`${stored} messages stored${stopped ? "; stopped" : ""}`);
+}
+
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   button.disabled = true;
+  const text = KEPT.map((name) => form.elements[name].value).join("\n");
+  if (Number(rate.value) || text.search(PLACEHOLDER) >= 0) {
+    done.replaceChildren();
+    try {
+      await series();
+    } catch (error) {
+      report(error instanceof TypeError ? "The router did not answer." : error.message, true);
+    } finally {
+      button.disabled = false;
+      stop.hidden = progress.hidden = true;
+    }
+    return;
+  }
   report("Publishing…");
   done.replaceChildren();
   try {
-    const answer = await send(`${form.action}?format=json`, {
-      method: "POST",
-      body: new FormData(form),
-    });
+    const answer = await post(new FormData(form));
     const found = await answer.json();
     report(answer.ok ? found.status : found.detail, !answer.ok);
     if (!answer.ok) point(found.detail);

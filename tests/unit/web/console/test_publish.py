@@ -48,6 +48,24 @@ def test_headers_go_with_each_message(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
+    ("form", "null"),
+    [({"whole": "1"}, False), ({"null": "1"}, True), ({"null": "1", "repeat": "1"}, True)],
+)
+def test_one_message_may_be_empty_or_have_no_value(
+    site: Site, form: dict[str, Any], null: bool
+) -> None:
+    assert send(site, key="k", headers="h: 1", **form)["stored"] == 1
+    (one,) = stored(site)
+    assert (one.message.value, one.message.null, one.message.key) == (b"", null, b"k")
+    assert dict(one.message.properties) == {"h": "1"}
+
+
+def test_message_without_a_value_has_no_text(site: Site) -> None:
+    assert "null: " in send(site, 400, message="a", null="1")["detail"]
+    assert stored(site) == []
+
+
+@pytest.mark.parametrize(
     "headers",
     ["colour", ": value", "x: " + "y" * 70_000, "\n".join(f"h{n}: 1" for n in range(101))],
 )
