@@ -17,6 +17,10 @@ from tests.crash_images.recording import Event, Send
 _VALUE: Final = re.compile(rb"#(\w+):(\d{6}):([0-9a-f]{8}):([.\w]*)#")
 
 
+MESSAGES_OF_A_KEY: Final = 4
+"""In a compacted topic: then no newer one hides that the last of them is gone."""
+
+
 class Fact(NamedTuple):
     """A call that a client made; `done` is None if it was not answered.
 
@@ -85,6 +89,12 @@ def make_value(label: str, number: int, size: int) -> str:
 def name_of(value: str) -> str:
     """Return what identifies a value: its label and number."""
     return value[1:].rsplit(":", 2)[0]
+
+
+def key_of(name: str) -> str:
+    """Return the key of a value in a compacted topic: a publisher has one after the other."""
+    label, _, number = name.partition(":")
+    return f"{label}-{int(number) // MESSAGES_OF_A_KEY}"
 
 
 def names_in(data: bytes) -> list[str]:

@@ -19,6 +19,7 @@ from tests.crash_images.workers import (
     HttpPublisher,
     KafkaGroup,
     KafkaProducer,
+    KeyedProducer,
     NatsConsumer,
     NatsPublisher,
     PulsarConsumer,
@@ -34,6 +35,7 @@ LOAD_SECONDS: Final = 60.0
 KEPT_OF_LIMITED: Final = 6
 """Messages that the stream with a limit keeps."""
 RETENTION_MS: Final = 300
+COMPACTED: Final = "compacted"
 
 
 def make_workers(ports: Ports, facts: Facts, seed: str) -> list[Worker]:
@@ -43,6 +45,7 @@ def make_workers(ports: Ports, facts: Facts, seed: str) -> list[Worker]:
     for topic in ("klog", "cut", "plog"):
         setup.create_topic(topic)
     setup.create_topic("short", retention_ms=str(RETENTION_MS))
+    setup.create_topic(COMPACTED, cleanup_policy="compact", min_cleanable_dirty_ratio="0")
     setup.create_partitioned("hlog", 2)
     setup.create_stream("slog")
     setup.create_stream("limited", max_msgs=KEPT_OF_LIMITED)
@@ -51,6 +54,7 @@ def make_workers(ports: Ports, facts: Facts, seed: str) -> list[Worker]:
         *(KafkaProducer(*given, f"k{n}", seed, "klog") for n in range(2)),
         KafkaProducer(*given, "kcut", seed, "cut", deletes=True),
         KafkaProducer(*given, "kshort", seed, "short"),
+        *(KeyedProducer(*given, f"c{n}", seed, COMPACTED) for n in range(2)),
         KafkaGroup(*given, "kgroup", seed, "klog"),
         *(HttpPublisher(*given, f"h{n}", seed, "hlog") for n in range(2)),
         HttpGroup(*given, "hgroup", seed, "hlog"),

@@ -24,6 +24,8 @@ from tests.processes import wait_until
 from tests.system.stack import ANNOUNCEMENT, Stack
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
+REWRITTEN: Final = b"partition-cleaned"
+"""What the broker logs when it has cleaned a compacted topic and written its segments again."""
 STARTUP: Final = Path(__file__).resolve().parent / "startup"
 SETTINGS: Final = {
     "storage_reserve": "0",
@@ -115,6 +117,8 @@ def record(folder: Path, seed: str, *, steps: int = load.STEPS, planted: str = "
 
         load.run(workers, steps, stack.kill_broker)
         stack.wait_ready()
+        # After the kill as well: maintenance runs twice a second.
+        wait_until(lambda: REWRITTEN in (folder / "serve.log").read_bytes())
     finally:
         stack.stop()
     events = load_events(folder / "events")

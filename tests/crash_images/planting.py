@@ -85,6 +85,33 @@ FAULTS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "storage",
+        "a segment that is written again is not synced",
+        f"{_STORAGE}.rewriting",
+        "        disk.sync_data(file)\n        if self._points:",
+        "        if self._points:",
+    ),
+    Mutation(
+        "storage",
+        "segments are removed before the metadata has the one in their place",
+        f"{_STORAGE}.reclaim",
+        "            await self._checkpointer.metadata.run(store)\n"
+        "            ledger.replace_segments(sources, new)\n"
+        "            failure = await self._try("
+        "partial(self._context.writer.remove, ledger.id, sources))",
+        "            failure = await self._try("
+        "partial(self._context.writer.remove, ledger.id, sources))\n"
+        "            await self._checkpointer.metadata.run(store)\n"
+        "            ledger.replace_segments(sources, new)",
+    ),
+    Mutation(
+        "storage",
+        "the cleaner deletes the newer of two messages of a key",
+        "router.broker.compaction.key_index",
+        "row = previous.number, message.number, previous.tombstone",
+        "row = message.number, message.number, previous.tombstone",
+    ),
+    Mutation(
+        "storage",
         "an acknowledgement of a consumer is answered before its sync",
         "router.broker.nats.consumers.log",
         "        self._store.after_sync(done)",

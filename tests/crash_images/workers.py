@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 from tests.crash_images.connections import FAILURES, Connection, Http, Kafka, Nats, Ports, Pulsar
-from tests.crash_images.facts import Fact, Facts, make_value, name_of, names_in
+from tests.crash_images.facts import Fact, Facts, key_of, make_value, name_of, names_in
 from tests.histories.recording import UnknownOutcomeError
 
 T = TypeVar("T")
@@ -96,6 +96,17 @@ class KafkaProducer(Worker):
 
     def close(self) -> None:
         self.kafka.close()
+
+
+class KeyedProducer(KafkaProducer):
+    """Appends to a compacted topic, some messages under each key."""
+
+    def step(self) -> None:
+        value = make_value(self.label, self.count + 1, self.chance.randrange(1_200, 2_400))
+        self.count += 1
+        key = key_of(name_of(value)).encode()
+        append = lambda: self.kafka.append_keyed(self.topic, key, value)  # noqa: E731
+        self.note(self.kafka, "publish", append, topic=self.topic, value=name_of(value))
 
 
 class KafkaGroup(Worker):

@@ -32,7 +32,11 @@ class KafkaConnection:
 
     def append(self, topic: str, value: str) -> Output:
         """Produce one record with acks=all."""
-        record = write_record(0, 0, None, value.encode())
+        return self.append_keyed(topic, None, value)
+
+    def append_keyed(self, topic: str, key: bytes | None, value: str) -> Output:
+        """Produce one record under a key with acks=all."""
+        record = write_record(0, 0, key, value.encode())
         part = _struct(
             "ProduceRequest",
             "PartitionProduceData",
