@@ -5,6 +5,7 @@
 #   make test    the same, all tests with real servers and the documentation: what .ci/run runs
 #   make bench   measure against a bare Flask view                  make soak   the long fault tests
 #   make simulate ARGS="--seed 1 --runs 10 --hours 1"      hours of faults in seconds, in a simulation of disk, network and time
+#   make pictures   write docs/pictures: pages of the console as they are now
 #   make docs    the documentation, warnings are errors             make clean  leave nothing behind
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ ARGS ?=
 # Some images forbid Python to keep what it compiled: each start of a process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
+.PHONY: serve pictures quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -75,6 +76,10 @@ bench: .venv/installed-test
 # Publishers, consumers and faults around the broker in one process, by seeds; docs/trust.md says what is checked.
 simulate: .venv/installed-test
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+# The pages of the documentation, from a router that the tests fill.
+pictures: servers .venv/installed-test
+	WRITE_PICTURES=1 $(PYTEST) tests/browser/test_pictures.py
 
 # Faults planted in the broker, one after the other: a table of the seeds of the simulation that find them.
 mutations: .venv/installed-test

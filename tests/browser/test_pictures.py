@@ -8,13 +8,17 @@ page does.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from router.broker.activity.history import DAY_MINUTES, MINUTE_MS, ActivitySample, MinuteFile
+from router.broker.activity.recorder import FILE
 from tests.browser.pages import GROUP, TOPIC, fill, new_site
 from tests.browser.visitor import Visitor
 from tests.system.stack import Stack
@@ -25,7 +29,7 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "docs" / "pictures"
 WRITES = os.environ.get("WRITE_PICTURES") == "1"
 MAX_BYTES = 150_000
-SIZE = (1000, 700)
+SIZE = (1280, 800)
 PNG = b"\x89PNG\r\n\x1a\n"
 # Times are the only text that differs from one run to the next.
 STILL = """() => {
@@ -41,10 +45,47 @@ STILL = """() => {
 def pictured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A router that has what the pages of the table show, and nothing else."""
     stack = new_site(tmp_path_factory.mktemp("pictured"))
+    record_a_day(stack.folder / "data")
     stack.start()
     fill(stack)
     yield stack
     stack.stop()
+
+
+def record_a_day(folder: Path) -> None:
+    """Write a history of the broker: busier by day than by night, with a lag now and then."""
+    folder.mkdir()
+    file, now = MinuteFile(folder / FILE), time.time_ns() // 1_000_000
+    for minute in range(DAY_MINUTES):
+        day = 1 - math.cos(2 * math.pi * minute / DAY_MINUTES)
+        noise = 1 + 0.1 * math.sin(minute * 1.7) + 0.06 * math.sin(minute * 0.31)
+        behind = max(0.0, math.sin(minute / 97) - 0.8) * 9_000
+        file.write(
+            ActivitySample(
+                at=float(now - (DAY_MINUTES - minute) * MINUTE_MS),
+                messages_in=300 * day * noise,
+                messages_out=280 * day * noise,
+                lag=behind * noise,
+                lag_seconds=behind / 60,
+                sync_ms=5.0 if noise < 1.1 else 10.0,
+                log_bytes=2e9 + 1e6 * minute,
+                pulsar=2.0,
+                kafka=6.0 + 4 * (day > 1),
+                nats=3.0 + (day > 1.5),
+            )
+        )
+
+
+def show_overview(page: Page) -> None:
+    if WRITES:  # a picture shows traffic; the broker counts it every 10 seconds
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            page.request.post("/events/payments", data="paid\n" * 4)
+            found = page.request.get("/console?format=json").json()["activity"]
+            if found["topics"]:
+                break
+    page.goto("/console/?span=24h")
+    expect(page.get_by_role("heading", name="Largest lag")).to_be_visible()
 
 
 def show_topics(page: Page) -> None:
@@ -85,6 +126,7 @@ PICTURES: dict[str, Callable[[Page], None]] = {
     "messages": show_messages,
     "reset": show_reset,
     "settings": show_settings,
+    "overview": show_overview,
 }
 
 

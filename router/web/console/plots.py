@@ -55,7 +55,7 @@ def plot(
             for line in lines
         ],
         "y": [write(top), write(top / 2), write(0.0)],
-        "x": _x_labels(first, span) if times else [],
+        "x": _x_labels(first, span) if len(times) > 1 else [],
         "times": [_clock(at, seconds=True) for at in times],
         "text": f"{title}. " + " ".join(_words(line, write) for line in lines),
     }
