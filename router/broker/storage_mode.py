@@ -134,7 +134,9 @@ class EmbeddedLog:
         """Return the administration of the log's topics; its gauges are shown from now on."""
         counters.observe(self._gauges.collect)
         counters.observe(self._cleaner.collect)
-        calls = CompactionCalls(self._topics, self._keys, self._compactor, ENTRY_FORMATS)
+        calls = CompactionCalls(
+            self._topics, self._keys, self._compactor, ENTRY_FORMATS, self._cleaner.wake
+        )
         return TopicAdmin(self._topics, counters, leases, self.schemas, calls)
 
     @contextlib.asynccontextmanager

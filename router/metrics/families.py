@@ -212,6 +212,27 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Bytes that were appended and are not on disk yet.",
         optional=True,
     ),
+    *(
+        Family(f"router_compaction_{name}_total", "counter", sentence, optional=True)
+        for name, sentence in (
+            ("cleaned_messages", "Messages that compaction deleted."),
+            ("cleaned_tombstones", "Tombstones that compaction deleted."),
+            ("reclaimed_bytes", "Bytes of segments that compaction gave back."),
+            ("failures", "Partitions that could not be cleaned when they were due."),
+        )
+    ),
+    Family(
+        "router_compaction_last_run_time_seconds",
+        "gauge",
+        "When the cleaner last looked at all compacted topics, in seconds since 1970.",
+        optional=True,
+    ),
+    Family(
+        "router_compaction_max_dirty_ratio",
+        "gauge",
+        "The largest part of a partition that was not cleaned then.",
+        optional=True,
+    ),
     Family("router_disk_size_bytes", "gauge", "Size of the data folder's disk.", optional=True),
     Family("router_disk_free_bytes", "gauge", "Bytes of it that may be written.", optional=True),
     Family(

@@ -9,7 +9,7 @@ entry once, beside the event loop, however many of its messages the page has.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from router.broker.compaction.compactor import LEAST_DONE_FIRST, Compactor
@@ -67,7 +67,10 @@ class _Opened:
 
 
 class CompactionCalls(AdminCalls):
-    """The calls of administration, with those about the values of keys."""
+    """The calls of administration, with those about the values of keys.
+
+    `clean` is called to have topics cleaned soon whose cleanup policy is compaction.
+    """
 
     def __init__(
         self,
@@ -75,16 +78,23 @@ class CompactionCalls(AdminCalls):
         indexes: KeyIndexes,
         compactor: Compactor,
         formats: Mapping[int, ReadableFormat],
+        clean: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(topics)
         self._indexes = indexes
         self._compactor = compactor
         self._formats = formats
+        self._clean = clean
 
     async def compact(self, topic: str) -> None:
-        """Begin to compact a topic or partition; raise ConflictError if that is under way."""
+        """Begin to compact a topic or partition; raise ConflictError if that is under way.
+
+        A topic whose cleanup policy is compaction is cleaned soon, if that is due.
+        """
         for partition in self._topics.pieces(self._topics.parse(topic)):
             self._compactor.begin(partition)
+        if self._topics.policies(self._topics.whole(topic)).compacts:
+            self._clean()
 
     async def compaction(self, topic: str) -> Sequence[str]:
         """Return the status of a partition's last compaction, see `Compactor`, and why it failed.
