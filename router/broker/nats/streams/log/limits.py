@@ -7,7 +7,7 @@ step deletes at most MAX_DELETED_AT_ONCE messages of each kind, so that the even
 
 Age ends all messages but those that live for ever by their header. Where the stream has delete
 markers, one takes the place of the last message of a subject whose time is over (`markers.py`);
-what a full disk cannot be given a marker for stays.
+what cannot get a marker now, as while the disk is full, stays and is looked at again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ROUNDS: Final = 4
 READ_BYTES: Final = 256 << 10
 MIN_TIMER_SECONDS: Final = 0.05
 MAX_TIMER_SECONDS: Final = 3_600.0
-FULL_DISK_SECONDS: Final = 1.0
+HELD_SECONDS: Final = 1.0
 """After which what waits for its markers is looked at again."""
 
 _log = structlog.get_logger(__name__)
@@ -168,7 +168,7 @@ class StreamLimits:
         if indexer is None or (at_ms := indexer.deadlines.next_ms()) is None or at_ms > now_ms:
             return True
         if self._is_held():
-            return log.store.full
+            return True
         due = indexer.deadlines.take_due(now_ms, log.ledger.durable_number, MAX_DELETED_AT_ONCE)
         ended = sorted((IndexedMessage(*one[1:4]), one.is_marker) for one in due)
         self._mark(ended)
@@ -270,13 +270,10 @@ class StreamLimits:
             if not oldest:
                 return True
             left_ns = max_age + oldest[0].time_ns - self._now_ms() * NS_PER_MS
-            if left_ns <= 0 and not self._is_held():
-                self._delete_aged(oldest)
-                continue
-            if left_ns <= 0 and not self._log.store.full:
-                return False
-            self._set_timer(left_ns / 1e9 if left_ns > 0 else FULL_DISK_SECONDS)
-            return True
+            if left_ns > 0 or self._is_held():
+                self._set_timer(left_ns / 1e9 if left_ns > 0 else HELD_SECONDS)
+                return True
+            self._delete_aged(oldest)
         return False
 
     def _delete_aged(self, messages: Sequence[StoredMessage]) -> None:
@@ -308,8 +305,8 @@ class StreamLimits:
         at_ms = indexer.deadlines.next_ms() if indexer is not None else None
         if at_ms is not None:
             now, left_seconds = asyncio.get_running_loop().time(), (at_ms - self._now_ms()) / 1000
-            if left_seconds <= 0 and self._log.store.full:
-                left_seconds = FULL_DISK_SECONDS
+            if left_seconds <= 0 and self._is_held():
+                left_seconds = HELD_SECONDS
             if not self._rings_between(now, now + left_seconds):
                 self._set_timer(left_seconds)
 

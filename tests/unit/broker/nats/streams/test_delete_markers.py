@@ -271,7 +271,7 @@ def test_a_stream_that_takes_no_new_message_takes_markers(tmp_path: Path) -> Non
 def test_a_message_waits_for_its_marker_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "FULL_DISK_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "HELD_SECONDS", 0.01)
     monkeypatch.setattr(limits, "MIN_TIMER_SECONDS", 0.01)
     clock = Clock()
 
