@@ -52,6 +52,8 @@ def number(values: Mapping[str, Any], name: str) -> int | None:
         return None
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON has one kind of number: 2.0 is 2
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
         raise BadRequestError(f"{name}: expected a whole number.")
     return value

@@ -104,6 +104,8 @@ def texts(value: object, what: str) -> dict[str, str]:
 
 def whole(value: object, what: str, least: int = -1) -> int:
     """Return a whole number of a body; raise BadRequestError."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON has one kind of number: 2.0 is 2
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER:
         raise BadRequestError(f"{what}: expected a whole number from {least} on")
     return value

@@ -122,7 +122,7 @@ class ReadViews:
         *shapes.RESUMING,
         shapes.SCHEMA_TYPE,
         api.moment("start", "Where the stream begins; the earliest if it does not say."),
-        api.text("after", "Refused: a message is in one partition."),
+        api.text("after", "Empty: a message is in one partition.", "^$"),
         answers={200: api.Reply("Messages as server-sent events.", {streams.MIMETYPE: api.EVENTS})},
         fails=shapes.READ_FAILS,
         refuses=shapes.NUMBERED,

@@ -40,6 +40,8 @@ DETAILS = {
             {"retentionMs": 5, "retentionBytes": -1, "backlogBytes": "7", "deduplication": True},
             {"retentionMs": 5, "retentionBytes": -1, "backlogBytes": 7, "deduplication": True},
         ),
+        # JSON has one kind of number
+        ({"partitionCount": 3.0, "retentionMs": 5e3}, {"partitionCount": 3, "retentionMs": 5_000}),
         ({"cleanupPolicy": "compact,delete"}, {"cleanupPolicy": "compact,delete"}),
         ({"cleanupPolicy": None}, {}),
         # this store keeps one copy, whatever is asked for

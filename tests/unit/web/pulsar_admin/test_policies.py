@@ -17,8 +17,8 @@ def test_time_of_a_quota_that_is_no_number_is_refused(time: Any) -> None:
         read_quota({"limitSize": 1, "policy": EVICTION, "limitTime": time})
 
 
-@pytest.mark.parametrize("time", [None, -1, 0])
-def test_quota_without_a_time_is_read(time: int | None) -> None:
+@pytest.mark.parametrize("time", [None, -1, 0, 0.0])
+def test_quota_without_a_time_is_read(time: float | None) -> None:
     body = {"limitSize": 1, "policy": EVICTION, "limitTime": time}
     assert read_quota(body) == {"backlog_bytes": 1}
 
