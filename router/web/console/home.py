@@ -30,6 +30,7 @@ from router.web.console.pages import (
     base,
     page,
     wants_html,
+    wants_json_page,
 )
 from router.web.console.signin import own_page
 from router.web.errors import allowed
@@ -94,6 +95,7 @@ class HomeViews(PageViews):
     def theme(self) -> Response:
         """Keep a theme in the browser; a form without script goes back to its page."""
         environ = request.environ
+        wants_json_page(environ)  # a format that is none is refused before anything is done
         self._context.visitors.session(environ)
         chosen = Fields(environ).text("theme")
         if chosen not in themes.THEMES:
