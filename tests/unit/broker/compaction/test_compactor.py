@@ -131,6 +131,24 @@ def test_retention_leaves_the_newest_of_each_key_of_a_compacted_topic(folder: Pa
     run(test())
 
 
+@pytest.mark.parametrize("requested", [True, False])
+def test_retention_finds_a_compacted_topic_that_nothing_uses(
+    folder: Path, *, requested: bool
+) -> None:
+    async def test() -> None:
+        history, policies = History(), Policies(retention_ms=60_000)
+        async with opened(folder, history, policies) as log:
+            await log.publish([(b"a", bytes(600)), (b"a", bytes(601))])
+            if requested:
+                await compacted(log)
+        history.now += 61
+        async with opened(folder, history, policies) as log:
+            await retain(log)
+            assert [record.value for record in await log.read()] == [bytes(601)] * requested
+
+    run(test())
+
+
 def test_retention_of_a_compacted_topic_waits_for_its_subscriptions(folder: Path) -> None:
     async def test() -> None:
         history, policies = History(), Policies(retention_ms=60_000)
