@@ -7,8 +7,9 @@ those turn out to hold more than the bounds of one scan.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,8 @@ from router.services.scan import Places, Scan, ScanBounds, Wanted, earlier, is_e
 PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
 LOOK_SECONDS = 1.0
 """How long the first message since a time is waited for."""
+SHARE_MESSAGES: Final = 50
+"""Messages that are checked in a row while other requests of the worker wait."""
 FIRST_ENTRIES: Final = 1_000
 """Entries of all partitions that a first scan back takes."""
 WIDEN: Final = 4
@@ -52,7 +55,7 @@ def after(
     starts, ends = stretch
     scan, found = Scan(reading, topic, starts, ends, bounds), list[Stored]()
     try:
-        for stored in scan:
+        for stored in _sharing(scan):
             if wanted(stored):
                 found.append(stored)
             if len(found) >= most:
@@ -77,8 +80,19 @@ def before(
     return search.found()
 
 
+def _sharing(scan: Scan) -> Iterator[Stored]:
+    """Give the messages of a scan, and others of this worker their turn in between.
+
+    What was read ahead is there without a wait, so nothing else would let them.
+    """
+    for number, stored in enumerate(scan):
+        if number % SHARE_MESSAGES == 0:
+            time.sleep(0)
+        yield stored
+
+
 def first_since(
-    reading: Reading, topic: TopicName, ends: Mapping[int, StartPosition], time: int
+    reading: Reading, topic: TopicName, ends: Mapping[int, StartPosition], since_ms: int
 ) -> Places:
     """Return the first message since a time in ms since 1970, in each partition.
 
@@ -89,8 +103,8 @@ def first_since(
     deadline = reading.clock() + LOOK_SECONDS
     try:
         for partition, end in ends.items():
-            if not is_empty(time, end):
-                readers[partition] = reading.reader(topic, partition, time, mailbox)
+            if not is_empty(since_ms, end):
+                readers[partition] = reading.reader(topic, partition, since_ms, mailbox)
         while readers and (left := deadline - reading.clock()) > 0:
             for partition, reader in list(readers.items()):
                 if some := reader.receive(1, 1, reading.options.backend_timeout):
@@ -152,7 +166,7 @@ class _SearchBack:
         found: deque[Stored] = deque(maxlen=self._most)
         seen, size, matches = set[tuple[int, int]](), 0, 0
         try:
-            for stored in scan:
+            for stored in _sharing(scan):
                 seen.add((stored.position.partition, stored.position.entry))
                 size += stored.message.size()
                 if wanted(stored):

@@ -49,6 +49,7 @@ PAGES = (
     Entry("messages-found", f"/console/topics/{TOPIC}?tab=messages&filter=anna", TOPIC),
     Entry("messages-tree", f"/console/topics/{TOPIC}?tab=messages&view=tree&from=earliest", TOPIC),
     Entry("messages-hex", f"/console/topics/{TOPIC}?tab=messages&view=hex&path=$.id", TOPIC),
+    Entry("watch", "/console/watch?topics=orders.*,payments", "Watch"),
     Entry("replay", f"/console/topics/{TOPIC}/replay?from=earliest", "Replay"),
     Entry("topic-groups", f"/console/topics/{TOPIC}?tab=groups", TOPIC),
     Entry("topic-settings", f"/console/topics/{TOPIC}?tab=settings", TOPIC),

@@ -234,3 +234,14 @@ def test_mistake_is_shown_at_its_field_and_all_values_stay(
 def test_empty_result_is_a_sentence(many: Site) -> None:
     text = many.client.get(f"{PAGE}?tab=messages&filter=nowhere").text
     assert "No message matches: 400 messages were checked." in text
+
+
+def test_search_gives_other_requests_their_turn(
+    many: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = list[float]()
+    monkeypatch.setattr("router.services.pages.time.sleep", turns.append)
+    for query in ("filter=nowhere", "filter=nowhere&from=earliest"):
+        turns.clear()
+        tab(many, query)
+        assert turns.count(0) >= 8
