@@ -90,6 +90,20 @@ class Connection(Protocol):
         """Return what a topic is and holds."""
         ...
 
+    def latest_value(self, topic: str, key: bytes) -> dict[str, Any]:
+        """Return the newest message of a key of a compacted topic, as `services.latest` shows it.
+
+        Raises ValueNotFoundError, TopicNotFoundError, NotAllowedError.
+        """
+        ...
+
+    def latest_values(self, topic: str, after: str | None, limit: int) -> dict[str, Any]:
+        """Return `values`, the newest of each key, and `next`, the `after` of the next page.
+
+        Raises TopicNotFoundError, NotAllowedError, BadRequestError for an unknown `after`.
+        """
+        ...
+
     def groups(self, topic: str) -> list[Group]:
         """Return the groups of a topic, by name."""
         ...

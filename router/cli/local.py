@@ -37,6 +37,7 @@ from router.services.group_details import GroupInspection
 from router.services.groups import Group, Groups, Preview, grouped
 from router.services.jetstream import BrokerStreams
 from router.services.jetstream.management import StreamCalls
+from router.services.latest import LatestValues
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions, StartPosition, placed
 from router.services.shared_secret import RequestNames
@@ -93,6 +94,14 @@ class LocalConnection:
             stats.partitions,
             grouped(stats.subscriptions),
         )
+
+    def latest_value(self, topic: str, key: bytes) -> dict[str, Any]:
+        """Return the newest message of a key."""
+        return self._latest().value(self._settings.topic(topic), key)
+
+    def latest_values(self, topic: str, after: str | None, limit: int) -> dict[str, Any]:
+        """Return a page of the newest messages."""
+        return self._latest().page(self._settings.topic(topic), after, limit)
 
     def groups(self, topic: str) -> list[Group]:
         """Return the groups of a topic."""
@@ -196,6 +205,9 @@ class LocalConnection:
         configured = ConsumeOptions.from_settings(found.settings).dead_letter_topic
         directory, publisher = found.directory(), self._publishing()
         return DeadLetters(found.backend, directory, publisher, configured, found.timeout, wall_ms)
+
+    def _latest(self) -> LatestValues:
+        return LatestValues(opening.open_administration(self._settings, self._store.node))
 
     def _groups(self) -> Groups:
         return Groups(self._backend, self._timeout)

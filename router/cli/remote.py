@@ -31,6 +31,7 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
+    ValueNotFoundError,
 )
 from router.errors.quoting import quoted
 from router.model import Message, Position, Stored, SubscriptionStats, TopicName
@@ -110,6 +111,25 @@ class RemoteConnection:
         return TopicDetails(
             topic.local, str(topic), partitions, properties, None, self.groups(name)
         )
+
+    def latest_value(self, topic: str, key: bytes) -> dict[str, Any]:
+        """Return the newest message of a key."""
+        name = self._topic(topic)
+        encoded = base64.urlsafe_b64encode(key).decode()
+        path = f"/topics/{_segment(name.local)}/latest/{_segment(encoded)}"
+        try:
+            found: dict[str, Any] = self.client.ask(Request("GET", path, {"base64": "true"})).json()
+        except PathNotFoundError as error:
+            # Of the topic or of the key: its sentence says which.
+            raise ValueNotFoundError(str(error)) from error
+        return found
+
+    def latest_values(self, topic: str, after: str | None, limit: int) -> dict[str, Any]:
+        """Return a page of the newest messages."""
+        name = self._topic(topic)
+        query = {"limit": str(limit)} | ({} if after is None else {"after": after})
+        found = self._ask_of(name, Request("GET", f"/topics/{_segment(name.local)}/latest", query))
+        return {"values": found["values"], "next": found["next"]}
 
     def groups(self, topic: str) -> list[Group]:
         """Return the groups of a topic."""

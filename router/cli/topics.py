@@ -1,8 +1,10 @@
-"""`router topics`: list, create, delete and describe topics."""
+"""`router topics`: list, create, delete and describe topics, and read compacted ones by key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +14,7 @@ from router.cli import connecting, output
 from router.cli.connection import Connection, TopicDetails
 from router.cli.options import examples
 from router.model.policies import CLEANUP_POLICIES
+from router.services.latest import MAX_KEYS
 
 
 @click.group(
@@ -20,6 +23,7 @@ from router.model.policies import CLEANUP_POLICIES
         "router topics create orders                     not partitioned",
         "router topics create orders --partitions 4 --context prod",
         "router topics describe persistent://public/default/orders",
+        "router topics latest prices tea",
         "router topics delete orders --backend pulsar://pulsar:6650?admin=http://pulsar:8080",
     )
 )
@@ -88,6 +92,63 @@ def describe(there: Connection, name: str, *, as_json: bool) -> None:
     """
     found = there.describe_topic(name)
     output.respond(as_json, _document(found), *_described(found))
+
+
+@command.command(
+    epilog=examples(
+        "router topics latest prices",
+        "router topics latest prices tea",
+        "router topics latest prices dGVh --base64 --json",
+    )
+)
+@click.argument("name", metavar="TOPIC", shell_complete=connecting.complete_topics)
+@click.argument("key", required=False)
+@click.option("--base64", "encoded", is_flag=True, help="KEY is in base64.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MAX_KEYS),
+    default=100,
+    show_default=True,
+    help="At most so many keys.",
+)
+@click.option("--after", help="Go on with the keys behind those of an earlier list: its `next`.")
+@connecting.command_there
+def latest(
+    there: Connection,
+    name: str,
+    key: str | None,
+    limit: int,
+    after: str | None,
+    *,
+    encoded: bool,
+    as_json: bool,
+) -> None:
+    """Print the newest value of KEY, or of each key, of a compacted topic."""
+    if key is not None:
+        found = there.latest_value(name, _key(key, encoded=encoded))
+        output.respond(as_json, found, _shown(found, "value"))
+        return
+    page = there.latest_values(name, after, limit)
+    rows = [(_shown(one, "key"), _shown(one, "value")) for one in page["values"]]
+    header = ("KEY", "VALUE") if output.for_people() else ()
+    output.respond(as_json, page, *output.table(header, rows))
+    if page["next"] is not None and not as_json:
+        click.echo(f"There are more: --after {page['next']}", err=True)
+
+
+def _key(text: str, *, encoded: bool) -> bytes:
+    if not encoded:
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise click.BadParameter("it is not in base64", param_hint="KEY") from error
+
+
+def _shown(message: Mapping[str, Any], member: str) -> str:
+    """Return a key or a value on one line: JSON as it is, what is no text in base64."""
+    found = message.get(member, message.get(f"{member}_base64"))
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
 
 
 def _document(found: TopicDetails) -> dict[str, Any]:

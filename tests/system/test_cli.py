@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.folder import LOCK
+from router.cli import status
 from tests.processes import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.system
@@ -47,6 +49,27 @@ def test_commands_talk_to_the_running_broker(broker: BrokerProcess) -> None:
     assert lines(router(broker.folder, "topics", "delete", "orders"))
     assert lines(router(broker.folder, "topics", "list")) == []
     assert (broker.folder / LOCK).read_text().strip() == str(broker.pid)
+
+
+def test_newest_values_of_a_compacted_topic_are_printed(broker: BrokerProcess) -> None:
+    topic = "prices"
+    assert lines(router(broker.folder, "topics", "create", topic, "--cleanup-policy", "compact"))
+    for key, value in (("tea", b"1"), ("milk", b'{"eur": 2}'), ("tea", b"3")):
+        router(broker.folder, "pub", topic, "--key", key, "--format", "raw", given=value)
+    latest = "topics", "latest", topic
+    assert lines(router(broker.folder, *latest, "tea")) == ["3"]
+    assert lines(router(broker.folder, *latest, "bWlsaw==", "--base64")) == ['{"eur": 2}']
+    assert lines(router(broker.folder, *latest)) == ['milk  {"eur": 2}', "tea   3"]
+    page = router(broker.folder, *latest, "--limit", "1")
+    assert lines(page) == ['milk  {"eur": 2}']
+    after = page.stderr.decode().rpartition(" ")[2].strip()
+    (found,) = lines(router(broker.folder, *latest, "--after", after, "--json"))
+    found = json.loads(found)
+    assert [(one["key"], one["value"]) for one in found["values"]] == [("tea", "3")]
+    assert found["next"] is None
+    absent = router(broker.folder, *latest, "absent")
+    assert (absent.returncode, absent.stdout) == (status.NOT_FOUND, b"")
+    assert router(broker.folder, *latest, "!", "--base64").returncode == status.USAGE
 
 
 def test_commands_start_a_broker_that_leaves_after_them(tmp_path: Path) -> None:

@@ -92,6 +92,22 @@ def started(environ: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]
     )
 
 
+def test_newest_values_of_a_compacted_topic_are_printed(environ: dict[str, str]) -> None:
+    printed(environ, "topics", "create", "prices", "--cleanup-policy", "compact")
+    for key, value in (("a/b", b"1"), ("milk", b"2")):
+        printed(environ, "pub", "prices", "--key", key, given=value)
+    assert printed(environ, "topics", "latest", "prices") == b"a/b   1\nmilk  2\n"
+    assert printed(environ, "topics", "latest", "prices", "a/b") == b"1\n"
+    found = json.loads(printed(environ, "topics", "latest", "prices", "--limit", "1", "--json"))
+    assert [one["key"] for one in found["values"]] == ["a/b"]
+    after = printed(environ, "topics", "latest", "prices", "--after", found["next"])
+    assert after == b"milk  2\n"
+    for topic, key in (("prices", "absent"), ("absent", "a")):
+        result = router(environ, "topics", "latest", topic, key)
+        assert result.returncode == status.NOT_FOUND
+        assert topic in result.stderr.decode() or key in result.stderr.decode()
+
+
 def test_commands_work_there(environ: dict[str, str]) -> None:
     printed(environ, "topics", "create", "orders", "--partitions", "2")
     given = b'{"key":"k","value_base64":"/w==","headers":{"a":"\xc3\xa9"}}\n{"value":""}\n'
