@@ -8,6 +8,7 @@ meanwhile. The client is this process and takes most of a core itself.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.load import request, run
+from bench.load import request, run_go
 from bench.pulsar import TURNS, Figure, Peer, show
 from bench.servers import ROOT, Server, free_port, router
 from tests.servers.kafka import Kafka
@@ -31,6 +32,8 @@ VALUE = bytes(range(256)) * (SIZE // 256)
 MEBIBYTE = 1 << 20
 POST = request("POST", "/events/beside", VALUE)
 POST_CONNECTIONS = 8
+START_SECONDS = 0.5
+"""That a producer sends before and after the POSTs beside it."""
 FLUSH_SECONDS = 60.0
 BATCHED = {
     "linger.ms": 5,
@@ -181,7 +184,7 @@ def compare(seconds: float) -> None:
                 for peer in peers:
                     figures[peer.name].append(_turn(peer, measure, seconds / TURNS))
             show(title, unit, figures)
-        _beside(ours, peers[0], seconds)
+        _beside(ours, peers, seconds)
 
 
 def _turn(peer: Peer, measure: Measure, seconds: float) -> Figure:
@@ -190,24 +193,53 @@ def _turn(peer: Peer, measure: Measure, seconds: float) -> Figure:
     return Figure(value, (peer.processor_seconds() - before) / max(1, records) * 1e6)
 
 
-def _beside(server: Server, peer: Peer, seconds: float) -> None:
-    """Print the latency of POSTs alone, and while a Kafka producer sends as fast as it can."""
-    for title, producing in (("alone", False), ("beside a Kafka producer at full speed", True)):
-        sent = 0
-        if producing:
-            # In a process of its own, so that it does not hold up the load of POSTs.
-            command = [sys.executable, "-m", "bench.kafka", peer.url, str(seconds)]
-            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as producer:
-                posted = run(server.port, [POST], POST_CONNECTIONS, seconds)
-                sent = int(producer.communicate(timeout=FLUSH_SECONDS)[0])
-        else:
-            posted = run(server.port, [POST], POST_CONNECTIONS, seconds)
+def _beside(server: Server, peers: list[Peer], seconds: float) -> None:
+    """Print what POSTs come to alone, and beside a Kafka producer that sends as fast as it can.
+
+    It sends to the router, and to the other server: so much of it is the machine's, not the
+    router's.
+    """
+    cases = [("alone", None), *((f"beside a producer to {peer.name}", peer) for peer in peers)]
+    found: dict[str, list[tuple[float, float, float, float]]] = {title: [] for title, _ in cases}
+    for turn in range(TURNS + 1):
+        for title, peer in cases:
+            figures = _posts(server, peer, seconds / TURNS)
+            if turn:
+                found[title].append(figures)
+    print(f"POST of 1 KiB, {POST_CONNECTIONS} connections, load average {os.getloadavg()[0]:.1f}")
+    medians = []
+    for title, turns in found.items():
+        rate, middle, late, produced = (statistics.median(one) for one in zip(*turns, strict=True))
+        medians.append(middle)
         print(
-            f"POST of 1 KiB, {POST_CONNECTIONS} connections, {title}: {posted.rate():,.0f}/s,"
-            f" p50 {posted.percentile(50):.2f} ms, p99 {posted.percentile(99):.2f} ms,"
-            f" {posted.errors} errors; produced {sent * SIZE / MEBIBYTE / seconds:.0f} MiB/s"
+            f"    {title:<35} {rate:>7,.0f}/s, p50 {middle:6.2f} ms, p99 {late:6.2f} ms;"
+            f" produced {produced:4.0f} MiB/s"
         )
+    alone, ours, others = medians
+    print(f"    ratio of p50 to alone {ours / alone:.2f}, to beside the other {ours / others:.2f}")
+
+
+def _posts(
+    server: Server, neighbour: Peer | None, seconds: float
+) -> tuple[float, float, float, float]:
+    """Return POSTs a second, their p50 and p99 in ms, and what a neighbour produced in MiB/s."""
+    sends = [[POST]] * POST_CONNECTIONS
+    if neighbour is None:
+        posted, produced_bytes = run_go(server.port, sends, seconds), 0
+    else:
+        # In a process of its own, so that it does not hold up the load of POSTs.
+        length = seconds + START_SECONDS
+        command = [sys.executable, "-m", "bench.kafka", neighbour.url, str(length)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as producer:
+            assert producer.stdout is not None
+            producer.stdout.readline()  # it begins
+            posted = run_go(server.port, sends, seconds)
+            produced_bytes = int(producer.communicate(timeout=FLUSH_SECONDS)[0]) * SIZE
+        produced_bytes = int(produced_bytes * seconds / length)
+    rate, middle, late = posted.rate(), posted.percentile(50), posted.percentile(99)
+    return rate, middle, late, produced_bytes / MEBIBYTE / seconds
 
 
 if __name__ == "__main__":
+    print("begins", flush=True)
     print(produced(sys.argv[1], float(sys.argv[2]), "bench-beside"))

@@ -126,6 +126,7 @@ class Producing:
         self._queue: deque[ProduceJob] = deque()
         self._unsynced = 0
         self._turn: asyncio.Event | None = None
+        self._appending = False
         self._limits = client.context.limits
         client.on_close[self._close] = None
 
@@ -202,7 +203,7 @@ class Producing:
                 raise OversizedRecordsError(
                     f"a batch has {header.records} records, allowed are {self._limits.records}"
                 )
-            batch.payload = records
+            batch.payload = bytes(records)
         except _REFUSALS as failure:
             batch.fail(failure)
         return batch
@@ -239,14 +240,21 @@ class Producing:
 
     def _append_proved(self) -> None:
         """Append what is proved, in the order of the requests; see above."""
-        while self._queue and self._queue[0].proved and self._turn is None:
-            size = sum(len(batch.payload or b"") for batch in self._queue[0].batches)
-            if self._unsynced + size > MAX_SHARE_BYTES:
-                self._turn = asyncio.Event()
+        if self._appending:
+            return
+        self._appending = True
+        try:
+            while self._queue and self._queue[0].proved and self._turn is None:
+                size = sum(len(batch.payload or b"") for batch in self._queue[0].batches)
+                if self._unsynced + size <= MAX_SHARE_BYTES:
+                    self._append_next()
+                    continue
+                turn = self._turn = asyncio.Event()
                 self._store.append_in_turn(self._take_turn, size)
-                self._client.connection.spawn(_wait_for(self._turn))
-            else:
-                self._append_next()
+                if not turn.is_set():
+                    self._client.connection.spawn(_wait_for(turn))
+        finally:
+            self._appending = False
         if self._client.connection.closed:
             self._close()
 

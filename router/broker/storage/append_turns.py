@@ -2,13 +2,14 @@
 
 Theory of operation. All that is appended while a commit group is written shares the next one, and
 waits for its last byte. A publisher of megabytes would have all others wait for them, in the group
-that is being written and in the next. So appends of much wait for a turn: they are made when a
-commit group begins, one publisher's after another's, MAX_TURN_BYTES in a group, or
-SHARED_TURN_BYTES while others publish.
+that is being written and in the next. So appends of much wait for a turn if anything
+else is appended: they are made when a commit group begins, one publisher's after another's, and
+have SHARED_TURN_BYTES of it. Alone they are made at once, up to MAX_TURN_BYTES in a group.
 
-If something else was appended since the last turn, the next one comes as late as the group of the
-last took, at most MAX_HOLD_SECONDS: so the disk and the event loop are the others' for half of the
-time, and a publisher that waits for each answer is back before the next turn.
+If something else was appended since the last turn, the next one is held up for OTHERS_SHARE times
+as long as the group of the last took, at most MAX_HOLD_SECONDS: the disk and the event loop are the
+others' meanwhile. It comes earlier if nothing is written for QUIET_SECONDS, within which a
+publisher that waits for each answer is back.
 
 Turns are taken in their order, and each group that has one takes at least one, so none waits for
 ever. The alternative, a second commit group for large appends, would make what is journalled of one
@@ -25,7 +26,10 @@ from typing import Any, Final, Protocol
 
 MAX_TURN_BYTES: Final = 4 << 20
 SHARED_TURN_BYTES: Final = 1 << 20
-MAX_HOLD_SECONDS: Final = 0.008
+OTHERS_SHARE: Final = 4
+"""Of the time, for each part of it that turns take while others publish."""
+MAX_HOLD_SECONDS: Final = 0.012
+QUIET_SECONDS: Final = 0.003
 
 
 class Appender(Protocol):
@@ -48,8 +52,8 @@ class Appender(Protocol):
 class PendingGroup:
     """A commit group: its bytes, their ledgers, and the calls to make when it is on disk.
 
-    `is_due`: it begins as soon as the disk is free, because something waits for it. `turns_at`: the
-    time at which turns were taken in it, None: it has none.
+    `is_due`: it begins as soon as the disk is free, because something waits for it. Of its bytes
+    and calls `turn_bytes` and `turn_calls` were appended in turns; `began_at` is when it began.
     """
 
     parts: list[bytes] = field(default_factory=list)
@@ -57,7 +61,14 @@ class PendingGroup:
     ledgers: dict[Appender, None] = field(default_factory=dict)
     size: int = 0
     is_due: bool = False
-    turns_at: float | None = None
+    turn_bytes: int = 0
+    turn_calls: int = 0
+    began_at: float = 0.0
+
+    @property
+    def has_others(self) -> bool:
+        """Whether something waits for it that took no turn."""
+        return len(self.calls) > self.turn_calls
 
     def call(self, done: Callable[[], object]) -> None:
         """Add a call without an argument."""
@@ -79,46 +90,61 @@ class AppendTurns:
         self._loop = loop
         self._begin = begin
         self._waiting: deque[tuple[Callable[[], None], int]] = deque()
-        self._held_until = 0.0
+        self._held_until = self._quiet_at = 0.0
         self._others = False
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def wait(self, append: Callable[[], None], size: int) -> None:
-        """Call `append` once, at its turn; it appends about so many bytes, and may not raise."""
+    def wait(self, append: Callable[[], None], size: int, group: PendingGroup) -> None:
+        """Call `append` once, at its turn; it appends about so many bytes, and may not raise.
+
+        That is now, into the group that is collected, as long as nothing else was appended lately.
+        """
+        alone = not (self._waiting or self._held_until or self._others or group.has_others)
+        if alone and group.turn_bytes + size <= MAX_TURN_BYTES:
+            self._append(append, size, group)
+            return
         self._waiting.append((append, size))
         self.size += size
 
     def take(self, group: PendingGroup) -> None:
         """Have those append into a group that is about to begin whose turn it is."""
+        now = group.began_at = self._loop.time()
+        self._others = self._others or group.has_others
         if not self._waiting:
             return
-        now = self._loop.time()
-        if now < self._held_until:
+        held_until = self._held_until if group.is_due else min(self._held_until, self._quiet_at)
+        if now < held_until:
             if not group.is_due:
-                self._begin_at(self._held_until)
+                self._begin_at(held_until)
             return
-        # Due, so that what is appended begins no other group.
-        group.is_due, group.turns_at = True, now
-        left = SHARED_TURN_BYTES if self._held_until else MAX_TURN_BYTES
+        group.is_due = True  # so that what is appended begins no other group
+        most = SHARED_TURN_BYTES if self._held_until or group.has_others else MAX_TURN_BYTES
         while self._waiting:
-            append, size = self._waiting.popleft()
-            self.size -= size
-            left -= size
-            append()
-            if not self._waiting or self._waiting[0][1] > left:
+            append, size = self._waiting[0]
+            if group.turn_bytes and group.turn_bytes + size > most:
                 break
+            self._waiting.popleft()
+            self.size -= size
+            self._append(append, size, group)
 
-    def ended(self, group: PendingGroup, *, others: bool) -> None:
-        """Note that a group is on disk; `others`: something that took no turn waits already."""
-        self._others = self._others or others or group.turns_at is None
-        if group.turns_at is not None:
-            now = self._loop.time()
-            hold = min(MAX_HOLD_SECONDS, now - group.turns_at)
+    def ended(self, group: PendingGroup, following: PendingGroup) -> None:
+        """Note that a group is on disk; `following` was collected meanwhile."""
+        now = self._loop.time()
+        self._quiet_at = now + QUIET_SECONDS
+        self._others = self._others or following.has_others
+        if group.turn_bytes:
+            hold = min(MAX_HOLD_SECONDS, OTHERS_SHARE * (now - group.began_at))
             self._held_until = now + hold if self._others else 0.0
-            self._others = others
+            self._others = following.has_others
+
+    def _append(self, append: Callable[[], None], size: int, group: PendingGroup) -> None:
+        calls = len(group.calls)
+        group.turn_bytes += size
+        append()
+        group.turn_calls += len(group.calls) - calls
 
     def end(self) -> None:
         """Have all append that wait, who find that the store takes no more entries."""

@@ -284,8 +284,9 @@ class Journal:
 
     def append_in_turn(self, append: Callable[[], None], size: int) -> None:
         """Call `append` when it is its turn to append so many bytes; see append_turns."""
-        self._turns.wait(append, size)
-        self._schedule()
+        self._turns.wait(append, size, self.pending)
+        if self._turns:
+            self._schedule()
 
     def kick_later(self) -> None:
         """Have what was collected written soon, though nothing waits for it.
@@ -345,7 +346,7 @@ class Journal:
         if not self.failed.done():
             self._turns.take(self.pending)
         if not self.pending.parts or self.failed.done():
-            self.pending.is_due, self.pending.turns_at = False, None
+            self.pending.is_due, self.pending.turn_bytes = False, 0
             return
         self._in_flight, self.pending = self.pending, PendingGroup()
         for ledger in self._in_flight.ledgers:
@@ -366,7 +367,7 @@ class Journal:
         self.number, self.size, self.free = state
         for ledger in group.ledgers:
             ledger.synced()
-        self._turns.ended(group, others=self.pending.is_due)
+        self._turns.ended(group, self.pending)
         # The disk works on the next commit group while this one is being announced.
         if self.pending.is_due or self._turns or not self.pending.parts:
             self._begin()

@@ -8,6 +8,8 @@ from typing import Any, cast
 from router.broker.storage.append_turns import (
     MAX_HOLD_SECONDS,
     MAX_TURN_BYTES,
+    OTHERS_SHARE,
+    QUIET_SECONDS,
     SHARED_TURN_BYTES,
     AppendTurns,
     PendingGroup,
@@ -46,6 +48,7 @@ class Turns:
         self.begun = 0
         self.turns = AppendTurns(cast("Any", self.clock), self._begin)
         self.appended: list[str] = []
+        self.pending = PendingGroup()
 
     def _begin(self) -> None:
         self.begun += 1
@@ -53,83 +56,120 @@ class Turns:
     def wait(self, name: str, size: int, then: Callable[[], None] = lambda: None) -> None:
         def append() -> None:
             self.appended.append(name)
+            self.pending.call(lambda: None)
             then()
 
-        self.turns.wait(append, size)
+        self.turns.wait(append, size, self.pending)
 
-    def group(
-        self, seconds: float = 0.001, *, due: bool = False, others: bool = False
-    ) -> list[str]:
-        """Write a commit group; return what was appended in turns."""
-        group, self.appended = PendingGroup(is_due=due), []
-        self.turns.take(group)
-        if self.appended or due:
-            self.clock.advance(seconds)
-            self.turns.ended(group, others=others)
-        return self.appended
+    def other(self) -> None:
+        """Append something that takes no turn."""
+        self.pending.is_due = True
+        self.pending.call(lambda: None)
+
+    def group(self, seconds: float = 0.001, *, others: bool = False) -> list[str]:
+        """Write a commit group; return what was appended in turns.
+
+        `others`: something else is appended while it is written.
+        """
+        self.turns.take(self.pending)
+        if not self.pending.calls:
+            return []
+        group, self.pending = self.pending, PendingGroup()
+        appended, self.appended = self.appended, []
+        self.clock.advance(seconds)
+        if others:
+            self.other()
+        self.turns.ended(group, self.pending)
+        return appended
+
+    def shared(self) -> None:
+        """Be where others have published since the last turn, whose time is over."""
+        self.wait("first", HALF)
+        assert self.group(others=True) == ["first"]
+        assert self.group() == []
+        self.clock.advance(MAX_HOLD_SECONDS)
+
+
+def test_alone_a_turn_comes_at_once_up_to_a_bound() -> None:
+    found = Turns()
+    found.wait("a", MAX_TURN_BYTES - 1)
+    found.wait("b", 1)
+    assert found.appended == ["a", "b"]
+    found.wait("c", 1)
+    assert found.appended == ["a", "b"]
+    assert [found.group(), found.group()] == [["a", "b"], ["c"]]
 
 
 def test_turns_are_taken_in_their_order_by_all_who_wait() -> None:
     found = Turns()
-    found.wait("a1", HALF, lambda: found.wait("a2", HALF))
+    found.shared()
+    found.wait("a1", HALF // 2, lambda: found.wait("a2", HALF))
     found.wait("b", HALF)
-    assert found.turns.size == 2 * HALF
-    assert found.group() == ["a1", "b", "a2"]
+    assert found.turns.size == HALF // 2 + HALF
+    assert found.group() == ["a1", "b"]
+    found.clock.advance(MAX_HOLD_SECONDS)
+    assert found.group() == ["a2"]
     assert (found.turns.size, bool(found.turns)) == (0, False)
 
 
 def test_a_group_has_a_bound_and_at_least_one_turn() -> None:
     found = Turns()
-    found.wait("a", MAX_TURN_BYTES + 1)
-    found.wait("b", MAX_TURN_BYTES - 1)
-    found.wait("c", 2)
-    assert [found.group() for _ in range(3)] == [["a"], ["b"], ["c"]]
-
-
-def test_without_others_a_turn_follows_the_last() -> None:
-    found = Turns()
+    found.shared()
+    for name, size in (("a", SHARED_TURN_BYTES + 1), ("b", SHARED_TURN_BYTES - 1), ("c", 2)):
+        found.wait(name, size)
     for name in "abc":
-        found.wait(name, MAX_TURN_BYTES)
         assert found.group() == [name]
+        found.clock.advance(MAX_HOLD_SECONDS)
 
 
-def test_with_others_a_turn_comes_as_late_as_the_last_took() -> None:
-    found = Turns()
-    found.wait("a", HALF)
-    assert found.group(0.004, others=True) == ["a"]
-    found.wait("b", HALF)
-    assert found.group(0.001, due=True) == []
-    assert found.group() == []
-    found.clock.advance(0.002)
-    assert found.begun == 0
-    found.clock.advance(0.0011)
-    assert found.begun == 1
-    assert found.group(due=True) == ["b"]
-
-
-def test_with_others_a_group_has_less_of_turns() -> None:
+def test_with_others_a_turn_comes_after_their_share_of_the_time() -> None:
     found = Turns()
     found.wait("a", HALF)
     assert found.group(0.001, others=True) == ["a"]
-    found.clock.advance(0.002)
-    for name in "bcd":
-        found.wait(name, HALF)
-    assert found.group(others=True) == ["b", "c"]
+    found.wait("b", HALF)
+    assert found.group(0.001, others=True) == []
+    assert found.group(OTHERS_SHARE * 0.001 - 0.0011) == []
+    assert found.group() == []
+    found.clock.advance(0.00005)
+    assert found.begun == 0
+    found.clock.advance(0.0001)
+    assert found.begun == 1
+    assert found.group() == ["b"]
 
 
-def test_what_others_had_written_since_the_last_turn_counts() -> None:
+def test_a_turn_comes_as_soon_as_others_are_quiet() -> None:
     found = Turns()
     found.wait("a", HALF)
-    assert found.group() == ["a"]
-    assert found.group(due=True) == []
+    assert found.group(3_600.0, others=True) == ["a"]
     found.wait("b", HALF)
-    assert found.group(0.001) == ["b"]
-    found.wait("c", HALF)
+    assert found.group(0.001) == []
     assert found.group() == []
-    found.clock.advance(0.0011)
-    assert found.group() == ["c"]
-    found.wait("d", HALF)
-    assert found.group() == ["d"], "none came meanwhile"
+    found.clock.advance(QUIET_SECONDS - 0.0001)
+    assert found.begun == 0
+    found.clock.advance(0.0002)
+    assert found.begun == 1
+    assert found.group() == ["b"]
+
+
+def test_a_turn_is_not_taken_beside_others_at_once() -> None:
+    found = Turns()
+    found.other()
+    found.wait("a", HALF)
+    assert found.appended == []
+    assert found.group() == ["a"]
+
+
+def test_others_in_the_group_of_a_turn_count() -> None:
+    found = Turns()
+    found.wait("a", HALF)
+    found.other()
+    assert found.group(0.001) == ["a"]
+    found.wait("b", HALF)
+    assert found.group() == []
+    found.clock.advance(QUIET_SECONDS)
+    assert found.group() == ["b"]
+    found.wait("c", HALF)
+    assert found.appended == ["c"], "none came meanwhile"
 
 
 def test_no_turn_waits_for_longer_than_the_bound() -> None:
@@ -137,6 +177,6 @@ def test_no_turn_waits_for_longer_than_the_bound() -> None:
     found.wait("a", HALF)
     assert found.group(3_600.0, others=True) == ["a"]
     found.wait("b", HALF)
-    assert found.group(due=True) == []
+    assert found.group(0.001, others=True) == []
     found.clock.advance(MAX_HOLD_SECONDS)
-    assert found.group(due=True) == ["b"]
+    assert found.group() == ["b"]
