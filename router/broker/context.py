@@ -13,6 +13,7 @@ from router.broker.node.counters import Counters
 from router.broker.node.rpc import NodeRpc
 from router.broker.topics.schemas import TopicSchemas
 from router.broker.topics.topics import Topics
+from router.broker.transactions import TransactionalProducers
 from router.settings import Settings
 from router.sharing.registry import AsyncRegistry
 
@@ -23,9 +24,9 @@ class BrokerContext:
 
     `topics` is None if another server has the messages; requests for messages are then refused with
     the sentence `refusal`. `transcoder` gives entries in the format of a reader; its workers serve
-    whatever takes entries apart beside the event loop. `compactor` and `nats` are None where
-    `topics` is. `ending` is set from when the broker ends: connections close, and no client is to
-    blame.
+    whatever takes entries apart beside the event loop. `compactor`, `nats` and `transactions` are
+    None where `topics` is. `ending` is set from when the broker ends: connections close, and no
+    client is to blame.
     """
 
     settings: Settings
@@ -40,4 +41,5 @@ class BrokerContext:
     transcoder: Transcoder
     compactor: Compactor | None = None
     nats: NatsServer | None = None
+    transactions: TransactionalProducers | None = None
     ending: asyncio.Event = field(default_factory=asyncio.Event)

@@ -29,6 +29,8 @@ from router.broker.node.registry import FileRegistry
 from router.broker.node.rpc import NodeRpc
 from router.broker.storage_mode import StorageMode, open_storage
 from router.broker.topics.groups import Groups
+from router.broker.topics.topics import Topics
+from router.broker.transactions import TransactionalProducers, Transactions
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.blacklist import Blacklist
 from router.broker.transport.context import TransportContext, TransportOptions
@@ -111,6 +113,7 @@ class RunningBroker:
             transcoder=transcoder,
             compactor=storage.compactor,
             nats=nats,
+            transactions=await _transactions(storage.topics, leases, counters),
         )
         context.rpc.nats = nats
         if storage.topics is not None:
@@ -163,6 +166,8 @@ class RunningBroker:
         """Close all connections, then the store."""
         self._context.ending.set()
         await self._listeners.close()
+        if (producers := self._context.transactions) is not None:
+            await producers.transactions.close()
         if (nats := self._context.nats) is not None:
             nats.other_dialects.close()
             await nats.restores.close()
@@ -171,6 +176,21 @@ class RunningBroker:
             await nats.streams.close()
             await nats.consumers.close_all()
         await self._storage.close()
+
+
+async def _transactions(
+    topics: Topics | None, leases: Leases, counters: Counters
+) -> TransactionalProducers | None:
+    """Return the transactions of a log, with what was open before; raise StoreError."""
+    if topics is None:
+        return None
+    transactions = Transactions(topics, leases.forget)
+    await transactions.load()
+    producers = TransactionalProducers(topics, transactions)
+    producers.load()
+    counters.watch("router_transactions_open", lambda: len(transactions.open))
+    counters.watch("router_transactions_oldest_seconds", transactions.oldest_seconds)
+    return producers
 
 
 def _leases(boot: int, settings: Settings, coordinator: Coordinator, counters: Counters) -> Leases:

@@ -76,6 +76,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("router_broker_topics", "gauge", "Topics of the node."),
     Family("router_broker_producers", "gauge", "Producers open now."),
     Family("router_broker_consumers", "gauge", "Consumers open now."),
+    Family("router_transactions_open", "gauge", "Transactions open now.", optional=True),
+    Family(
+        "router_transactions_oldest_seconds",
+        "gauge",
+        "Age of the transaction that is open for longest.",
+        optional=True,
+    ),
     Family("router_kafka_groups", "gauge", "Groups of Kafka clients with members.", optional=True),
     Family("router_kafka_group_members", "gauge", "Members of these groups.", optional=True),
     Family("router_nats_connections", "gauge", "NATS clients connected now.", optional=True),

@@ -29,7 +29,7 @@ from router.broker.consume.dispatch.exclusive import Exclusive, Failover
 from router.broker.consume.dispatch.key_shared import KeyShared
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.consume.producers import ProducerTable
-from router.broker.consume.visible import Visible
+from router.broker.consume.visible import Visible, VisibleUncommitted
 from router.broker.storage import Ack, Cursor, Ledger, SubscriptionRecord, TopicRecord
 from router.errors import (
     NotAllowedError,
@@ -63,6 +63,7 @@ class Partition:
         self.index = index
         self.ledger: Ledger = store.ledger(topic.ledger_ids[max(0, index)])
         self.visible = Visible(self.ledger)
+        self.uncommitted = VisibleUncommitted(self.ledger)
         self.producers = ProducerTable(self.ledger, partial(store.save_epoch, self.ledger))
         self.dispatchers: list[Dispatcher] = []
         self.closed = False

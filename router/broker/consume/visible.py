@@ -1,11 +1,12 @@
 """Decides which messages of a partition may be delivered: to before which end, and past which.
 
 Theory of operation. The log keeps entries as they were written. What of them a reader may have is
-decided here for all dialects: today all that is durable, but for the messages that were deleted one
-by one, which are *left out*. Readers, counts of what is left and descriptions ask a `Visible`, and
-no other module looks at the deletions of a ledger (`tests/unit/broker/consume/test_visible.py`). A
-transaction that is not decided is another `end_entry` and `end_number`; one that was aborted, and
-what compaction removes, is left out as what is deleted.
+decided here for all dialects: all that is durable and stands before the first entry of an open
+transaction, but for the messages that were deleted one by one, which are *left out*: by clients,
+by compaction, or with their transaction, which was aborted. Readers, counts of what is left and
+descriptions ask a `Visible`, and no other module looks at the deletions of a ledger
+(`tests/unit/broker/consume/test_visible.py`). `VisibleUncommitted` is for Kafka's readers that ask
+for what is not decided yet.
 
 A `Visible` keeps nothing: what decides stands in the ledger, which journals and restores it. Where
 nothing is left out, as usual, one test of an attribute says so.
@@ -32,12 +33,18 @@ class Visible:
     @property
     def end_entry(self) -> int:
         """The first entry that may not be delivered yet."""
-        return self.ledger.durable_entry
+        ledger = self.ledger
+        if (undecided := ledger.undecided) is None:
+            return ledger.durable_entry
+        return min(ledger.durable_entry, max(undecided.entry, ledger.first_entry))
 
     @property
     def end_number(self) -> int:
         """The number of the first message that may not be delivered yet."""
-        return self.ledger.durable_number
+        ledger = self.ledger
+        if (undecided := ledger.undecided) is None:
+            return ledger.durable_number
+        return min(ledger.durable_number, max(undecided.number, ledger.first_number))
 
     @property
     def first_number(self) -> int:
@@ -111,3 +118,19 @@ class Visible:
         while found and found[-1].entry_id >= self.end_entry:
             found.pop()
         return found
+
+
+class VisibleUncommitted(Visible):
+    """What may be delivered to readers that do not wait until transactions are decided."""
+
+    __slots__ = ()
+
+    @property
+    def end_entry(self) -> int:
+        """The first entry that is not durable."""
+        return self.ledger.durable_entry
+
+    @property
+    def end_number(self) -> int:
+        """The number of the first message that is not durable."""
+        return self.ledger.durable_number

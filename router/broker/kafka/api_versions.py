@@ -11,6 +11,9 @@ from router.broker.kafka.failures import ErrorCode
 KEY: Final = 18
 VERSIONS: Final = 0, 4
 MAX_NAME_CHARACTERS: Final = 200
+FEATURE: Final = "transaction.version"
+FEATURE_VERSION: Final = 2
+"""Of the protocol of transactions: clients add partitions by writing to them (KIP-890)."""
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 
@@ -31,7 +34,23 @@ def api_versions(request: Request) -> Any:
         request.struct("ApiVersion", api_key=key, min_version=first, max_version=last)
         for key, (first, last) in sorted(request.context.versions.items())
     ]
-    return request.response(api_keys=keys)
+    return request.response(
+        api_keys=keys,
+        supported_features=[
+            request.struct(
+                "SupportedFeatureKey", name=FEATURE, min_version=1, max_version=FEATURE_VERSION
+            )
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            request.struct(
+                "FinalizedFeatureKey",
+                name=FEATURE,
+                min_version_level=1,
+                max_version_level=FEATURE_VERSION,
+            )
+        ],
+    )
 
 
 API_VERSIONS: Final = Api(KEY, "ApiVersions", VERSIONS, api_versions, public=True)

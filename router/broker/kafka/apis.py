@@ -29,6 +29,7 @@ from router.broker.kafka.metadata import METADATA
 from router.broker.kafka.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from router.broker.kafka.produce import PRODUCE
 from router.broker.kafka.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from router.broker.kafka.transactions import APIS as TRANSACTIONS
 
 APIS: Final[tuple[Api, ...]] = (
     PRODUCE,
@@ -65,4 +66,5 @@ APIS: Final[tuple[Api, ...]] = (
     LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
     *CLUSTER_ADMINISTRATION,
+    *TRANSACTIONS,
 )

@@ -35,7 +35,9 @@ from router.broker.kafka.sequences import (
     check_sequence,
 )
 from router.broker.kafka.topic_configs import max_batch_bytes
+from router.broker.kafka.transactions import join_by_batch
 from router.broker.storage import KAFKA_FORMAT
+from router.broker.transactions import ProducerEpoch, Transaction
 from router.errors import (
     DiskFullError,
     NotAllowedError,
@@ -60,6 +62,8 @@ NO_OFFSET: Final = -1
 KEYLESS_RECORD: Final = "a record of a compacted topic needs a key"
 MAX_RECORD_ERRORS: Final = 1_000
 """That a response names of one batch, which may have 65,536."""
+IMPLICIT_JOIN: Final = 12
+"""The first version in which a batch adds its partition to a transaction."""
 TOPIC_IDS: Final = 13
 """The first version in which topics have ids instead of names."""
 
@@ -143,7 +147,7 @@ class Producing:
     def produce(self, request: Request) -> None:
         """Store the batches of a request, and answer it when they are on disk."""
         batches = [
-            self._accept(topic_of(request, topic), part.index, part.records)
+            self._accept(request, topic_of(request, topic), part)
             for topic in request.body.topic_data
             for part in topic.partition_data
         ]
@@ -178,8 +182,9 @@ class Producing:
         """Check that the client responds."""
         self._client.connection.probe(soon=soon)
 
-    def _accept(self, topic: str | bytes, index: int, records: memoryview | None) -> BatchResult:
+    def _accept(self, request: Request, topic: str | bytes, part: Any) -> BatchResult:
         """Return a batch that may be stored if its records are as it says, or is refused."""
+        index, records = part.index, part.records
         batch = BatchResult(topic, index)
         try:
             batch.producer = self._open.get((topic, index)) or self._add(topic, index)
@@ -195,8 +200,10 @@ class Producing:
             batch.header = header = check_batch(records)
             if header.size != len(records):
                 raise InvalidRecordsError("a partition is sent more than one batch")
-            if header.is_control or header.is_transactional:
-                raise InvalidRecordsError("transactions are not served")
+            if header.is_control:
+                raise InvalidRecordsError("a control batch is a broker's")
+            if header.is_transactional and request.body.transactional_id is None:
+                raise InvalidRecordsError("a batch of a transaction needs a transactional id")
             if header.has_append_time:
                 raise InvalidRecordsError("only a broker says when a batch was stored")
             if header.records > self._limits.records:
@@ -296,6 +303,11 @@ class Producing:
         assert payload is not None
         ledger = producer.partition.ledger
         state: NextBatch | None = None
+        transaction: Transaction | None = None
+        if header.is_transactional:
+            epoch = ProducerEpoch(header.producer_id, header.producer_epoch)
+            implicit = job.request.version >= IMPLICIT_JOIN
+            transaction = join_by_batch(job.request, epoch, ledger, implicit=implicit)
         if header.producer_id >= 0:
             found = check_sequence(ledger.producers, header)
             if isinstance(found, DuplicateBatch):
@@ -310,6 +322,8 @@ class Producing:
             partial(self._stored, job, batch, offset, size),
             state,
         )
+        if transaction is not None:
+            self._context.producers.transactions.appended(transaction, ledger, header.records)
         self._unsynced += size
         batch.payload = None
         job.left += 1

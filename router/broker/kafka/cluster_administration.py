@@ -1,6 +1,6 @@
 """APIs of what a cluster of one broker has none of, so that tools show that and go on.
 
-There are no quotas, transactions and reassignments of partitions; the only broker leads them all.
+There are no quotas and reassignments of partitions; the only broker leads them all.
 Permissions are the router's own: an ACL is neither shown nor taken.
 """
 
@@ -15,12 +15,6 @@ from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code, error_
 ACLS: Final = "there are no ACLs: the router has permissions of its own"
 ELECTION: Final = "the only broker leads the partition"
 QUOTA_ENTITIES: Final = frozenset({"user", "client-id", "ip"})
-TRANSACTION_STATES: Final = frozenset(
-    {
-        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
-        *("Dead", "PrepareEpochFence"),
-    }
-)
 
 
 def describe_acls(request: Request) -> Any:
@@ -87,26 +81,6 @@ def list_partition_reassignments(request: Request) -> Any:
     return request.response(topics=())
 
 
-def list_transactions(request: Request) -> Any:
-    """Answer that there are none, and which states Kafka does not know."""
-    unknown = [state for state in request.body.state_filters if state not in TRANSACTION_STATES]
-    return request.response(unknown_state_filters=unknown, transaction_states=())
-
-
-def describe_transactions(request: Request) -> Any:
-    """Answer that no transactional id is known."""
-    return request.response(
-        transaction_states=[
-            request.struct(
-                "TransactionState",
-                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-                transactional_id=name,
-            )
-            for name in request.body.transactional_ids
-        ]
-    )
-
-
 APIS: Final = (
     Api(29, "DescribeAcls", (1, 3), describe_acls),
     Api(30, "CreateAcls", (1, 3), create_acls),
@@ -114,6 +88,4 @@ APIS: Final = (
     Api(43, "ElectLeaders", (0, 2), elect_leaders),
     Api(46, "ListPartitionReassignments", (0, 0), list_partition_reassignments),
     Api(48, "DescribeClientQuotas", (0, 1), describe_client_quotas),
-    Api(65, "DescribeTransactions", (0, 0), describe_transactions),
-    Api(66, "ListTransactions", (0, 2), list_transactions),
 )

@@ -27,8 +27,6 @@ NODE_ID: Final = 1
 """The broker's number in its cluster of one."""
 LEADER_EPOCH: Final = 0
 """The only epoch of every partition: the leader never changes."""
-PRODUCER_ID_BITS: Final = 32
-"""Of the ids that are given out between two starts."""
 _TOPIC_ID: Final = Struct(">QQ")
 _MAX_ROW: Final = 1 << 63
 _CLUSTER_RECORDS: Final = "kafka"
@@ -53,6 +51,9 @@ class KafkaContext:
     def __init__(self, broker: BrokerContext, topics: Topics) -> None:
         self.broker = broker
         self.topics = topics
+        if broker.transactions is None:
+            raise ValueError("a log has transactions")
+        self.producers = broker.transactions
         self.coordinator = Coordinator(broker, topics)
         self.messages = Messages(definition_texts())
         self.versions: dict[int, tuple[int, int]] = {}
@@ -61,7 +62,7 @@ class KafkaContext:
         self.transcoder = broker.transcoder
         self._advertised = KAFKA.addresses(broker.settings)
         self._cluster_id = ""
-        self._names = self._producer_ids = 0
+        self._names = 0
 
     async def cluster_id(self) -> str:
         """Return the name of the cluster, which it keeps for good."""
@@ -82,11 +83,6 @@ class KafkaContext:
         """Return a name that no producer ever had, over restarts too."""
         self._names += 1
         return f"{kind}-{self.topics.store.boot}-{self._names}"
-
-    def new_producer_id(self) -> int:
-        """Return a number that no idempotent producer ever had, over restarts too."""
-        self._producer_ids += 1
-        return self.topics.store.boot << PRODUCER_ID_BITS | self._producer_ids
 
     def topic_id(self, record: TopicRecord) -> bytes:
         """Return the id of a topic, which no other topic has, not even a later one of its name."""

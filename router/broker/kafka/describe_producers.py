@@ -11,7 +11,9 @@ from router.broker.kafka.failures import REFUSALS, error_code, error_message
 from router.broker.kafka.sequences import active_producers
 
 NO_COORDINATOR: Final = -1
-"""The epoch where there are no transactions."""
+"""The epoch of the coordinator, of which there is one for good."""
+NO_TRANSACTION: Final = -1
+"""The first offset of a producer that has no transaction open."""
 
 
 def describe_producers(request: Request) -> Any:
@@ -37,6 +39,7 @@ def _partition(request: Request, topic: str, index: int) -> Any:
         described.error_code = error_code(failure)
         described.error_message = error_message(failure)
         return described
+    started = request.context.producers.started(partition.ledger)
     described.active_producers = [
         request.struct(
             "ProducerState",
@@ -45,6 +48,7 @@ def _partition(request: Request, topic: str, index: int) -> Any:
             last_sequence=found.last_sequence,
             last_timestamp=found.time_ms,
             coordinator_epoch=NO_COORDINATOR,
+            current_txn_start_offset=started.get(found.producer, NO_TRANSACTION),
         )
         for found in active_producers(partition.ledger.producers)
     ]

@@ -7,6 +7,7 @@ from typing import Final
 
 from router import errors
 from router.broker.storage import DamagedError, StoreError
+from router.broker.transactions import Refusal, TransactionError
 from router.errors import RouterError
 from router.errors.quoting import said
 from router.wire.kafka.error_codes import ErrorCode
@@ -70,6 +71,19 @@ FAILURES: Final[Mapping[str, ErrorCode]] = {
 }
 
 
+TRANSACTION_CODES: Final[Mapping[Refusal, ErrorCode]] = {
+    Refusal.UNKNOWN_NAME: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    Refusal.UNKNOWN_PRODUCER: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    Refusal.FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    Refusal.BUSY: ErrorCode.CONCURRENT_TRANSACTIONS,
+    Refusal.INVALID_STATE: ErrorCode.INVALID_TXN_STATE,
+    Refusal.NOT_JOINED: ErrorCode.INVALID_TXN_STATE,
+    Refusal.FORBIDDEN: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Refusal.INVALID_TIMEOUT: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    Refusal.TOO_MANY: ErrorCode.POLICY_VIOLATION,
+}
+
+
 class KafkaError(Exception):
     """A request, or one part of it, is refused with a code of Kafka's and a sentence, if any."""
 
@@ -78,7 +92,14 @@ class KafkaError(Exception):
         self.code = code
 
 
-REFUSALS: Final = (KafkaError, RouterError, DamagedError, StoreError, OSError)
+REFUSALS: Final = (
+    KafkaError,
+    TransactionError,
+    RouterError,
+    DamagedError,
+    StoreError,
+    OSError,
+)
 """What ends one part of a request, and not the others nor the connection."""
 
 
@@ -86,6 +107,8 @@ def error_code(failure: Exception) -> ErrorCode:
     """Return the code that tells a client of a failure."""
     if isinstance(failure, KafkaError):
         return failure.code
+    if isinstance(failure, TransactionError):
+        return TRANSACTION_CODES[failure.refusal]
     if isinstance(failure, RouterError):
         return FAILURES[failure.code]
     if isinstance(failure, DamagedError | StoreError | OSError):

@@ -39,7 +39,7 @@ TOPIC_IDS: Final = 13
 class PartitionFetch:
     """One partition of a request: where it is read from, and what is found.
 
-    `topic` is a name, or an id.
+    `topic` is a name, or an id. `visible` has what its reader may have, by its isolation level.
     """
 
     topic: str | bytes
@@ -48,6 +48,7 @@ class PartitionFetch:
     max_bytes: int
     code: int = 0
     partition: Partition | None = None
+    visible: Visible | None = None
     batches: Batches | None = None
 
 
@@ -119,6 +120,9 @@ class Fetching:
             found.partition = request.client.partition(
                 topic, requested.partition, Right.SUBSCRIBE, requested.current_leader_epoch
             )
+            committed = request.body.isolation_level == READ_COMMITTED
+            partition = found.partition
+            found.visible = partition.visible if committed else partition.uncommitted
         except REFUSALS as failure:
             found.code = error_code(failure)
         return found
@@ -206,8 +210,8 @@ def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Vis
     for one in job.partitions:
         one.batches = None
         if limit.left and _in_range(one):
-            assert one.partition is not None
-            yield one, one.partition.visible, min(one.max_bytes, limit.left)
+            assert one.visible is not None
+            yield one, one.visible, min(one.max_bytes, limit.left)
 
 
 def _in_range(one: PartitionFetch) -> bool:
@@ -233,11 +237,11 @@ def _available(one: PartitionFetch) -> int:
 
     Batches are sent whole, so a response may have less although there is more.
     """
-    if one.code or one.partition is None:
+    if one.code or one.visible is None:
         return 0
     found = one.batches
     size, offset = (0, one.offset) if found is None else (found.size, found.offset)
-    more = offset < one.partition.visible.end_number and (size or found is None)
+    more = offset < one.visible.end_number and (size or found is None)
     return max(size, one.max_bytes) if more else size
 
 

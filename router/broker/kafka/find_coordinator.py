@@ -1,4 +1,4 @@
-"""FindCoordinator (10): the one broker coordinates every group, and no transaction."""
+"""FindCoordinator (10): the one broker coordinates every group and transaction."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from router.broker.kafka.group_membership import check_group_id
 from router.wire.kafka.error_codes import ErrorCode
 
 MAX_KEYS: Final = 10_000
-"""Groups that one request may name."""
+"""Groups or transactional ids that one request may name."""
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _BATCHED_FROM: Final = 4
-_NO_TRANSACTIONS: Final = "not-supported: the router has no transactions"
 
 
 def find_coordinator(request: Request) -> Any:
-    """Answer with the broker's address for each group."""
+    """Answer with the broker's address for each group or transactional id."""
     body = request.body
     if request.version < _BATCHED_FROM:
         found = _coordinator(request, body.key, body.key_type)
@@ -33,7 +32,7 @@ def find_coordinator(request: Request) -> Any:
 def _coordinator(request: Request, key: str, kind: int) -> dict[str, Any]:
     error, message = check_group_id(key), None
     if kind == _TRANSACTION:
-        error, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+        error = ErrorCode.NONE if key else ErrorCode.INVALID_REQUEST
     elif kind != _GROUP:
         error, message = ErrorCode.INVALID_REQUEST, "bad-request: the kind of coordinator"
     host, port = request.context.address(request.client.connection)

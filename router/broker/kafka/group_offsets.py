@@ -21,6 +21,7 @@ MAX_GROUPS: Final = 1_000
 """Groups of one request; others are not answered."""
 _BATCHED_FROM: Final = 8
 _EPOCH_FROM: Final = 5
+_STABLE_FROM: Final = 7
 _NO_OFFSET: Final = -1
 Check = Callable[[str], TopicRecord]
 """Returns a topic by its Kafka name; raises one of REFUSALS if nothing is done with it."""
@@ -42,7 +43,7 @@ async def offset_commit(request: Request) -> Any:
         return record
 
     topics = await _each_partition(request, check, _commit)
-    await _sync(request, topics)
+    await sync_topics(request, topics)
     return request.response(topics=topics)
 
 
@@ -54,7 +55,7 @@ async def offset_fetch(request: Request) -> Any:
         for group in body.groups[:MAX_GROUPS]:
             error = check_group_id(group.group_id)
             topics = [] if error else await _fetch(request, group.group_id, group.topics, "s")
-            error = error or await _sync(request, topics)
+            error = error or await sync_topics(request, topics)
             groups.append(
                 request.struct(
                     "OffsetFetchResponseGroup",
@@ -66,7 +67,7 @@ async def offset_fetch(request: Request) -> Any:
         return request.response(groups=groups)
     error = check_group_id(body.group_id)
     topics = [] if error else await _fetch(request, body.group_id, body.topics, "")
-    error = error or await _sync(request, topics)
+    error = error or await sync_topics(request, topics)
     return request.response(topics=topics, error_code=error)
 
 
@@ -86,7 +87,7 @@ async def offset_delete(request: Request) -> Any:
     return request.response(topics=await _each_partition(request, check, _delete))
 
 
-async def _sync(request: Request, topics: Iterable[Any]) -> ErrorCode:
+async def sync_topics(request: Request, topics: Iterable[Any]) -> ErrorCode:
     """Wait until what the structs of a response say is on disk; if it cannot be, they say that."""
     try:
         await request.context.topics.store.synced()
@@ -140,17 +141,23 @@ def _check_commit(request: Request) -> ErrorCode:
 
 async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
     coordinator = request.context.coordinator
-    metadata = requested.committed_metadata or ""
-    if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
-        raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-    if requested.committed_offset < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    metadata = check_metadata(requested)
     partition = request.context.partition(record, requested.partition_index)
     name = coordinator.name_on(request.body.group_id, topic)
     now_ms = request.context.topics.now_ms()
     epoch = requested.committed_leader_epoch
     commit = Commit(requested.committed_offset, epoch, metadata, now_ms)
     await coordinator.offsets.commit(partition, name, commit)
+
+
+def check_metadata(requested: Any) -> str:
+    """Return the metadata of a commit; raise KafkaError unless it, and its offset, may be kept."""
+    metadata: str = requested.committed_metadata or ""
+    if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
+        raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+    if requested.committed_offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return metadata
 
 
 async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -> list[Any]:
@@ -195,7 +202,12 @@ async def _offset(request: Request, group_id: str, topic: str, number: int) -> d
     try:
         record = request.client.topic(topic, Right.SUBSCRIBE)
         partition = request.context.partition(record, number)
-        found = await coordinator.offsets.position(partition, coordinator.name_on(group_id, topic))
+        name = coordinator.name_on(group_id, topic)
+        transactions = request.context.producers.transactions
+        stable = request.version >= _STABLE_FROM and request.body.require_stable
+        if stable and transactions.awaits_position(partition.ledger, name):
+            raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        found = await coordinator.offsets.position(partition, name)
     except REFUSALS as failure:
         # A partition that is not there has no offset, as at Apache Kafka.
         if not isinstance(failure, TopicNotFoundError):

@@ -37,6 +37,7 @@ VERSIONS: Final = {
 is local to its beginning, and nothing of it is, or will be, stored elsewhere.
 """
 REMOTE_OFFSETS: Final = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
+READ_COMMITTED: Final = 1
 NONE: Final = -1, -1
 """Timestamp and offset where there is no message."""
 _LAST_TIME: Final = (1 << 63) - 1
@@ -60,7 +61,9 @@ async def _partition(request: Request, topic: str, requested: Any) -> Any:
     code, timestamp, offset = ErrorCode.NONE, *NONE
     try:
         epoch = requested.current_leader_epoch
-        visible = request.client.partition(topic, index, Right.VIEW, epoch).visible
+        partition = request.client.partition(topic, index, Right.VIEW, epoch)
+        committed = request.body.isolation_level == READ_COMMITTED
+        visible = partition.visible if committed else partition.uncommitted
         time = requested.timestamp
         if time < EARLIEST and request.version < VERSIONS.get(time, request.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

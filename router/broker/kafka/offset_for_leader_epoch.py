@@ -27,12 +27,12 @@ def _partition(request: Request, topic: str, requested: Any) -> Any:
     found = request.struct("EpochEndOffset", partition=requested.partition)
     try:
         index, epoch = requested.partition, requested.current_leader_epoch
-        visible = request.client.partition(topic, index, Right.VIEW, epoch).visible
+        ledger = request.client.partition(topic, index, Right.VIEW, epoch).ledger
     except REFUSALS as failure:
         found.error_code = error_code(failure)
     else:
         if requested.leader_epoch == LEADER_EPOCH:
-            found.leader_epoch, found.end_offset = LEADER_EPOCH, visible.end_number
+            found.leader_epoch, found.end_offset = LEADER_EPOCH, ledger.durable_number
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.kafka.batch_appends import Producing, refuse, refuse_silently
+from router.broker.kafka.batch_appends import Producing, refuse
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.failures import ErrorCode
 
@@ -19,13 +19,6 @@ _ACKS: Final = frozenset({ALL_REPLICAS, 0, 1})
 def produce(request: Request) -> Any:
     """Store batches; the response follows when they are on disk."""
     body = request.body
-    if body.transactional_id is not None:
-        sentence = "transactions are not served"
-        refusal = refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, sentence)
-        if body.acks:
-            return refusal
-        refuse_silently(request)
-        return None
     if body.acks not in _ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks is one of -1, 0 and 1")
     if not body.topic_data:

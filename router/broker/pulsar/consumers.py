@@ -329,4 +329,4 @@ def _start_of(partition: Partition, request: pb.CommandSubscribe) -> int:
         return start_entry(partition.ledger, request.start_message_id)
     if request.initialPosition == pb.CommandSubscribe.Earliest:
         return partition.ledger.first_entry
-    return partition.ledger.durable_entry
+    return partition.visible.end_entry

@@ -7,6 +7,7 @@ from typing import Final
 
 from router.broker.consume import Subscription
 from router.broker.consume.entry_info import UnreadableEntryError
+from router.broker.consume.visible import Visible
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger, bits
 from router.wire.pulsar import ProtocolError, read_metadata
@@ -26,7 +27,7 @@ def start_entry(ledger: Ledger, place: pb.MessageIdData) -> int:
     if place.ledgerId == NO_POSITION or place.ledgerId < ledger.id or place.entryId == NO_POSITION:
         return ledger.first_entry
     if place.ledgerId > ledger.id:
-        return ledger.durable_entry
+        return Visible(ledger).end_entry
     return min(place.entryId, ledger.durable_entry)
 
 

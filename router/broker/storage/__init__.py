@@ -12,6 +12,8 @@ commands that work on the files without a store, check and backup, have a second
 - `Cursor` holds what a subscription has acknowledged, by each `Ack`; `bits` and `words` convert the
   indexes of a batch that an ack set names. A `Commit` is the note that a Kafka group keeps with it.
 - `Producers` remembers the `ProducerState` by which each producer's retries are recognised.
+- `StoredValues` are small values that a step changes together with entries and cursors, each by a
+  `ValueChange`. `Undecided` is where the first undecided entry of a ledger stands.
 - `StoreError` ends the store, `FormatError` refuses to open it. `DamagedError` is about the entries
   that cannot be read, and no others.
 """
@@ -20,7 +22,7 @@ from router.broker.disk.faults import FormatError, StoreError
 from router.broker.storage.cursors import Ack, Commit, Cursor, bits, words
 from router.broker.storage.faults import DamagedError
 from router.broker.storage.options import Clock, StoreOptions
-from router.broker.storage.partition import Ledger
+from router.broker.storage.partition import Ledger, Undecided
 from router.broker.storage.producer_state import Producers, ProducerState
 from router.broker.storage.records import (
     KAFKA_FORMAT,
@@ -32,6 +34,7 @@ from router.broker.storage.records import (
 )
 from router.broker.storage.rows import Hole, SubscriptionRecord, TopicRecord
 from router.broker.storage.store import Store
+from router.broker.storage.values import StoredValues, ValueChange, ValueOperation
 
 __all__ = [
     "KAFKA_FORMAT",
@@ -53,8 +56,12 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreOptions",
+    "StoredValues",
     "SubscriptionRecord",
     "TopicRecord",
+    "Undecided",
+    "ValueChange",
+    "ValueOperation",
     "bits",
     "words",
 ]

@@ -17,6 +17,7 @@ from router.broker.storage.partition import Ledger
 from router.broker.storage.producer_state import Producers
 from router.broker.storage.retention import RetentionLimits, limits_of, roll_age_ms
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
+from router.broker.storage.values import StoredValues
 from router.model.policies import Policies
 
 
@@ -32,6 +33,7 @@ class Catalog:
         # The topic's own, until Store.resolve hands in what adds those of its namespace.
         self.policies: Callable[[TopicRecord], Policies] = attrgetter("policies")
         self.unsaved: dict[SubscriptionRecord, None] = {}
+        self.values = StoredValues()
         self._context = context
         self._options = context.options
         self._recovered = False

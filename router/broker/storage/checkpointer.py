@@ -120,6 +120,7 @@ class Checkpointer:
         self._ended = False
         self.metadata = metadata
         self.cursors = catalog.unsaved
+        self._values = catalog.values
 
     @property
     def _busy(self) -> bool:
@@ -226,6 +227,7 @@ class Checkpointer:
         for record in self.cursors:
             checkpoint.cursors.append(record.state())
             record.saved_used_ms = record.last_used_ms
+        checkpoint.values = self._values.take_changes()
         self.cursors.clear()
         await self.in_thread(context.writer.sync)
         await self.metadata.run(lambda c: rows.save_checkpoint(c, checkpoint))

@@ -26,11 +26,12 @@ from router.broker.disk.files import crc32c
 from router.broker.storage.cursors import Ack, Commit
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import HEAD, Entry, read_record, record_size
+from router.broker.storage.values import ValueChange, ValueOperation
 
 FILE_MAGIC: Final = b"MRJF"
 GROUP_MAGIC: Final = b"MRJR"
 END_MAGIC: Final = b"MRJE"
-VERSION: Final = 3
+VERSION: Final = 4
 RELAXED: Final = 1
 REUSED: Final = 2
 """Of a file that was written over an older one: an end mark stands behind the last commit group."""
@@ -48,6 +49,7 @@ _RESET = struct.Struct(">q")
 _SPAN = struct.Struct(">QQ")
 _DELETED = struct.Struct(">QI")
 _ONE_SPAN = struct.Struct(">BQQIQQ")
+_VALUE = struct.Struct(">HHI")
 
 
 class RecordKind(IntEnum):
@@ -59,6 +61,7 @@ class RecordKind(IntEnum):
     RESET = 4
     COMMIT = 5
     DELETED = 6
+    VALUE = 7
 
 
 class FileHeader(NamedTuple):
@@ -121,7 +124,13 @@ class DeletedRecord(NamedTuple):
 
 
 JournalRecord = (
-    EntryRecord | ProducerRecord | AckRecord | ResetRecord | CommitRecord | DeletedRecord
+    EntryRecord
+    | ProducerRecord
+    | AckRecord
+    | ResetRecord
+    | CommitRecord
+    | DeletedRecord
+    | ValueChange
 )
 
 
@@ -276,6 +285,13 @@ def pack_deleted(ledger: int, ranges: Sequence[tuple[int, int]], removed_entry: 
     return head + b"".join([_SPAN.pack(first, last) for first, last in ranges])
 
 
+def pack_value(change: ValueChange) -> bytes:
+    """Return the change of a value as a record; the operation stands where others have an id."""
+    owner, key = (text.encode("utf-8", "surrogatepass") for text in (change.owner, change.key))
+    head = _KEY.pack(RecordKind.VALUE, change.operation)
+    return head + _VALUE.pack(len(owner), len(key), len(change.value)) + owner + key + change.value
+
+
 def read_records(body: bytes) -> Iterator[JournalRecord]:
     """Yield the records of a sound commit group; raise ValueError if one cannot be read."""
     at = 0
@@ -340,10 +356,28 @@ def _record_at(body: bytes, at: int) -> tuple[JournalRecord, int]:
     if kind == RecordKind.COMMIT:
         commit, at = Commit.read(body, at)
         return CommitRecord(owner, commit), at
+    return _other_at(body, at, kind, owner)
+
+
+def _other_at(
+    body: bytes, at: int, kind: int, owner: int
+) -> tuple[DeletedRecord | ValueChange, int]:
+    """Return a record of the other kinds, whose fields begin at `at`, and the place after it."""
     if kind == RecordKind.DELETED:
         removed_entry, count = _DELETED.unpack_from(body, at)
         at += _DELETED.size
         spans = struct.unpack_from(f">{2 * count}Q", body, at)
         ranges = tuple(zip(spans[::2], spans[1::2], strict=True))
         return DeletedRecord(owner, ranges, removed_entry), at + _SPAN.size * count
-    raise ValueError(f"a record of the unknown kind {kind}")
+    if kind != RecordKind.VALUE:
+        raise ValueError(f"a record of the unknown kind {kind}")
+    owner_size, key_size, value_size = _VALUE.unpack_from(body, at)
+    at += _VALUE.size
+    key_at = at + owner_size
+    value_at = key_at + key_size
+    end = value_at + value_size
+    if end > len(body):
+        raise ValueError("a value is cut short")
+    name = body[at:key_at].decode("utf-8", "surrogatepass")
+    key = body[key_at:value_at].decode("utf-8", "surrogatepass")
+    return ValueChange(ValueOperation(owner), name, key, body[value_at:end]), end

@@ -1,4 +1,4 @@
-"""Owns the changes of cursors, and deletions of messages.
+"""Owns the changes of cursors and of values, and deletions of messages.
 
 Each is made at once in memory, and journalled for the next sync.
 """
@@ -13,11 +13,13 @@ from router.broker.storage.commit_groups import (
     pack_commit,
     pack_deleted,
     pack_reset,
+    pack_value,
 )
 from router.broker.storage.cursors import Ack, Commit
 from router.broker.storage.journal import Journal
 from router.broker.storage.partition import Ledger
 from router.broker.storage.rows import SubscriptionRecord
+from router.broker.storage.values import ValueChange
 
 
 class CursorLog:
@@ -87,6 +89,12 @@ class CursorLog:
         elif done is not None:
             self._journal.after_sync(done)
         return count
+
+    def change_value(self, change: ValueChange) -> None:
+        """Change a value at once; it is on disk with whatever else this step changes."""
+        if not self._journal.failed.done():
+            self._catalog.values.apply(change)
+            self._log(pack_value(change), None)
 
     def _log_cursor(
         self,

@@ -29,6 +29,7 @@ from router.broker.storage.rows import (
     sequence_of,
 )
 from router.broker.storage.segments import Segment
+from router.broker.storage.values import StoredValues
 from router.model.policies import Policies
 
 _LEDGERS: Final = (
@@ -262,6 +263,12 @@ def load_topics(connection: sqlite3.Connection, ledgers: Iterable[int]) -> dict[
         if len(topic.ledger_ids) != max(1, topic.partitions):
             raise ValueError(f"the metadata is damaged: ledgers of {topic.name} are not there")
     return topics
+
+
+def load_values(connection: sqlite3.Connection, values: StoredValues) -> None:
+    """Read the small values of other packages."""
+    for owner, key, value in connection.execute("SELECT owner, key, value FROM kept_values"):
+        values.load(owner, key, value)
 
 
 def _commit(data: bytes) -> Commit:

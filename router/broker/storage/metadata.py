@@ -16,7 +16,7 @@ from typing import Final
 from router.broker.disk import database, row_sums
 
 SCHEMA: Final = database.Schema(
-    version=10,
+    version=11,
     statements="""
 CREATE TABLE meta (
     key TEXT PRIMARY KEY, value INTEGER NOT NULL,
@@ -76,6 +76,10 @@ CREATE TABLE deleted (
     first_number INTEGER NOT NULL, last_number INTEGER NOT NULL,
     sum INTEGER AS (row_sum(ledger_id, first_number, last_number)) STORED,
     PRIMARY KEY (ledger_id, first_number)
+) WITHOUT ROWID;
+CREATE TABLE kept_values (
+    owner TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+    sum INTEGER AS (row_sum(owner, key, value)) STORED, PRIMARY KEY (owner, key)
 ) WITHOUT ROWID;
 CREATE INDEX producers_by_time ON producers (time_ms);
 INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1), ('history', random());

@@ -80,7 +80,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
         row = connection.execute(query, (number,)).fetchone()
         return None if row is None else catalog.subscription(row[0], number)
 
-    replay = Replay(catalog.find, find_subscription)
+    replay = Replay(catalog.find, find_subscription, catalog.values)
 
     def relieve() -> None:
         tails = context.tails
@@ -126,6 +126,7 @@ def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catal
             loading.check_segments(stored)
             catalog.add_idle(stored)
         catalog.topics = loading.load_topics(connection, catalog.idle())
+        loading.load_values(connection, catalog.values)
     return catalog
 
 

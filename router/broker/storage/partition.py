@@ -10,7 +10,7 @@ always the newest part of the ledger, without gaps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from router.broker.disk.faults import StoreError
 from router.broker.storage.commit_groups import entry_prefix, pack_producer_state
@@ -36,6 +36,13 @@ ENTRY_OVERHEAD_BYTES: Final = 400
 _new: Final = tuple.__new__
 
 
+class Undecided(NamedTuple):
+    """The first entry of a ledger that belongs to an open transaction, and its first message."""
+
+    entry: int
+    number: int
+
+
 class Ledger(PartitionReader):
     """One partition: entries with dense ids from 0, appended in order and never changed.
 
@@ -46,6 +53,7 @@ class Ledger(PartitionReader):
     `terminated` no more than is there will ever be; `topic_epoch` is the newest of its exclusive
     producers' epochs, None before the first. Compaction on request took all messages before
     `compacted_number`. These are written down through the store.
+    `undecided` is set by what keeps transactions; None: none is open here.
     """
 
     def __init__(self, row: LedgerRow, producers: Producers, context: StoreContext) -> None:
@@ -64,6 +72,7 @@ class Ledger(PartitionReader):
         self.holes = row.holes
         self.deleted_numbers = DeletedRanges(row.deleted)
         self.appended_bytes = 0
+        self.undecided: Undecided | None = None
         self.terminated, self.topic_epoch = row.terminated, row.topic_epoch
         self.unflushed: list[Record] = []
         self._unflushed_size = self._unflushed_held = self._flushing_size = 0

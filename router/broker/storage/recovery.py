@@ -34,6 +34,7 @@ from router.broker.storage.commit_groups import (
     FileHeader,
     JournalRecord,
     ProducerRecord,
+    ResetRecord,
     read_file_header,
     read_records,
     scan_commit_groups,
@@ -43,6 +44,7 @@ from router.broker.storage.journal import JournalFiles
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import Record
 from router.broker.storage.rows import SubscriptionRecord
+from router.broker.storage.values import StoredValues, ValueChange
 
 JOINED_BYTES: Final = 256 << 10
 """Small commit groups become one of about so many bytes: each costs as much as several entries."""
@@ -118,9 +120,11 @@ class Replay:
         self,
         ledger: Callable[[int], ReplayTarget | None],
         subscription: Callable[[int], SubscriptionRecord | None],
+        values: StoredValues,
     ) -> None:
         self._ledger = ledger
         self._subscription = subscription
+        self._values = values
         self.cursors: dict[SubscriptionRecord, None] = {}
         self.count = 0
 
@@ -141,14 +145,21 @@ class Replay:
         elif isinstance(record, DeletedRecord):
             if (ledger := self._ledger(record.ledger)) is not None:
                 ledger.delete(record.ranges, record.removed_entry)
-        elif (subscription := self._subscription(record.subscription)) is not None:
-            if isinstance(record, AckRecord):
-                subscription.cursor.apply(record.ack)
-            elif isinstance(record, CommitRecord):
-                subscription.commit = record.commit
-            else:
-                subscription.cursor.reset(record.mark_delete)
-            self.cursors[subscription] = None
+        elif isinstance(record, ValueChange):
+            self._values.apply(record)
+        else:
+            self._apply_to_subscription(record)
+
+    def _apply_to_subscription(self, record: AckRecord | CommitRecord | ResetRecord) -> None:
+        if (subscription := self._subscription(record.subscription)) is None:
+            return
+        if isinstance(record, AckRecord):
+            subscription.cursor.apply(record.ack)
+        elif isinstance(record, CommitRecord):
+            subscription.commit = record.commit
+        else:
+            subscription.cursor.reset(record.mark_delete)
+        self.cursors[subscription] = None
 
 
 def recover(

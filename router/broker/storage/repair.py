@@ -37,6 +37,7 @@ from router.broker.storage.records import UNKNOWN_TIME, Record
 from router.broker.storage.recovery import JournalFile, Replay
 from router.broker.storage.rows import Checkpoint, Hole, LedgerChange, LedgerRow
 from router.broker.storage.segments import Point, Segment, SegmentEntry, file_of
+from router.broker.storage.values import StoredValues
 from router.broker.storage.writing import SegmentLimits, SegmentWriter
 
 _STEP = StoreOptions().index_step
@@ -201,7 +202,8 @@ class JournalRepair:
             )
             for row in found.ledgers.values()
         }
-        self._replay = Replay(self._ledgers.get, found.subscriptions.get)
+        self._values = StoredValues()
+        self._replay = Replay(self._ledgers.get, found.subscriptions.get, self._values)
         options = StoreOptions()
         limits = SegmentLimits(options.segment, options.index_step, options.open_files)
         self._writer = SegmentWriter(context.disk, context.ledgers, limits)
@@ -217,7 +219,7 @@ class JournalRepair:
         """Make it last; journal files below this number are not needed then."""
         self._writer.sync()
         self._writer.close()
-        checkpoint = Checkpoint(journal, closed=True)
+        checkpoint = Checkpoint(journal, closed=True, values=self._values.take_changes())
         for state in self._ledgers.values():
             grown = tuple(s for s in state.segments if s.next_entry > state.row.next_entry)
             checkpoint.ledgers.append(

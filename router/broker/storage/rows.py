@@ -17,6 +17,7 @@ from router.broker.storage.cursors import Commit, Cursor
 from router.broker.storage.deleted_ranges import RangeChange
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.segments import Segment
+from router.broker.storage.values import ValueChange, ValueOperation
 from router.model.policies import Policies
 
 UNFINISHED: Final = "unfinished://-/-/"
@@ -118,6 +119,7 @@ class Checkpoint:
     closed: bool
     ledgers: list[LedgerChange] = field(default_factory=list)
     cursors: list[tuple[bytes, int, bytes | None, int]] = field(default_factory=list)
+    values: Sequence[ValueChange] = ()
 
 
 def next_boot(connection: sqlite3.Connection) -> int:
@@ -216,6 +218,7 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
     connection.execute("UPDATE meta SET value = ? WHERE key = 'journal'", (checkpoint.journal,))
     connection.execute("UPDATE meta SET value = ? WHERE key = 'closed'", (checkpoint.closed,))
     save_cursors(connection, checkpoint.cursors)
+    _save_values(connection, checkpoint.values)
     for change in checkpoint.ledgers:
         row = (change.next_entry, change.next_index, change.removed_entry, change.ledger)
         updated = connection.execute(
@@ -235,6 +238,18 @@ def save_cursors(
     connection.executemany(
         "UPDATE subscriptions SET cursor = ?, last_used_ms = ?, committed = ? WHERE id = ?", cursors
     )
+
+
+def _save_values(connection: sqlite3.Connection, changes: Iterable[ValueChange]) -> None:
+    for operation, owner, key, value in changes:
+        if operation is ValueOperation.PUT:
+            row = (owner, key, value)
+            connection.execute("INSERT OR REPLACE INTO kept_values VALUES (?, ?, ?)", row)
+        elif operation is ValueOperation.REMOVE:
+            place = (owner, key)
+            connection.execute("DELETE FROM kept_values WHERE owner = ? AND key = ?", place)
+        else:
+            connection.execute("DELETE FROM kept_values WHERE owner = ?", (owner,))
 
 
 def _save_segments(

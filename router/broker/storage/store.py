@@ -69,7 +69,7 @@ class Store:
     `boot` counts the starts of the folder. The callbacks in `pressure` are called when `full`
     changed, and when `congested` ended after it was seen to hold.
 
-    Lookups are those of Catalog, changes of cursors and deletions of messages those of CursorLog,
+    Lookups are those of Catalog, changes of cursors and values and deletions those of CursorLog,
     `reclaim` is that of Reclaimer, `expired_number` that of RetentionTask.
     `synced` returns when everything done so far is on disk, or raises StoreError. `append_in_turn`
     is for appends of much: see append_turns.
@@ -99,6 +99,7 @@ class Store:
         self.reset = cursors.reset
         self.commit = cursors.commit
         self.delete_messages = cursors.delete_messages
+        self.values, self.change_value = catalog.values, cursors.change_value
         self._sweep = RetentionTask(catalog, self._checkpointer, context, cursors)
         self.expired_number = self._sweep.expired_number
         self._reclaimer = Reclaimer(catalog, self._checkpointer, context, self._sweep)

@@ -124,7 +124,7 @@ class AdminCalls:
         if subscription is not None and not found:
             raise SubscriptionNotFoundError(f"{name} has no subscription {quoted(subscription)}")
         for one in found:
-            acknowledge_before(self._topics.store, one, one.ledger.durable_entry)
+            acknowledge_before(self._topics.store, one, one.visible.end_entry)
 
     async def check_quotas(self) -> None:
         """Remove what retention and quotas allow to go now."""

@@ -166,7 +166,7 @@ class CursorAdmin:
         """
         for moving in self._find(topic, subscription):
             ledger, cursor = moving.ledger, moving.cursor
-            end = ledger.durable_entry
+            end = moving.visible.end_entry
             if count is not None:
                 start = max(cursor.mark_delete + 1, ledger.first_entry)
                 end = min(end, unacked_entry(cursor, start, count) + 1) if count else 0

@@ -16,12 +16,28 @@ subscriptions have: the journal, expiry, administration, and their place in stat
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from router.broker.consume import Partition, Subscription
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.storage import Ack, Commit, Cursor, Ledger, bits, words
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCommit:
+    """A position of a subscription: the entry, its first message that is left, and the others.
+
+    `left` is the `ack_set` of the entry; empty: all of it is left.
+    """
+
+    subscription: Subscription
+    entry: int
+    index: int
+    left: tuple[int, ...]
+    commit: Commit
+
 
 Forget = Callable[[str, str | None], None]
 """Drops positions that polls of a subscription left for a next poll."""
@@ -40,15 +56,31 @@ class GroupOffsets:
 
     async def commit(self, partition: Partition, name: str, commit: Commit) -> None:
         """Set the position of a group; on disk with the next sync."""
-        ledger, live = partition.ledger, partition.context.live_members
+        self.apply(await self.place(partition, name, commit))
+
+    def check_free(self, partition: Partition, name: str) -> None:
+        """Raise SubscriptionBusyError if another protocol keeps a group for itself."""
         present = partition.subscriptions.get(name)
         known = None if present is None else present.record
+        live = partition.context.live_members
         live.check_free(partition.topic_name, known.properties if known else {})
+
+    async def place(self, partition: Partition, name: str, commit: Commit) -> PlacedCommit:
+        """Return a position that can be set without a wait; the subscription is made for it."""
+        ledger = partition.ledger
+        self.check_free(partition, name)
         subscription = await partition.subscribe(name, 0, passive=True)
         number = min(max(commit.number, ledger.first_number), ledger.durable_number)
         entry = await ledger.entry_of_number(number)
         index = max(0, number - await ledger.number_before(entry))
         left = await _left(ledger, entry, index)
+        return PlacedCommit(subscription, entry, index, left, commit)
+
+    def apply(self, placed: PlacedCommit) -> None:
+        """Set a position at once, on disk with the next sync; raise TopicNotFoundError."""
+        subscription, entry, index = placed.subscription, placed.entry, placed.index
+        left, commit = placed.left, placed.commit
+        partition, name = subscription.partition, subscription.name
         if subscription.record is None or partition.subscriptions.get(name) is not subscription:
             raise TopicNotFoundError
         store = self._topics.store

@@ -29,6 +29,9 @@ public final class WordCount {
         config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         config.put(StreamsConfig.topicPrefix("min.cleanable.dirty.ratio"), "0.01");
 
+        config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
+            System.getProperty("guarantee", StreamsConfig.AT_LEAST_ONCE));
+
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(args[3], Consumed.with(Serdes.String(), Serdes.String()))
             .flatMapValues(line -> Arrays.asList(line.split(" ")))

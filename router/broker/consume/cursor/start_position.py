@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from router.broker.consume.visible import Visible
 from router.broker.storage import Ledger, words
 
 
@@ -25,11 +26,11 @@ class StartPosition:
         if self.position is not None:
             ledger_id, entry = self.position
             if ledger_id != ledger.id:
-                return ledger.first_entry if ledger_id < ledger.id else ledger.durable_entry
+                return ledger.first_entry if ledger_id < ledger.id else Visible(ledger).end_entry
             return min(max(entry, ledger.first_entry), ledger.durable_entry)
         if self.timestamp_ms is not None:
             return await ledger.find_time(self.timestamp_ms)
-        return ledger.first_entry if self.earliest else ledger.durable_entry
+        return ledger.first_entry if self.earliest else Visible(ledger).end_entry
 
     async def place(self, ledger: Ledger) -> tuple[int, tuple[int, ...]]:
         """Return the entry, and the `ack_set` of what is left of its batch, empty: all of it.

@@ -170,6 +170,9 @@ async def serving(
     registry = await FileRegistry.open(folder / "data")
     later = asyncio.get_running_loop().call_later
     found = context_of(topics, registry, later, transport or TransportContext(), settings)
+    assert found.broker.transactions is not None
+    await found.broker.transactions.transactions.load()
+    found.broker.transactions.load()
     opened = await sessions(found.broker)
     context = Context(found.broker, found.transport, open_sessions=lambda _: opened)
     server = KafkaServer(context, store, topics)
@@ -179,6 +182,7 @@ async def serving(
         for client in server.clients:
             if not client.connection.closed:
                 client.leave()
+        await found.broker.transactions.transactions.close()
         await registry.close()
         await store.close()
 

@@ -301,7 +301,7 @@ def test_no_two_ids_share_a_position(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_broker_coordinates_groups(tmp_path: Path, version: int) -> None:
+def test_the_broker_coordinates_groups_and_transactions(tmp_path: Path, version: int) -> None:
     async def test(server: KafkaServer) -> None:
         client = server.client()
         named = {"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"}
@@ -309,8 +309,11 @@ def test_the_broker_coordinates_groups(tmp_path: Path, version: int) -> None:
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id, found.host) == (0, 1, "127.0.0.1")
         if version:
-            refused = await client.ask("FindCoordinator", version, key_type=1, **named)
+            answer = await client.ask("FindCoordinator", version, key_type=1, **named)
+            found = answer.coordinators[0] if version >= 4 else answer
+            assert (found.error_code, found.node_id) == (0, 1)
+            refused = await client.ask("FindCoordinator", version, key_type=2, **named)
             found = refused.coordinators[0] if version >= 4 else refused
-            assert found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert found.error_code == ErrorCode.INVALID_REQUEST
 
     run(tmp_path, test)

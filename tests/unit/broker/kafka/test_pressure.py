@@ -91,7 +91,7 @@ def test_a_client_that_does_not_read_has_few_answers_made(tmp_path: Path) -> Non
 def test_a_request_without_acknowledgement_is_never_answered(tmp_path: Path) -> None:
     async def test(server: KafkaServer) -> None:
         client = await with_topic(server)
-        client.send("Produce", 9, transactional_id="x", **fields(client, batch(), acks=0))
+        client.send("Produce", 9, **fields(client, batch(), acks=0, topic="missing"))
         assert client.take() == []
         assert client.connection.closed
 

@@ -224,20 +224,6 @@ def test_unknown_topics_and_partitions_are_refused(tmp_path: Path) -> None:
     on_topic(tmp_path, test)
 
 
-def test_transactions_are_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
-        sent = fields(client, batch())
-        answer = await client.ask("Produce", 9, transactional_id="x", **sent)
-        code = answer.responses[0].partition_responses[0].error_code
-        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        asked = await client.ask("InitProducerId", 4, transactional_id="x")
-        assert asked.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        asked = await client.ask("InitProducerId", 4, transactional_id=None)
-        assert asked.error_code == 0
-
-    on_topic(tmp_path, test)
-
-
 def test_acks_are_minus_one_to_one(tmp_path: Path) -> None:
     async def test(_server: KafkaServer, client: KafkaClient) -> None:
         for acks, code in ((2, ErrorCode.INVALID_REQUIRED_ACKS), (1, 0)):

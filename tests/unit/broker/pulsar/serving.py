@@ -16,6 +16,7 @@ from router.broker.pulsar.session import sessions
 from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.schemas import TopicSchemas
 from router.broker.topics.topics import Topics
+from router.broker.transactions import TransactionalProducers, Transactions
 from router.broker.transport.connection import Connection
 from router.broker.transport.context import TransportContext
 from router.coordination.opening import SingleNode
@@ -60,6 +61,10 @@ def context_of(
     leases = Leases(boot, 5.0, SingleNode(), counters, lambda: 1_000.0, later)
     administration = None if topics is None else TopicAdmin(topics, counters, leases)
     transcoder = Transcoder(ENTRY_FORMATS)
+    transactions = None
+    if topics is not None:
+        opened = Transactions(topics, leases.forget)
+        transactions = TransactionalProducers(topics, opened)
     broker = BrokerContext(
         settings=settings,
         server_version="message-router test",
@@ -71,5 +76,6 @@ def context_of(
         registry=registry,
         rpc=NodeRpc(leases, registry, counters, administration, "elsewhere", transcoder),
         transcoder=transcoder,
+        transactions=transactions,
     )
     return Context(broker, transport)

@@ -28,6 +28,7 @@ from router.broker.storage.commit_groups import (
     pack_group_header,
     pack_producer_state,
     pack_reset,
+    pack_value,
     read_file_header,
     read_records,
     salvage,
@@ -36,6 +37,7 @@ from router.broker.storage.commit_groups import (
 from router.broker.storage.cursors import Ack, Commit
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import MAX_PAYLOAD, Entry, make_head, read_record, record_size
+from router.broker.storage.values import ValueChange, ValueOperation
 
 u64 = st.integers(0, 2**64 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -77,7 +79,15 @@ commits = st.builds(
     ),
 )
 deletions = st.builds(DeletedRecord, u64, st.lists(st.tuples(u64, u64), max_size=3).map(tuple), u64)
-records = st.lists(st.one_of(entries, marks, acks, resets, commits, deletions), max_size=8)
+values = st.builds(
+    ValueChange,
+    st.sampled_from(ValueOperation),
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.binary(max_size=9),
+)
+kinds = entries, marks, acks, resets, commits, deletions, values
+records = st.lists(st.one_of(*kinds), max_size=8)
 
 
 def pack(record: JournalRecord) -> bytes:
@@ -91,6 +101,8 @@ def pack(record: JournalRecord) -> bytes:
         return pack_commit(record.subscription, record.commit)
     if isinstance(record, DeletedRecord):
         return pack_deleted(record.ledger, record.ranges, record.removed_entry)
+    if isinstance(record, ValueChange):
+        return pack_value(record)
     return pack_reset(record.subscription, record.mark_delete)
 
 

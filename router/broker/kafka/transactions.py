@@ -1,0 +1,325 @@
+"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28): transactions.
+
+And DescribeTransactions (65), ListTransactions (66).
+
+Theory of operation. The names of Kafka's are those of `broker.transactions`: a transactional id is
+the name of a transactional producer. Clients that know the second version of the protocol (KIP-890,
+the finalized feature `transaction.version`) add a partition by writing to it, and have another
+epoch after each EndTxn; the others name partitions before. A partition has no control batches: what
+was aborted is deleted, so that what a reader is sent is decided, and the list of aborted
+transactions in a Fetch response is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.kafka.client import Api, Request
+from router.broker.kafka.context import LEADER_EPOCH
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
+from router.broker.kafka.group_membership import check_group_id
+from router.broker.kafka.group_offsets import check_metadata, sync_topics
+from router.broker.kafka.group_values import Caller
+from router.broker.storage import Commit, Ledger
+from router.broker.transactions import (
+    ProducerEpoch,
+    Refusal,
+    Transaction,
+    TransactionalProducer,
+    TransactionError,
+)
+from router.model import TopicName
+
+IMPLICIT_JOIN: Final = 5
+"""The first version of TxnOffsetCommit and EndTxn of the second version of the protocol."""
+FENCED_FROM: Final = 2
+"""The first version of EndTxn and of what adds to a transaction that knows PRODUCER_FENCED."""
+NO_START: Final = -1
+STATES: Final = frozenset(
+    {
+        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+        *("Dead", "PrepareEpochFence"),
+    }
+)
+
+
+def current_of(body: Any) -> ProducerEpoch:
+    """Return which producer a request is of."""
+    return ProducerEpoch(body.producer_id, body.producer_epoch)
+
+
+def refused(request: Request, failure: Exception, fenced_from: int = FENCED_FROM) -> ErrorCode:
+    """Return the code of a refusal, as clients of the request's version know it; count it."""
+    code = error_code(failure)
+    if code is ErrorCode.INVALID_PRODUCER_EPOCH and request.version >= fenced_from:
+        code = ErrorCode.PRODUCER_FENCED
+    request.count_error(code)
+    return code
+
+
+async def add_partitions(request: Request) -> Any:
+    """Add partitions to a transaction, which begins with the first; all of them or none."""
+    body, producers = request.body, request.context.producers
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    ledgers: list[Ledger] = []
+    places = [
+        (topic.name, index) for topic in body.v3_and_below_topics for index in topic.partitions
+    ]
+    for place in places:
+        try:
+            ledgers.append(request.client.partition(*place, Right.PUBLISH, LEADER_EPOCH).ledger)
+            codes[place] = ErrorCode.OPERATION_NOT_ATTEMPTED
+        except REFUSALS as failure:
+            codes[place] = refused(request, failure)
+    if len(ledgers) == len(places):
+        current = ProducerEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        name = body.v3_and_below_transactional_id
+        try:
+            producer = producers.check(name, request.client.owner_name, current)
+            for ledger in ledgers:
+                producers.join(producer, ledger)
+            await request.context.topics.store.synced()
+            codes = dict.fromkeys(places, ErrorCode.NONE)
+        except REFUSALS as failure:
+            codes = dict.fromkeys(places, refused(request, failure))
+    return request.response(
+        results_by_topic_v3_and_below=[
+            request.struct(
+                "AddPartitionsToTxnTopicResult",
+                name=topic.name,
+                results_by_partition=[
+                    request.struct(
+                        "AddPartitionsToTxnPartitionResult",
+                        partition_index=index,
+                        partition_error_code=codes[topic.name, index],
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in body.v3_and_below_topics
+        ]
+    )
+
+
+async def add_offsets(request: Request) -> Any:
+    """Begin a transaction, if none is open, that will commit positions of a group."""
+    body, producers = request.body, request.context.producers
+    code = check_group_id(body.group_id)
+    if code is ErrorCode.NONE:
+        try:
+            name, principal = body.transactional_id, request.client.owner_name
+            producers.begun(producers.check(name, principal, current_of(body)))
+            await request.context.topics.store.synced()
+        except REFUSALS as failure:
+            code = refused(request, failure)
+    return request.response(error_code=code)
+
+
+async def end_txn(request: Request) -> Any:
+    """Answer when a transaction is decided."""
+    body = request.body
+    try:
+        current = await request.context.producers.end(
+            body.transactional_id,
+            request.client.owner_name,
+            current_of(body),
+            commit=body.committed,
+            raises_epoch=request.version >= IMPLICIT_JOIN,
+        )
+    except REFUSALS as failure:
+        return request.response(error_code=refused(request, failure))
+    if request.version < IMPLICIT_JOIN:
+        return request.response()
+    return request.response(producer_id=current.producer, producer_epoch=current.epoch)
+
+
+async def commit_offsets(request: Request) -> Any:
+    """Take positions that a group gets with the commit; answer when that is on disk."""
+    transaction, code = None, ErrorCode.NONE
+    try:
+        transaction = _transaction(request)
+    except REFUSALS as failure:
+        # The requests of a group know no other code for a producer that was fenced.
+        code = refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
+    topics = []
+    for topic in request.body.topics:
+        partitions = []
+        for one in topic.partitions:
+            part = request.struct(
+                "TxnOffsetCommitResponsePartition",
+                partition_index=one.partition_index,
+                error_code=code,
+            )
+            if transaction is not None:
+                try:
+                    await _set_position(request, transaction, topic.name, one)
+                except REFUSALS as failure:
+                    part.error_code = error_code(failure)
+            partitions.append(part)
+        made = request.struct(
+            "TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions
+        )
+        topics.append(made)
+    await sync_topics(request, topics)
+    return request.response(topics=topics)
+
+
+def _transaction(request: Request) -> Transaction:
+    """Return the transaction of TxnOffsetCommit; raise what refuses the request."""
+    body, producers = request.body, request.context.producers
+    if (error := check_group_id(body.group_id)) is not ErrorCode.NONE:
+        raise KafkaError(error)
+    if body.member_id or body.generation_id >= 0:
+        caller = Caller(body.member_id, body.group_instance_id, body.generation_id)
+        error = request.context.coordinator.check_commit(body.group_id, caller)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+    producer = producers.check(body.transactional_id, request.client.owner_name, current_of(body))
+    implicit = request.version >= IMPLICIT_JOIN
+    return producers.begun(producer) if implicit else producers.opened(producer)
+
+
+async def _set_position(
+    request: Request, transaction: Transaction, topic: str, requested: Any
+) -> None:
+    coordinator, context = request.context.coordinator, request.context
+    record = request.client.topic(topic, Right.SUBSCRIBE)
+    name = coordinator.name_on(request.body.group_id, topic)
+    if coordinator.is_read(record, name):
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    metadata = check_metadata(requested)
+    partition = context.partition(record, requested.partition_index)
+    coordinator.offsets.check_free(partition, name)
+    # Whatever could refuse the commit refuses it now.
+    await partition.subscribe(name, 0, passive=True)
+    epoch, now_ms = requested.committed_leader_epoch, context.topics.now_ms()
+    commit = Commit(requested.committed_offset, epoch, metadata, now_ms)
+    context.producers.transactions.set_position(transaction, partition.ledger, name, commit)
+
+
+def describe_transactions(request: Request) -> Any:
+    """Answer with the state of each producer, and the partitions of what it has open."""
+    return request.response(
+        transaction_states=[_described(request, name) for name in request.body.transactional_ids]
+    )
+
+
+def list_transactions(request: Request) -> Any:
+    """Answer with the producers that the client may see and that pass the filters."""
+    body = request.body
+    return request.response(
+        unknown_state_filters=[state for state in body.state_filters if state not in STATES],
+        transaction_states=[
+            request.struct(
+                "TransactionState",
+                transactional_id=one.name,
+                producer_id=one.current.producer,
+                transaction_state=state_of(request, one),
+            )
+            for one in request.context.producers.all
+            if _passes(request, one)
+        ],
+    )
+
+
+def state_of(request: Request, producer: TransactionalProducer) -> str:
+    """Return the state of a producer in Kafka's words."""
+    transaction = request.context.producers.transaction(producer)
+    if transaction is not None:
+        return {None: "Ongoing", True: "PrepareCommit", False: "PrepareAbort"}[
+            transaction.committed
+        ]
+    return {None: "Empty", True: "CompleteCommit", False: "CompleteAbort"}[producer.committed]
+
+
+def _described(request: Request, name: str) -> Any:
+    found = request.context.producers.find(name)
+    code = ErrorCode.NONE
+    if found is None:
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    elif not _may_see(request, found):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    described = request.struct("TransactionState", error_code=code, transactional_id=name)
+    request.count_error(code)
+    if code is not ErrorCode.NONE or found is None:
+        return described
+    described.transaction_state = state_of(request, found)
+    described.transaction_timeout_ms = found.timeout_ms
+    described.producer_id, described.producer_epoch = found.current
+    described.transaction_start_time_ms = NO_START
+    transaction = request.context.producers.transaction(found)
+    if transaction is not None:
+        described.transaction_start_time_ms = transaction.begun_ms
+        described.topics = [
+            request.struct("TopicData", topic=topic, partitions=partitions)
+            for topic, partitions in _partitions(request, transaction.ledgers()).items()
+        ]
+    return described
+
+
+def _partitions(request: Request, ledgers: Iterable[Ledger]) -> dict[str, list[int]]:
+    """Return the partitions with these logs that the client may see, by Kafka names."""
+    topics, found = request.context.topics, dict[str, list[int]]()
+    for ledger in ledgers:
+        record = topics.store.topic(ledger.topic_id)
+        if record is not None:
+            name = TopicName.parse(record.name)
+            if request.client.may(name, Right.VIEW):
+                index = record.ledger_ids.index(ledger.id)
+                found.setdefault(topics.kafka_names.of(name), []).append(index)
+    return found
+
+
+def _passes(request: Request, producer: TransactionalProducer) -> bool:
+    body, transaction = request.body, request.context.producers.transaction(producer)
+    if not _may_see(request, producer):
+        return False
+    if body.state_filters and state_of(request, producer) not in body.state_filters:
+        return False
+    if body.producer_id_filters and producer.current.producer not in body.producer_id_filters:
+        return False
+    shortest_ms: int = body.duration_filter
+    if shortest_ms >= 0:
+        if transaction is None:
+            return False
+        age_ms = request.context.topics.now_ms() - transaction.begun_ms
+        return age_ms >= shortest_ms
+    return True
+
+
+def _may_see(request: Request, producer: TransactionalProducer) -> bool:
+    principal = request.client.owner_name
+    return principal is None or producer.principal in {"", principal}
+
+
+def join_by_batch(
+    request: Request, producer: ProducerEpoch, ledger: Ledger, *, implicit: bool
+) -> Transaction:
+    """Return the transaction that a batch of Produce belongs to; raise KafkaError.
+
+    `implicit`: the batch adds its partition, otherwise that was added before.
+    """
+    producers = request.context.producers
+    try:
+        found = producers.check(request.body.transactional_id, request.client.owner_name, producer)
+        join = producers.join if implicit else producers.joined
+        transaction = join(found, ledger)
+        producers.transactions.check_space(transaction)
+    except TransactionError as error:
+        code = error_code(error)
+        if error.refusal is Refusal.BUSY and not implicit:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS  # which these clients repeat
+        raise KafkaError(code, str(error)) from error
+    return transaction
+
+
+APIS: Final = (
+    Api(24, "AddPartitionsToTxn", (0, 3), add_partitions),
+    Api(25, "AddOffsetsToTxn", (0, 4), add_offsets),
+    Api(26, "EndTxn", (0, 5), end_txn),
+    Api(28, "TxnOffsetCommit", (0, 5), commit_offsets),
+    Api(65, "DescribeTransactions", (0, 0), describe_transactions),
+    Api(66, "ListTransactions", (0, 1), list_transactions),
+)

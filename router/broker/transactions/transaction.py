@@ -1,0 +1,86 @@
+"""One open transaction: its messages in each partition, and the positions that it will commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from router.broker.storage import Commit, Ledger, Undecided
+
+
+class PositionKey(NamedTuple):
+    """Where a group stands: its subscription on the log of a partition."""
+
+    ledger: int
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class JoinedPartition:
+    """The messages of a transaction in one partition.
+
+    `ranges` are their numbers, first to last; between two ranges are messages of others.
+    `undecided` is where the first one stands, None: there is none.
+    """
+
+    ledger: Ledger
+    ranges: dict[int, int] = field(default_factory=dict)
+    undecided: Undecided | None = None
+    _newest: int = -1
+
+    def add(self, first: int, last: int, entry: int) -> Undecided:
+        """Take the messages of an entry that was appended; return where their range begins.
+
+        Only of the first range the entry is the one that it begins with.
+        """
+        if self.undecided is None:
+            self.undecided = Undecided(entry, first)
+        if self._newest >= 0 and self.ranges[self._newest] == first - 1:
+            first = self._newest
+        self.ranges[first] = last
+        self._newest = first
+        return self.undecided if first == self.undecided.number else Undecided(entry, first)
+
+    def restore(self, begin: Undecided, last: int) -> None:
+        """Take a range that was stored, in any order; what the log does not have is left out.
+
+        A power cut in relaxed mode takes messages whose range a checkpoint had stored.
+        """
+        last = min(last, self.ledger.next_index - 1)
+        if begin.number > last:
+            return
+        if self.undecided is None or begin.number < self.undecided.number:
+            self.undecided = begin
+        self.ranges[begin.number] = last
+        self._newest = max(self._newest, begin.number)
+
+    @property
+    def is_durable(self) -> bool:
+        """Return whether all messages are on disk."""
+        return not self.ranges or self.ranges[self._newest] < self.ledger.durable_number
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """A transaction that is open, or being decided.
+
+    `key` is its name in the broker: of the dialect, then of the transaction there. `begun_ms` is a
+    time (ms since 1970), `deadline` one of the event loop (seconds). `committed` is the decision,
+    None: there is none yet. `ranges` counts those of all partitions.
+    """
+
+    key: str
+    begun_ms: int
+    timeout_ms: int
+    deadline: float
+    partitions: dict[int, JoinedPartition] = field(default_factory=dict)
+    positions: dict[PositionKey, Commit] = field(default_factory=dict)
+    committed: bool | None = None
+    ranges: int = 0
+
+    def ledgers(self) -> Iterator[Ledger]:
+        """Yield the logs of the partitions that it joined and that are still there."""
+        for joined in self.partitions.values():
+            if not joined.ledger.discarded:
+                yield joined.ledger
