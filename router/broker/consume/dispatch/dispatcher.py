@@ -70,7 +70,8 @@ class Source(Protocol):
 class Feed:
     """Supplies entries without waiting; `ready` is called when a read from disk has ended.
 
-    At most one read is under way. What it brought is kept until it is taken, MAX_READ_BYTES of it.
+    At most one read is under way. What it brought is kept until it is taken, MAX_READ_BYTES of it;
+    `ahead_bytes` is how much of that is left.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class Feed:
         "_ready",
         "_retry",
         "_source",
+        "ahead_bytes",
         "failure",
         "position",
     )
@@ -93,6 +95,7 @@ class Feed:
         self._source = source
         self._ready = ready
         self._ahead: dict[int, Entry] = {}
+        self.ahead_bytes = 0
         self._read: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._idle: list[Callable[[], None]] = []
@@ -109,11 +112,6 @@ class Feed:
     def reading(self) -> bool:
         """Return whether a read from disk is under way."""
         return self._read is not None
-
-    @property
-    def ahead_bytes(self) -> int:
-        """Return how many bytes were read from disk and are not taken yet."""
-        return sum([len(entry.payload) for entry in self._ahead.values()]) if self._ahead else 0
 
     def take(self) -> Entry | None:
         """Return the next entry in order and go on; None: there is none, or not yet."""
@@ -149,7 +147,8 @@ class Feed:
             return None
         if entry.format != self._format and self._has_to_wait(entry):
             return None
-        self._ahead.pop(number, None)
+        if self._ahead.pop(number, None) is not None:
+            self.ahead_bytes -= len(entry.payload)
         return entry
 
     def rewind(self, position: int) -> None:
@@ -174,6 +173,7 @@ class Feed:
             self._retry.cancel()
             self._retry = None
         self._ahead.clear()
+        self.ahead_bytes = 0
         self._call_idle()
 
     def _leave_out(self, entry: Entry) -> bool:
@@ -256,6 +256,7 @@ class Feed:
                     self._source.skip(expected, found)
                 expected = found + 1
             self._ahead = {entry.entry_id: entry for entry in entries}
+            self.ahead_bytes = sum(len(entry.payload) for entry in entries)
         self._resume()
 
     def _resume(self) -> None:

@@ -75,3 +75,30 @@ def test_reading_is_not_tried_again_when_nobody_waits_for_it(
 
     on_a_partition(folder, fill)
     on_a_partition(folder, test, cache=0)
+
+
+def test_what_was_read_ahead_is_counted_until_it_is_taken(folder: Path) -> None:
+    async def fill(bench: Bench) -> None:
+        await bench.publish(STORED)
+
+    async def test(bench: Bench) -> None:
+        subscription = await bench.subscription()
+        came = asyncio.Event()
+        feed = dispatcher.Feed(subscription, came.set)
+        assert (feed.take(), feed.ahead_bytes) == (None, 0)
+        await came.wait()
+        held, sizes = feed.ahead_bytes, []
+        while (entry := feed.take()) is not None:
+            sizes.append(len(entry.payload))
+            assert feed.ahead_bytes == held - sum(sizes)
+        assert (len(sizes), feed.ahead_bytes) == (STORED, 0)
+        came.clear()
+        feed.rewind(0)
+        feed.take()
+        await came.wait()
+        assert feed.ahead_bytes == held
+        feed.close()
+        assert feed.ahead_bytes == 0
+
+    on_a_partition(folder, fill)
+    on_a_partition(folder, test, cache=0)
