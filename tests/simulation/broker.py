@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import zlib
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
+from struct import Struct
 from typing import Any, Final
 
 import structlog
@@ -21,6 +22,7 @@ import structlog
 from router.broker.compaction.indexes import FOLDER as KEYS
 from router.broker.disk.faults import StoreError
 from router.broker.folder import MARK
+from router.broker.kafka import context as kafka_context
 from router.broker.listeners import LISTENERS
 from router.broker.nats import server as nats_server
 from router.broker.running import RunningBroker
@@ -34,6 +36,7 @@ from router.settings import Settings, load
 from tests.simulation import seeded
 from tests.simulation.disk import Latency, SimulatedDisk
 from tests.simulation.history import History
+from tests.simulation.kafka_clients import MESSAGES
 from tests.simulation.loop import Lane, ProcessLoop, Scheduler
 from tests.simulation.network import FakeSocket, Network
 from tests.simulation.seeded import CLOCK
@@ -46,8 +49,9 @@ MAX_HANDLES: Final = 200
 KEYS_GONE: Final = 0.1
 LOG_HEAD: Final = 32
 """Of a log of SQLite: synced before what follows."""
-MAX_UNSYNCED_LOG: Final = 1000 * 4096
-"""SQLite copies a longer one to the database, and has synced it then."""
+COPIED_FRAMES: Final = Struct("=I")
+COPIED_AT: Final = 96
+"""See https://www.sqlite.org/walformat.html#walidxfmt."""
 SECTOR: Final = 512
 
 
@@ -95,6 +99,9 @@ def install() -> None:
     replaced._server_id = lambda _place: "SIMULATED"
     replaced = node_socket
     replaced.listen = lambda _folder: FakeSocket(NODE)
+    # They are the same for each start, and take as much as a minute of its clients.
+    replaced = kafka_context
+    replaced.Messages = lambda _texts: MESSAGES
 
 
 def settings_of(options: dict[str, str]) -> Settings:
@@ -226,8 +233,9 @@ class Node:
         """End the process and forget what was not synced."""
         if self.loop is not None:
             self._count("power cut")
+            unsynced = unsynced_logs(FOLDER / KEYS)
             self._go(lambda: self.disk.crash(self.chance))
-            damage_key_indexes(FOLDER / KEYS, self.chance)
+            damage_key_indexes(FOLDER / KEYS, unsynced, self.chance)
 
     def _go(self, next_disk: Callable[[], SimulatedDisk]) -> None:
         assert self.loop is not None
@@ -266,23 +274,37 @@ class Node:
         self._history.violation("a callback failed", f"{context.get('message')}: {error!r}")
 
 
-def damage_key_indexes(folder: Path, chance: Random) -> None:
+def unsynced_logs(folder: Path) -> list[Path]:
+    """Return the logs of key indexes of which only the head is known to be on disk.
+
+    SQLite syncs a log before it copies it to the database, and begins it again after that. How many
+    frames were copied stands in the shared memory of an open database.
+    """
+    found = []
+    for path in sorted(folder.glob("*-shm")):
+        (copied,) = COPIED_FRAMES.unpack_from(path.read_bytes(), COPIED_AT)
+        log = path.with_name(path.name.replace("-shm", "-wal"))
+        if not copied and log.exists() and log.stat().st_size > LOG_HEAD:
+            found.append(log)
+    return found
+
+
+def damage_key_indexes(folder: Path, unsynced: Sequence[Path], chance: Random) -> None:
     """Have a power cut take what SQLite wrote to the logs of key indexes and did not sync.
 
-    That is everything behind a log's head, as long as SQLite has not begun to copy it. What is not
-    synced arrives in any order. Now and then the folder is gone, which is made and not synced.
+    What is not synced arrives in any order. Now and then the folder is gone, which is made and not
+    synced.
     """
     if folder.exists() and chance.random() < KEYS_GONE:
         shutil.rmtree(folder)
-    for path in sorted(folder.glob("*-wal")):
+        return
+    for path in unsynced:
         log = bytearray(path.read_bytes())
-        if len(log) > MAX_UNSYNCED_LOG or chance.random() < 0.5:
-            continue
-        odds = chance.choice((0.0, 0.05, 0.5))
+        odds = chance.choice((0.0, 0.0, 0.05, 0.5))
         for start in range(LOG_HEAD, len(log), SECTOR):
             if chance.random() < odds:
                 log[start : start + SECTOR] = bytes(len(log[start : start + SECTOR]))
-        if len(log) > LOG_HEAD and chance.random() < 0.5:
+        if chance.random() < 0.5:
             del log[chance.randint(LOG_HEAD, len(log)) :]
         path.write_bytes(log)
 
