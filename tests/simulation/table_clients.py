@@ -24,6 +24,7 @@ from tests.simulation.workers import GoneError, Publisher, PulsarPeer, World
 
 TOPIC: Final = "table"
 MAX_PAUSE_SECONDS: Final = 4.0
+EMPTY_ANSWERS: Final = 2
 TOMBSTONE_ODDS: Final = 0.15
 PAGE_KEYS: Final = (3, 50, 1000)
 KEYS_PER_PUBLISHER: Final = (2, 15, 60)
@@ -104,6 +105,20 @@ def name_in(record: Record) -> str:
     return name
 
 
+async def records_from(
+    peer: KafkaPeer, partition: int, position: int
+) -> list[tuple[int, Record]] | None:
+    """Return records from an offset on, none: there are no more, None: that was refused.
+
+    One answer without records may be that of a broker that had no time to read them.
+    """
+    for _ in range(EMPTY_ANSWERS):
+        found = await peer.records(TOPIC, partition, position)
+        if found or found is None:
+            return found
+    return []
+
+
 class Scanner(Client):
     """Reads a partition from its first offset to its end, again and again."""
 
@@ -133,7 +148,7 @@ class Scanner(Client):
         scanned: list[tuple[int, str]] = []
         position = 0
         while True:
-            found = await peer.records(TOPIC, self._partition, position)
+            found = await records_from(peer, self._partition, position)
             if not found:
                 return None if found is None else scanned
             scanned += [(offset, name_in(record)) for offset, record in found]
@@ -155,7 +170,7 @@ class Follower(Client):
         peer = await KafkaPeer.open(self.world)
         while True:
             floor = self._tables.newest(self._partition)
-            found = await peer.records(TOPIC, self._partition, self._position)
+            found = await records_from(peer, self._partition, self._position)
             if found:
                 names = [(offset, name_in(record)) for offset, record in found]
                 self._newest |= self._tables.fold(self._partition, names)
