@@ -50,10 +50,12 @@ class TableLog:
 class Tables:
     """The partitions of a compacted topic, with what clients published and read of them."""
 
-    def __init__(self, history: History, delete_retention: float, segment_bytes: int) -> None:
+    def __init__(
+        self, history: History, delete_retention: float, max_superseded_bytes: float
+    ) -> None:
         self._history = history
         self._retention = delete_retention
-        self._segment_bytes = segment_bytes
+        self._max_superseded_bytes = max_superseded_bytes
         self._logs: dict[int, TableLog] = {}
 
     def log(self, partition: int) -> TableLog:
@@ -137,7 +139,7 @@ class Tables:
         sent, newest = self.log(partition).sent, self.fold(partition, found)
         messages = [sent[name] for _, name in found]
         live = sum(one.size for one in messages if one.number == newest[one.key])
-        return sum(one.size for one in messages) <= 2 * live + 3 * self._segment_bytes
+        return sum(one.size for one in messages) <= 2 * live + self._max_superseded_bytes
 
     def _check_places(self, log: TableLog, found: Sequence[tuple[int, str]]) -> None:
         violation, last = self._history.violation, -1
