@@ -253,7 +253,7 @@ class Producing:
         try:
             while self._queue and self._queue[0].proved and self._turn is None:
                 size = sum(len(batch.payload or b"") for batch in self._queue[0].batches)
-                if self._unsynced + size <= MAX_SHARE_BYTES:
+                if not size or self._unsynced + size <= MAX_SHARE_BYTES:
                     self._append_next()
                     continue
                 turn = self._turn = asyncio.Event()

@@ -30,6 +30,7 @@ OTHERS_SHARE: Final = 4
 """Of the time, for each part of it that turns take while others publish."""
 MAX_HOLD_SECONDS: Final = 0.012
 QUIET_SECONDS: Final = 0.003
+IDLE_SECONDS: Final = 1.0
 
 
 class Appender(Protocol):
@@ -82,11 +83,14 @@ def _without_argument(done: Callable[[], object]) -> None:
 class AppendTurns:
     """Who waits to append much, in their order; `begin` begins a commit group if the disk is free.
 
-    `size` is what they have to append, in bytes.
+    `size` is what they have to append, in bytes; 0: nothing waits. `in_use`: `take` and `ended` are
+    to be called, since there were turns within IDLE_SECONDS.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, begin: Callable[[], None]) -> None:
         self.size = 0
+        self.in_use = False
+        self._turn_at = 0.0
         self._loop = loop
         self._begin = begin
         self._waiting: deque[tuple[Callable[[], None], int]] = deque()
@@ -94,14 +98,14 @@ class AppendTurns:
         self._others = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def wait(self, append: Callable[[], None], size: int, group: PendingGroup) -> None:
         """Call `append` once, at its turn; it appends about so many bytes, and may not raise.
 
         That is now, into the group that is collected, as long as nothing else was appended lately.
         """
+        if not self.in_use:
+            # What was appended until now is not known.
+            self.in_use = self._others = True
         alone = not (self._waiting or self._held_until or self._others or group.has_others)
         if alone and group.turn_bytes + size <= MAX_TURN_BYTES:
             self._append(append, size, group)
@@ -136,9 +140,12 @@ class AppendTurns:
         self._quiet_at = now + QUIET_SECONDS
         self._others = self._others or following.has_others
         if group.turn_bytes:
+            self._turn_at = now
             hold = min(MAX_HOLD_SECONDS, OTHERS_SHARE * (now - group.began_at))
             self._held_until = now + hold if self._others else 0.0
             self._others = following.has_others
+        elif now > self._turn_at + IDLE_SECONDS and not (self._waiting or following.turn_bytes):
+            self.in_use = False
 
     def _append(self, append: Callable[[], None], size: int, group: PendingGroup) -> None:
         calls = len(group.calls)

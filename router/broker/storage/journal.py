@@ -285,7 +285,7 @@ class Journal:
     def append_in_turn(self, append: Callable[[], None], size: int) -> None:
         """Call `append` when it is its turn to append so many bytes; see append_turns."""
         self._turns.wait(append, size, self.pending)
-        if self._turns:
+        if self._turns.size:
             self._schedule()
 
     def kick_later(self) -> None:
@@ -325,7 +325,7 @@ class Journal:
     async def settle(self) -> None:
         """Return when nothing is on its way; raise StoreError if the disk failed."""
         await self.synced()
-        while self.pending.parts or self._in_flight is not None or self._turns:
+        while self.pending.parts or self._in_flight is not None or self._turns.size:
             await self.synced()
 
     def stop(self) -> None:
@@ -343,7 +343,7 @@ class Journal:
         self._scheduled = False
         if self._in_flight is not None:
             return
-        if not self.failed.done():
+        if self._turns.in_use and not self.failed.done():
             self._turns.take(self.pending)
         if not self.pending.parts or self.failed.done():
             self.pending.is_due, self.pending.turn_bytes = False, 0
@@ -367,9 +367,10 @@ class Journal:
         self.number, self.size, self.free = state
         for ledger in group.ledgers:
             ledger.synced()
-        self._turns.ended(group, self.pending)
+        if self._turns.in_use:
+            self._turns.ended(group, self.pending)
         # The disk works on the next commit group while this one is being announced.
-        if self.pending.is_due or self._turns or not self.pending.parts:
+        if self.pending.is_due or self._turns.size or not self.pending.parts:
             self._begin()
         else:
             self.kick_later()

@@ -114,6 +114,6 @@ def test_no_turn_comes_once_the_disk_has_failed(tmp_path: Path) -> None:
         disk.release()
         part = (await large.receive()).responses[0].partition_responses[0]
         assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert not server.store._journal._turns
+        assert server.store._journal._turns.size == 0
 
     with_server(tmp_path, test, disk=disk)

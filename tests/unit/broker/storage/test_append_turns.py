@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from router.broker.storage.append_turns import (
+    IDLE_SECONDS,
     MAX_HOLD_SECONDS,
     MAX_TURN_BYTES,
     OTHERS_SHARE,
@@ -82,6 +83,13 @@ class Turns:
         self.turns.ended(group, self.pending)
         return appended
 
+    def alone(self) -> None:
+        """Be where nothing else has been published since the last turn."""
+        for name in "xy":
+            self.wait(name, HALF)
+            self.clock.advance(MAX_HOLD_SECONDS)
+            assert self.group() == [name]
+
     def shared(self) -> None:
         """Be where others have published since the last turn, whose time is over."""
         self.wait("first", HALF)
@@ -92,6 +100,7 @@ class Turns:
 
 def test_alone_a_turn_comes_at_once_up_to_a_bound() -> None:
     found = Turns()
+    found.alone()
     found.wait("a", MAX_TURN_BYTES - 1)
     found.wait("b", 1)
     assert found.appended == ["a", "b"]
@@ -109,7 +118,7 @@ def test_turns_are_taken_in_their_order_by_all_who_wait() -> None:
     assert found.group() == ["a1", "b"]
     found.clock.advance(MAX_HOLD_SECONDS)
     assert found.group() == ["a2"]
-    assert (found.turns.size, bool(found.turns)) == (0, False)
+    assert found.turns.size == 0
 
 
 def test_a_group_has_a_bound_and_at_least_one_turn() -> None:
@@ -170,6 +179,29 @@ def test_others_in_the_group_of_a_turn_count() -> None:
     assert found.group() == ["b"]
     found.wait("c", HALF)
     assert found.appended == ["c"], "none came meanwhile"
+
+
+def test_turns_are_in_use_from_the_first_until_long_after_the_last() -> None:
+    found = Turns()
+    assert not found.turns.in_use
+    found.wait("a", HALF)
+    assert found.appended == [], "what was appended before is not known"
+    assert found.group() == ["a"]
+    for seconds, in_use in ((IDLE_SECONDS - 0.1, True), (0.2, False)):
+        found.other()
+        assert found.group(seconds) == []
+        assert found.turns.in_use is in_use
+
+
+def test_turns_stay_in_use_while_one_waits() -> None:
+    found = Turns()
+    found.shared()
+    found.wait("a", HALF)
+    found.turns.ended(PendingGroup(), PendingGroup())
+    found.clock.advance(2 * IDLE_SECONDS)
+    found.turns.ended(PendingGroup(), PendingGroup())
+    assert found.turns.in_use
+    assert found.group() == ["a"]
 
 
 def test_no_turn_waits_for_longer_than_the_bound() -> None:
