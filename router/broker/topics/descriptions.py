@@ -110,7 +110,7 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
         partition=partition.index,
         ledger=ledger.id,
         first_entry=first,
-        next_entry=ledger.durable_entry,
+        next_entry=partition.visible.end_entry,
         messages=ledger.messages,
         bytes=ledger.size_bytes,
         producers=len(partition.producers),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 import orjson
@@ -152,8 +151,9 @@ class TransactionalProducers:
         if producer is None:
             producer = self._make(name, principal or "", timeout_ms)
             self._save(producer)
+            begun = producer.current
             await self._store.synced()
-            return producer.current
+            return begun
         self._check_principal(producer, principal)
         transaction = self.transaction(producer)
         if expected is not None and expected != producer.current:
@@ -161,20 +161,22 @@ class TransactionalProducers:
                 return producer.current
             raise _fenced(expected)
         producer.principal = producer.principal or principal or ""
+        begun = producer.current
 
         def note() -> None:
+            # What is returned is of this call, though another one may raise the epoch meanwhile.
+            nonlocal begun
             producer.timeout_ms = timeout_ms
-            self._raise_epoch(producer, repeatable=expected is not None)
+            producer.committed = producer.committed if transaction is None else False
+            begun = self._raise_epoch(producer, repeatable=expected is not None)
             self._save(producer)
 
         if transaction is None:
             note()
-            begun = producer.current
             await self._store.synced()
-            return begun
-        producer.committed = False
-        await self.transactions.decide(transaction, commit=False, note=note)
-        return producer.current
+        else:
+            await self.transactions.decide(transaction, commit=False, note=note)
+        return begun
 
     def check(
         self, name: str, principal: str | None, current: ProducerEpoch
@@ -243,16 +245,24 @@ class TransactionalProducers:
             if producer.committed is commit:
                 return producer.current
         producer = self.check(name, principal, current)
-        transaction = self.transaction(producer)
+        transaction, ended = self.transaction(producer), current
+
+        def note() -> None:
+            # As in `begin_producer`: a later producer's epoch is not this one's.
+            nonlocal ended
+            producer.committed = commit
+            if raises_epoch:
+                ended = self._raise_epoch(producer, repeatable=True)
+            self._save(producer)
+
         if transaction is not None:
-            note = partial(self._note_end, producer, commit=commit, raises_epoch=raises_epoch)
             await self.transactions.decide(transaction, commit=commit, note=note)
         elif raises_epoch and not commit:
-            self._note_end(producer, commit=False, raises_epoch=True)
+            note()
             await self._store.synced()
         elif raises_epoch or producer.committed is not commit:
             raise TransactionError(Refusal.INVALID_STATE, "no transaction is open")
-        return producer.current
+        return ended
 
     async def abort(self, producer: TransactionalProducer) -> None:
         """Abort the open transaction of a producer, and fence the producer."""
@@ -278,14 +288,6 @@ class TransactionalProducers:
 
         await self.transactions.decide(transaction, commit=False, note=note)
 
-    def _note_end(
-        self, producer: TransactionalProducer, *, commit: bool, raises_epoch: bool
-    ) -> None:
-        producer.committed = commit
-        if raises_epoch:
-            self._raise_epoch(producer, repeatable=True)
-        self._save(producer)
-
     def _make(self, name: str, principal: str, timeout_ms: int) -> TransactionalProducer:
         if len(self._names) >= MAX_NAMES:
             self.expire_names()
@@ -299,7 +301,7 @@ class TransactionalProducers:
     def _add(self, producer: TransactionalProducer) -> None:
         self._names[producer.name] = self._by_id[producer.current.producer] = producer
 
-    def _raise_epoch(self, producer: TransactionalProducer, *, repeatable: bool) -> None:
+    def _raise_epoch(self, producer: TransactionalProducer, *, repeatable: bool) -> ProducerEpoch:
         before = producer.current
         if before.epoch < LAST_EPOCH:
             producer.current = before._replace(epoch=before.epoch + 1)
@@ -308,6 +310,7 @@ class TransactionalProducers:
             producer.current = ProducerEpoch(self.new_producer_id(), 0)
             self._by_id[producer.current.producer] = producer
         producer.previous = before if repeatable else None
+        return producer.current
 
     def _save(self, producer: TransactionalProducer) -> None:
         producer.used_ms = self._topics.now_ms()

@@ -336,7 +336,7 @@ class Stream:
 
     async def _last_time(self) -> int | None:
         ledger = self.ledger
-        last = ledger.durable_entry - 1
+        last = self.visible.end_entry - 1
         if last < ledger.first_entry:
             return None
         entry = ledger.cached(last)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.broker.kafka.failures import ErrorCode
-from router.broker.transactions import TransactionalProducers, coordinator
+from router.broker.transactions import ProducerEpoch, TransactionalProducers, coordinator
 from router.broker.transactions.producers import LAST_EPOCH, MAX_TIMEOUT_MS
 from router.model import TopicName
 from router.wire.kafka.record_batches import next_offset
@@ -169,6 +169,27 @@ def test_a_second_producer_of_an_id_aborts_and_fences_the_first(
         assert await values(client) == [b"c"]
 
     with_producer(tmp_path, test, second=second)
+
+
+def test_two_that_begin_at_the_same_time_get_different_epochs(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, _: KafkaClient, _producer: TransactionalClient) -> None:
+        begin = producers_of(server).begin_producer
+        first, second = await asyncio.gather(begin("new", None, 60_000), begin("new", None, 60_000))
+        assert first.epoch < second.epoch
+
+    with_producer(tmp_path, test)
+
+
+def test_an_end_does_not_return_the_epoch_of_one_that_begins_meanwhile(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, _: KafkaClient, producer: TransactionalClient) -> None:
+        found, current = producers_of(server), ProducerEpoch(producer.producer, producer.epoch)
+        ended, begun = await asyncio.gather(
+            found.end("tx", None, current, commit=False, raises_epoch=True),
+            found.begin_producer("tx", None, 60_000),
+        )
+        assert ended.epoch < begun.epoch
+
+    with_producer(tmp_path, test, second=True)
 
 
 def test_a_producer_that_names_its_epoch_gets_the_next_and_may_repeat_that(tmp_path: Path) -> None:
