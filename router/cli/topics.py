@@ -13,8 +13,7 @@ import click
 from router.cli import connecting, output
 from router.cli.connection import Connection, TopicDetails
 from router.cli.options import examples
-from router.model.policies import CLEANUP_POLICIES
-from router.services.latest import MAX_KEYS
+from router.model.policies import CLEANUP_POLICIES, MAX_LATEST
 
 
 @click.group(
@@ -106,7 +105,7 @@ def describe(there: Connection, name: str, *, as_json: bool) -> None:
 @click.option("--base64", "encoded", is_flag=True, help="KEY is in base64.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, MAX_KEYS),
+    type=click.IntRange(1, MAX_LATEST),
     default=100,
     show_default=True,
     help="At most so many keys.",

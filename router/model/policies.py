@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+MAX_LATEST: Final = 1_000
+"""Newest values of a compacted topic in one answer."""
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete", "delete,compact")
 """What a topic may do with old messages: delete them by time and size, or keep the newest of each
 key, or both.

@@ -5,15 +5,12 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import orjson
 
 from router.errors import NotSupportedError
 from router.model import TopicName
-
-MAX_KEYS: Final = 1_000
-"""Of a page."""
 
 
 class AdminCalls(Protocol):

@@ -219,5 +219,5 @@ def sign_in(context: BrowserContext, target: str) -> None:
     page.get_by_role("textbox", name="User").fill("anna")
     page.get_by_role("textbox", name="Password").fill("secret")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     page.close()

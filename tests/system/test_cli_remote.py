@@ -106,6 +106,7 @@ def test_newest_values_of_a_compacted_topic_are_printed(environ: dict[str, str])
         result = router(environ, "topics", "latest", topic, key)
         assert result.returncode == status.NOT_FOUND
         assert topic in result.stderr.decode() or key in result.stderr.decode()
+    printed(environ, "topics", "delete", "prices")
 
 
 def test_commands_work_there(environ: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ MAX_FILES = {
     "JetStream publish": 62,
     "JetStream fetch": 68,
     "JetStream acknowledge": 48,
-    "NATS publish": 22,
+    "NATS publish": 23,
     "NATS pull and acknowledge": 28,
 }
 """Of front and broker together. A module that joins the path takes the place of another."""

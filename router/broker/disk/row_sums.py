@@ -14,6 +14,8 @@ from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
+import orjson
+
 FUNCTION: Final = "row_sum"
 
 
@@ -26,7 +28,7 @@ def row_sum(*values: bytes | str | float | None) -> int:
     """Return the checksum of the values of a row."""
     found = 0
     for value in values:
-        found = crc32(value if isinstance(value, bytes) else repr(value).encode(), found)
+        found = crc32(value if isinstance(value, bytes) else orjson.dumps(value), found)
     return found
 
 

@@ -23,6 +23,7 @@ from router.broker.topics.topics import Topics
 from router.broker.transactions.coordinator import Transactions
 from router.broker.transactions.errors import Refusal, TransactionError
 from router.broker.transactions.transaction import Transaction
+from router.errors.quoting import quoted
 
 MAX_TIMEOUT_MS: Final = 900_000
 MAX_NAMES: Final = 100_000
@@ -184,12 +185,12 @@ class TransactionalProducers:
         """Return the producer of a name, which must be this one."""
         producer = self._names.get(name)
         if producer is None:
-            raise TransactionError(Refusal.UNKNOWN_NAME, f"there is no producer {name!r}")
+            raise TransactionError(Refusal.UNKNOWN_NAME, f"there is no producer {quoted(name)}")
         self._check_principal(producer, principal)
         if current.producer != producer.current.producer:
             if current == producer.previous:
                 raise _fenced(current)
-            sentence = f"{name!r} has not the producer id {current.producer}"
+            sentence = f"{quoted(name)} has not the producer id {current.producer}"
             raise TransactionError(Refusal.UNKNOWN_PRODUCER, sentence)
         if current.epoch != producer.current.epoch:
             raise _fenced(current)
@@ -319,7 +320,7 @@ class TransactionalProducers:
 
     def _check_principal(self, producer: TransactionalProducer, principal: str | None) -> None:
         if principal is not None and producer.principal not in {"", principal}:
-            sentence = f"the producer {producer.name!r} belongs to another principal"
+            sentence = f"the producer {quoted(producer.name)} belongs to another principal"
             raise TransactionError(Refusal.FORBIDDEN, sentence)
 
 

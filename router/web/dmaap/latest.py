@@ -12,7 +12,8 @@ from typing import Final
 from flask import Response, request
 
 from router.errors import BadReadOptionError
-from router.services.latest import MAX_KEYS, LatestValues
+from router.model.policies import MAX_LATEST
+from router.services.latest import LatestValues
 from router.web import forms
 from router.web.access import Right
 from router.web.openapi import description as api
@@ -41,14 +42,14 @@ class LatestViews:
         _PAGE,
         "The newest values.",
         api.text("after", "Where the last page ended: its `next`."),
-        api.number("limit", f"At most so many, up to {MAX_KEYS}."),
+        api.number("limit", f"At most so many, up to {MAX_LATEST}."),
         fails=_FAILS,
     )
     def listed(self, topic: str) -> Response:
         """Answer the newest value of each key of a compacted topic, by key."""
         _, name = self.callers.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
-        limit = query.number("limit", DEFAULT_KEYS, MAX_KEYS)
+        limit = query.number("limit", DEFAULT_KEYS, MAX_LATEST)
         page = self.latest.page(name, query.text("after") or None, max(1, limit))
         return forms.answer({"topic": name.local} | page)
 

@@ -272,7 +272,7 @@ class Stream:
 
     async def _save(self, indexer: Indexer) -> None:
         """Write the index down; the deadlines in it are without those of replaced messages."""
-        if self.markers.pending:
+        if self.markers.replacing:
             try:
                 await self.context.store.synced()
             except StoreError:
@@ -280,7 +280,7 @@ class Stream:
             if not indexer.advance():
                 return
             self.markers.delete_replaced()
-        if not self.markers.pending:
+        if not self.markers.replacing:
             await self._file.save(indexer, self._words(), self.context.store)
 
     def _words(self) -> str:

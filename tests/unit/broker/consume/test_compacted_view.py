@@ -30,6 +30,7 @@ def views(draw: Any) -> tuple[CompactedView, set[int]]:
         first_number=first,
         durable_number=LENGTH,
         next_index=LENGTH,
+        undecided=None,
         deleted_numbers=deleted,
     )
     view = CompactedView(cast(Any, ledger), array("Q", sorted(kept)), end)

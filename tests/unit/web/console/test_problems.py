@@ -144,7 +144,7 @@ def test_missing_credentials_are_a_problem(sites: Sites, tmp_path: Path) -> None
 
 
 def test_browser_is_shown_a_page_unless_it_asks_for_json(site: Site) -> None:
-    for path in ("/console/nowhere", "/docs/x", "/console?page=x"):
+    for path in ("/console/nowhere", "/docs/x", "/console/topics?page=x"):
         page = site.client.get(path, headers=BROWSER)
         assert page.mimetype == "text/html"
         mark = "&" if "?" in path else "?"

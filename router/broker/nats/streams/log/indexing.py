@@ -144,7 +144,7 @@ class Indexer:
             self._check_gone()
         ledger, end = self._ledger, self._visible.end_entry
         inline = MAX_INLINE_ENTRIES
-        while self._pass_ahead() < end:
+        while self._pass_ahead(end) < end:
             if self._work is not None:
                 return False
             entry = ledger.cached(self.position)
@@ -177,7 +177,7 @@ class Indexer:
 
     async def _read(self, end: int) -> None:
         ledger = self._ledger
-        while (start := self._pass_ahead()) < end and not ledger.discarded:
+        while (start := self._pass_ahead(end)) < end and not ledger.discarded:
             try:
                 entries = await self._visible.read(start, READ_ENTRIES, READ_BYTES)
             except DamagedError as damage:
@@ -195,9 +195,9 @@ class Indexer:
                 self.position = max(self.position, self._visible.end_entry)
             await asyncio.sleep(0)
 
-    def _pass_ahead(self) -> int:
-        """Go on behind durable entries that are in the index; return the position."""
-        while self.position in self._ahead and self.position < self._visible.end_entry:
+    def _pass_ahead(self, end: int) -> int:
+        """Go on behind entries before `end` that are in the index; return the position."""
+        while self.position in self._ahead and self.position < end:
             self._ahead.remove(self.position)
             self.position += 1
         return self.position

@@ -76,7 +76,10 @@ class StreamLimits:
     async def expire(self) -> None:
         """Delete all messages whose time to live is over. Raises OSError, StoreError."""
         log = self._log
-        while not log.ledger.discarded and (not self._expire() or self._markers.pending):
+        if log.index is not None and not self._delete_exact():
+            # What was replaced before a kill would be the last message of its subject otherwise.
+            await self._delete_of_subjects()
+        while not log.ledger.discarded and (not self._expire() or self._markers.replacing):
             await log.store.synced()
             await log.catch_up()
             self._markers.delete_replaced()
@@ -138,8 +141,9 @@ class StreamLimits:
             return True
         if not indexer.advance():
             return False
-        self._markers.delete_replaced()
-        return self._step() and not self._markers.pending
+        if self._markers.replacing:
+            self._markers.delete_replaced()
+        return self._step() and not self._markers.replacing
 
     def _step(self) -> bool:
         """Delete what is in memory; return whether nothing is beyond a limit."""

@@ -45,14 +45,10 @@ class DeleteMarkers:
         self._ids = ids
         self._now_ms = now_ms
         self._on_stored = on_stored
-        self._replacing: set[int] = set()
+        # Sequences of messages that are still to be deleted for their markers.
+        self.replacing: set[int] = set()
         self._subjects: Counter[str] = Counter()
         self._replaced: list[IndexedMessage] = []
-
-    @property
-    def pending(self) -> bool:
-        """Return whether a message is still to be deleted for its marker."""
-        return bool(self._replacing)
 
     def is_last(self, subject: str, removed: int) -> bool:
         """Return whether one message of a subject is left when so many are removed."""
@@ -62,7 +58,7 @@ class DeleteMarkers:
 
     def is_replacing(self, sequence: int) -> bool:
         """Return whether a message is to be deleted for its marker."""
-        return sequence in self._replacing
+        return sequence in self.replacing
 
     def replace(self, messages: Sequence[IndexedMessage], ttl_seconds: int) -> None:
         """Append a marker for each of some messages; `delete_replaced` follows."""
@@ -74,7 +70,7 @@ class DeleteMarkers:
         replaced, self._replaced = self._replaced, []
         if not replaced:
             return
-        self._replacing -= {one.sequence for one in replaced}
+        self.replacing -= {one.sequence for one in replaced}
         self._subjects -= Counter(one.subject for one in replaced)
         assert self._log.indexer is not None
         is_deleted = self._log.indexer.is_deleted
@@ -94,7 +90,7 @@ class DeleteMarkers:
             indexer.deadlines.add(now_ms, ttl_seconds, place, is_marker=True)
         indexer.appended(entry_id)
         self._ids.last = ""
-        self._replacing.update(one.sequence for one in messages)
+        self.replacing.update(one.sequence for one in messages)
         self._subjects.update(one.subject for one in messages)
 
     def _stored(self, messages: Sequence[IndexedMessage], first: int, entry_id: int) -> None:

@@ -176,7 +176,7 @@ def test_a_stop_beside_a_marker_leaves_one_marker_or_makes_it_later(
         await fill(rig, "a")
         clock.now += 1
         stream.limits.enforce()
-        assert stream.markers.pending  # it is appended, and not on disk
+        assert stream.markers.replacing  # it is appended, and not on disk
 
     async def after(rig: Rig) -> None:
         stream = await rig.streams.open("S")
