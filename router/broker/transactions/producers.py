@@ -1,6 +1,6 @@
 """Owns transactional producers by name: which of those with one name may write, and until when.
 
-Theory of operation. A producer that begins names itself and gets an id and an epoch. Whoever has
+Theory of operation. A producer that begins names itself and gets an id and an epoch. The one with
 the name's newest epoch is the producer; all others are fenced, whatever they still send. The epoch
 goes up when a producer begins, when one is aborted because its time is over or because an operator
 says so, and, where the client understands it, when a transaction is decided: then nothing of one

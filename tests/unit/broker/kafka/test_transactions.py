@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from router.broker.kafka.failures import ErrorCode
+from router.broker.topics.descriptions import topic_stats
 from router.broker.transactions import ProducerEpoch, TransactionalProducers, coordinator
 from router.broker.transactions.producers import LAST_EPOCH, MAX_TIMEOUT_MS
 from router.model import TopicName
@@ -70,6 +71,23 @@ async def ends(client: KafkaClient) -> tuple[int, int, int]:
     topic = client.struct(name, "OffsetForLeaderTopic", topic="t", partitions=[place])
     answer = await client.ask("OffsetForLeaderEpoch", 3, topics=[topic])
     return found[0], found[1], answer.topics[0].partitions[0].end_offset
+
+
+def test_a_partition_is_described_to_its_first_undecided_entry(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, _: KafkaClient, producer: TransactionalClient) -> None:
+        partition, record = server.topics.opened(FULL), server.topics.find(FULL)
+        assert partition is not None
+        assert record is not None
+
+        async def described_end() -> int:
+            return (await topic_stats(record, [partition], None)).partitions[0].next_entry
+
+        assert await producer.write(b"a") == 0
+        assert await described_end() == 0
+        assert await producer.end(commit=True) == 0
+        assert await described_end() == 1
+
+    with_producer(tmp_path, test)
 
 
 def test_a_transaction_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
