@@ -21,6 +21,7 @@ from router.errors import RouterError
 COMMANDS: Final = {
     "serve": "Start the broker and the HTTP server, and keep them alive.",
     "broker": "Run the broker alone, for Pulsar clients.",
+    "demo": "Fill a running router with topics and traffic to look at.",
     "check": "Try what `serve` needs, and read stored data.",
     "backup": "Copy a data folder while its router runs.",
     "restore": "Make a data folder of a backup.",

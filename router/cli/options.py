@@ -100,8 +100,7 @@ listeners = several(
 """The options that say where the broker listens."""
 store = several(config, backend, data)
 """The options that say which store of messages a command talks to."""
-anywhere = several(
-    store,
+elsewhere = several(
     click.option(
         "--context",
         metavar="NAME",
@@ -120,6 +119,8 @@ anywhere = several(
     click.option("--token-file", metavar="FILE", help="A file with the token for --server."),
     click.option("--ca", metavar="FILE", help="Certificates (PEM) to trust with --server."),
 )
+"""The options that name a router elsewhere."""
+anywhere = several(store, elsewhere)
 """The options of `store`, and those of a router elsewhere."""
 
 

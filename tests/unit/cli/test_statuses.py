@@ -22,7 +22,10 @@ from tests.unit.cli.test_commands import backend, run
 __all__ = ["backend"]
 
 # They run until they are stopped, with log lines in JSON by log.format = json, or their input ends.
-UNTIL_STOPPED = {"serve", "broker", "pipeline run", "pipeline replay", "kafka-messages codec"}
+UNTIL_STOPPED = {
+    *("serve", "broker", "demo", "pipeline run", "pipeline replay"),
+    "kafka-messages codec",
+}
 
 
 @pytest.fixture(autouse=True)
