@@ -38,6 +38,7 @@ from router.broker.compaction.compactor import Compactor
 from router.broker.compaction.indexes import KeyIndexes, PartitionIndex
 from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage, KeyIndex
 from router.broker.consume import Partition
+from router.broker.consume.visible import Visible
 from router.broker.disk.faults import StoreError
 from router.broker.storage import Ledger, Store, TopicRecord
 from router.broker.topics.topics import Topics
@@ -108,10 +109,17 @@ class Dirt:
         return late or self.ratio > (DEFAULT_DIRTY_RATIO if least is None else least)
 
 
-def measure(ledger: Ledger, cleaned: int, min_lag_ms: int, now_ms: int) -> Dirt:
-    """Return what may be cleaned of a ledger whose messages before `cleaned` are clean."""
+def measure(visible: Visible, cleaned: int, min_lag_ms: int, now_ms: int) -> Dirt:
+    """Return what may be cleaned of a partition whose messages before `cleaned` are clean.
+
+    A segment with messages that may not be delivered yet is not cleaned: the index has none.
+    """
+    max_ms, readable = now_ms - min_lag_ms, visible.end_number
     closed = list(
-        takewhile(lambda segment: segment.max_ms <= now_ms - min_lag_ms, ledger.segments[:-1])
+        takewhile(
+            lambda segment: segment.max_ms <= max_ms and segment.next_index <= readable,
+            visible.ledger.segments[:-1],
+        )
     )
     end = closed[-1].next_index if closed else 0
     dirty = [segment for segment in closed if segment.next_index > cleaned]
@@ -256,7 +264,7 @@ class Cleaner:
         index, ledger = self._indexes.of(partition.visible), partition.ledger
         now_ms = self._topics.now_ms()
         cleaned = (await index.run(lambda file: file.progress)).cleaned
-        dirt = measure(ledger, cleaned, policies.min_compaction_lag_ms or 0, now_ms)
+        dirt = measure(partition.visible, cleaned, policies.min_compaction_lag_ms or 0, now_ms)
         messages = 0
         if dirt.is_due(policies, now_ms):
             await index.catch_up()

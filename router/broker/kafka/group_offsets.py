@@ -31,8 +31,12 @@ Work = Callable[[Request, TopicRecord, str, Any], Awaitable[None]]
 
 async def offset_commit(request: Request) -> Any:
     """Answer once the offsets are on disk."""
+    return await commit_each(request, _check_commit(request), _commit)
+
+
+async def commit_each(request: Request, refusal: ErrorCode, work: Work) -> Any:
+    """Return the response to a commit, with all that `work` stores on disk; `refusal`: of all."""
     coordinator, group_id = request.context.coordinator, request.body.group_id
-    refusal = _check_commit(request)
 
     def check(topic: str) -> TopicRecord:
         if refusal is not ErrorCode.NONE:
@@ -42,7 +46,7 @@ async def offset_commit(request: Request) -> Any:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return record
 
-    topics = await _each_partition(request, check, _commit)
+    topics = await _each_partition(request, check, work)
     await sync_topics(request, topics)
     return request.response(topics=topics)
 
@@ -141,23 +145,21 @@ def _check_commit(request: Request) -> ErrorCode:
 
 async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
     coordinator = request.context.coordinator
-    metadata = check_metadata(requested)
+    commit = commit_of(request, requested)
     partition = request.context.partition(record, requested.partition_index)
     name = coordinator.name_on(request.body.group_id, topic)
-    now_ms = request.context.topics.now_ms()
-    epoch = requested.committed_leader_epoch
-    commit = Commit(requested.committed_offset, epoch, metadata, now_ms)
     await coordinator.offsets.commit(partition, name, commit)
 
 
-def check_metadata(requested: Any) -> str:
-    """Return the metadata of a commit; raise KafkaError unless it, and its offset, may be kept."""
+def commit_of(request: Request, requested: Any) -> Commit:
+    """Return the position that is requested of a partition; raise KafkaError if it is none."""
     metadata: str = requested.committed_metadata or ""
     if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
         raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
     if requested.committed_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    return metadata
+    epoch, now_ms = requested.committed_leader_epoch, request.context.topics.now_ms()
+    return Commit(requested.committed_offset, epoch, metadata, now_ms)
 
 
 async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -> list[Any]:

@@ -20,9 +20,9 @@ from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
-from router.broker.kafka.group_offsets import check_metadata, sync_topics
+from router.broker.kafka.group_offsets import commit_each, commit_of
 from router.broker.kafka.group_values import Caller
-from router.broker.storage import Commit, Ledger
+from router.broker.storage import Ledger, TopicRecord
 from router.broker.transactions import (
     ProducerEpoch,
     Refusal,
@@ -137,33 +137,25 @@ async def end_txn(request: Request) -> Any:
 
 async def commit_offsets(request: Request) -> Any:
     """Take positions that a group gets with the commit; answer when that is on disk."""
-    transaction, code = None, ErrorCode.NONE
+    body, refusal = request.body, ErrorCode.NONE
+    transaction: Transaction | None = None
     try:
         transaction = _transaction(request)
     except REFUSALS as failure:
         # The requests of a group know no other code for a producer that was fenced.
-        code = refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
-    topics = []
-    for topic in request.body.topics:
-        partitions = []
-        for one in topic.partitions:
-            part = request.struct(
-                "TxnOffsetCommitResponsePartition",
-                partition_index=one.partition_index,
-                error_code=code,
-            )
-            if transaction is not None:
-                try:
-                    await _set_position(request, transaction, topic.name, one)
-                except REFUSALS as failure:
-                    part.error_code = error_code(failure)
-            partitions.append(part)
-        made = request.struct(
-            "TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions
-        )
-        topics.append(made)
-    await sync_topics(request, topics)
-    return request.response(topics=topics)
+        refusal = refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
+
+    async def take(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
+        coordinator, context = request.context.coordinator, request.context
+        commit, name = commit_of(request, requested), coordinator.name_on(body.group_id, topic)
+        partition = context.partition(record, requested.partition_index)
+        coordinator.offsets.check_free(partition, name)
+        # Whatever could refuse the commit refuses it now.
+        await partition.subscribe(name, 0, passive=True)
+        assert transaction is not None
+        context.producers.transactions.set_position(transaction, partition.ledger, name, commit)
+
+    return await commit_each(request, refusal, take)
 
 
 def _transaction(request: Request) -> Transaction:
@@ -179,24 +171,6 @@ def _transaction(request: Request) -> Transaction:
     producer = producers.check(body.transactional_id, request.client.owner_name, current_of(body))
     implicit = request.version >= IMPLICIT_JOIN
     return producers.begun(producer) if implicit else producers.opened(producer)
-
-
-async def _set_position(
-    request: Request, transaction: Transaction, topic: str, requested: Any
-) -> None:
-    coordinator, context = request.context.coordinator, request.context
-    record = request.client.topic(topic, Right.SUBSCRIBE)
-    name = coordinator.name_on(request.body.group_id, topic)
-    if coordinator.is_read(record, name):
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    metadata = check_metadata(requested)
-    partition = context.partition(record, requested.partition_index)
-    coordinator.offsets.check_free(partition, name)
-    # Whatever could refuse the commit refuses it now.
-    await partition.subscribe(name, 0, passive=True)
-    epoch, now_ms = requested.committed_leader_epoch, context.topics.now_ms()
-    commit = Commit(requested.committed_offset, epoch, metadata, now_ms)
-    context.producers.transactions.set_position(transaction, partition.ledger, name, commit)
 
 
 def describe_transactions(request: Request) -> Any:

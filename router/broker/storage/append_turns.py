@@ -148,10 +148,11 @@ class AppendTurns:
             self.in_use = False
 
     def _append(self, append: Callable[[], None], size: int, group: PendingGroup) -> None:
-        calls = len(group.calls)
+        # Within `append` another turn may be taken, whose calls are among these.
+        others = len(group.calls) - group.turn_calls
         group.turn_bytes += size
         append()
-        group.turn_calls += len(group.calls) - calls
+        group.turn_calls = len(group.calls) - others
 
     def end(self) -> None:
         """Have all append that wait, who find that the store takes no more entries."""

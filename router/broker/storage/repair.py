@@ -4,7 +4,8 @@ What is given up is recorded as a hole, in the same transaction that makes the r
 parts behind damage are copied into new files, which are synced first; so a repair that is cut
 short can be begun again. A journal that is damaged before its end is brought into segments as far
 as it can be read: commit groups that are sound count whole, of the others only entries that are
-certain.
+certain. Values of a damaged group are lost, so that a transaction has no part any more in such
+entries: they are delivered. One whose decision was lost is aborted when its time is over.
 """
 
 from __future__ import annotations

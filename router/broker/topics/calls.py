@@ -57,7 +57,7 @@ class AdminCalls:
         partition = only_partition(self._topics, topic)
         ledger = partition.ledger
         found = await ledger.find_time(timestamp_ms)
-        return ledger.id, min(found, ledger.durable_entry - 1), partition.index
+        return ledger.id, min(found, partition.visible.end_entry - 1), partition.index
 
     async def bytes_from(self, topic: str, ledger: int, entry: int) -> int:
         """Return about how many bytes a partition has from an entry on."""

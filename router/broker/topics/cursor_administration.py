@@ -171,7 +171,7 @@ class CursorAdmin:
                 start = max(cursor.mark_delete + 1, ledger.first_entry)
                 end = min(end, unacked_entry(cursor, start, count) + 1) if count else 0
             elif before_ms is not None:
-                end = await ledger.find_time(before_ms)
+                end = min(end, await ledger.find_time(before_ms))
             if end:
                 _acknowledge(self._topics.store, moving, [Ack(end - 1, cumulative=True)])
         await self._topics.store.synced()

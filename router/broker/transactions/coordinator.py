@@ -36,6 +36,7 @@ from router.broker.storage import (
     Commit,
     DamagedError,
     Ledger,
+    StoreError,
     Undecided,
     ValueChange,
     ValueOperation,
@@ -337,3 +338,5 @@ class Transactions:
             await self.expire(transaction)
         except TransactionError:  # it was decided meanwhile
             return
+        except StoreError as error:  # the broker ends; the next one finds it open, or decided
+            _log.warning("transaction-not-aborted", transaction=transaction.key, reason=str(error))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.compaction.cleaner import Dirt, Pace, measure, ranges
-from router.broker.storage import KAFKA_FORMAT, StoreError
+from router.broker.storage import KAFKA_FORMAT, StoreError, Undecided
 from router.broker.topics.maintenance import Maintenance
 from router.model.policies import Policies
 from tests.unit.broker.compaction.log import FORMATS, History, Log, opened, run
@@ -149,7 +149,7 @@ def test_nothing_may_be_cleaned_of_the_segment_that_is_written_on(folder: Path) 
     async def test() -> None:
         async with opened(folder, History(), EAGER) as log:
             await fill(log, 2, keys=1)
-            assert measure(log.partition.ledger, 0, 0, log.history.now_ms) == Dirt(0, 0.0, None)
+            assert measure(log.partition.visible, 0, 0, log.history.now_ms) == Dirt(0, 0.0, None)
             await log.cleaner.clean_all()
             assert len(await log.read()) == 2
 
@@ -231,5 +231,23 @@ def test_nothing_begins_once_the_indexes_are_closed(folder: Path) -> None:
                 await index.catch_up()
             with pytest.raises(StoreError):
                 await log.cleaner.clean_all()
+
+    run(test())
+
+
+def test_what_an_open_transaction_holds_back_is_cleaned_when_it_is_decided(folder: Path) -> None:
+    async def test() -> None:
+        async with opened(folder, History(), EAGER) as log:
+            await fill(log, 30)
+            ledger = log.partition.ledger
+            ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+            await fill(log, 30)
+            await log.cleaner.clean_all()
+            ledger.undecided = None
+            assert len(await log.read()) > 30
+            await log.cleaner.clean_all()
+            end = log.closed_end
+            assert end > 40
+            assert [one.number for one in await log.read()] == [*range(end - 3, 60)]
 
     run(test())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 from router.broker.kafka.failures import ErrorCode
+from router.broker.storage import StoreError
+from router.broker.topics.calls import AdminCalls
+from router.broker.topics.cursor_administration import CursorAdmin
 from router.broker.topics.descriptions import topic_stats
 from router.broker.transactions import ProducerEpoch, TransactionalProducers, coordinator
 from router.broker.transactions.producers import LAST_EPOCH, MAX_TIMEOUT_MS
@@ -52,6 +56,23 @@ def with_producer(
             await test(server, client, producer)
 
     asyncio.run(run())
+
+
+async def decided(server: KafkaServer) -> None:
+    """Return when no transaction is open on the partition."""
+    partition, over = server.topics.opened(FULL), asyncio.Event()
+    assert partition is not None
+    partition.ledger.listeners.add(over.set)
+    while partition.ledger.undecided is not None:
+        over.clear()
+        await over.wait()
+
+
+class Leases:
+    """Those of a node without polls."""
+
+    def forget(self, topic: str, subscription: str | None = None) -> None:
+        """Drop nothing."""
 
 
 async def ends(client: KafkaClient) -> tuple[int, int, int]:
@@ -248,15 +269,64 @@ def test_a_transaction_is_aborted_and_fenced_when_its_time_is_over(
         assert await producer.write(b"a") == 0
         (transaction,) = producers_of(server).transactions.open
         transaction.deadline = 0.0
-        ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
-        over = asyncio.Event()
-        ledger.listeners.add(over.set)
-        while ledger.undecided is not None:
-            over.clear()
-            await over.wait()
+        await decided(server)
         assert await producer.send(b"b") == ErrorCode.INVALID_PRODUCER_EPOCH
         assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
         assert await values(client, UNCOMMITTED) == []
+
+    with_producer(tmp_path, test)
+
+
+def test_a_transaction_that_a_failed_disk_keeps_from_its_end_is_aborted_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise StoreError("the store failed")
+
+    async def run() -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, found: failures.append(found))
+        async with serving(tmp_path) as server:
+            await server.topics.create(TopicName.parse(FULL))
+            producer = TransactionalClient(server.client())
+            assert await producer.init() == 0
+            assert await producer.write(b"a") == 0
+            transactions = producers_of(server).transactions
+            (transaction,) = transactions.open
+            with monkeypatch.context() as patched:
+                patched.setattr(transactions, "_decide", fail)
+                transaction.deadline = 0.0
+                transactions._check()
+                while transactions._tasks:
+                    await asyncio.wait(transactions._tasks)
+                    await asyncio.sleep(0)
+            del transaction, transactions
+        monkeypatch.setattr(coordinator, "CHECK_SECONDS", 0.01)
+        async with serving(tmp_path) as server:
+            producer.client = server.client()
+            (transaction,) = producers_of(server).transactions.open
+            transaction.deadline = 0.0
+            await decided(server)
+            assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
+        gc.collect()
+        assert failures == []
+
+    asyncio.run(run())
+
+
+def test_a_message_at_a_time_is_one_that_may_be_read(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, client: KafkaClient, producer: TransactionalClient) -> None:
+        partition = server.topics.opened(FULL)
+        assert partition is not None
+        await produced(client, batch(1))
+        assert await producer.write(b"a") == 0
+        ledger, calls = partition.ledger.id, AdminCalls(server.topics)
+        now_ms = server.topics.now_ms()
+        assert await calls.message_at(FULL, now_ms + 1) == (ledger, 0, partition.index)
+        await partition.subscribe("s", 0)
+        cursors = CursorAdmin(server.topics, Leases())
+        await cursors.skip(FULL, "s", count=None, before_ms=now_ms + 1)
+        assert partition.subscriptions["s"].cursor.mark_delete == 0
 
     with_producer(tmp_path, test)
 

@@ -212,3 +212,12 @@ def test_no_turn_waits_for_longer_than_the_bound() -> None:
     assert found.group(0.001, others=True) == []
     found.clock.advance(MAX_HOLD_SECONDS)
     assert found.group() == ["b"]
+
+
+def test_a_turn_within_a_turn_that_appended_nothing_counts_once() -> None:
+    found = Turns()
+    found.alone()
+    found.turns.wait(lambda: found.wait("a", HALF), HALF, found.pending)
+    assert found.appended == ["a"]
+    found.other()
+    assert found.pending.has_others

@@ -16,6 +16,7 @@ from router.broker.storage.commit_groups import pack_file_header, read_file_head
 from router.broker.storage.files import check, repair
 from router.broker.storage.offset_index import POINT_SIZE
 from router.broker.storage.records import HEAD
+from router.broker.storage.values import ValueChange, ValueOperation
 from router.model.policies import Policies
 from tests.unit.broker.storage.rig import (
     NOW_MS,
@@ -49,7 +50,10 @@ def test_cursors_and_marks_of_sound_rounds_outlive_a_damaged_one(folder: Path) -
             other = await store.create_topic("deleted", 0, Policies(), {})
             record = await store.create_subscription(ledger.id, "g", -1, {})
             ledger.append(b"first", PULSAR_FORMAT, 1, NOW_MS, ignore, ("p", 1))
+            for key in ("kept", "removed"):
+                store.change_value(ValueChange(ValueOperation.PUT, "values", key, b"1"))
             await synced(store)
+            store.change_value(ValueChange(ValueOperation.PUT, "values", "lost", b"2"))
             ledger.append(b"broken", PULSAR_FORMAT, 2, NOW_MS, ignore, ("p", 2))
             ledger.append(b"beside it", PULSAR_FORMAT, 2, NOW_MS, ignore, ("q", 5))
             await synced(store)
@@ -58,6 +62,8 @@ def test_cursors_and_marks_of_sound_rounds_outlive_a_damaged_one(folder: Path) -
                 b"of no use", PULSAR_FORMAT, 1, NOW_MS, ignore, ("p", 1)
             )
             store.reset(record, -1)
+            store.change_value(ValueChange(ValueOperation.REMOVE, "values", "removed"))
+            store.change_value(ValueChange(ValueOperation.PUT, "values", "later", b"3"))
             await synced(store)
             store.acknowledge(record, Ack(0))
             store.acknowledge(record, Ack(3))
@@ -79,6 +85,7 @@ def test_cursors_and_marks_of_sound_rounds_outlive_a_damaged_one(folder: Path) -
             # Marks of the damaged round are given up: a retry is stored twice, never dropped.
             last = {name: mark.sequence for name, mark in ledger.producers}
             assert last == {"p": 1, "r": 3}
+            assert store.values.of("values") == {"kept": b"1", "later": b"3"}
             (record,) = store.subscriptions(ledger.id)
             assert [n for n in range(4) if not record.cursor.is_acked(n)] == [2]
 

@@ -215,23 +215,32 @@ class StreamLimits:
         return (0 < config.max_msgs < index.messages) or (0 < config.max_bytes < index.bytes)
 
     def _delete_exact(self) -> bool:
-        """Delete what subjects have too much of where it is known; return whether that is all."""
+        """Delete what subjects have too much of where it is known; return whether that is all.
+
+        What stands behind an open transaction replaces nothing until readers may have it: the rest
+        is deleted when the transaction is decided.
+        """
         index, limit = self._log.index, self._config.max_msgs_per_subject
         assert index is not None
+        undecided, end = self._log.ledger.undecided, self._log.last_sequence
         excess: list[IndexedMessage] = []
         for subject in list(index.over):
             state = index.subjects.get(subject)
             if state is None or state.count <= limit or limit <= 0:
                 del index.over[subject]
             elif state.places is not None:
+                places = state.places
+                if undecided is not None:
+                    places = [place for place in places if place[0] <= end]
                 excess += (
                     IndexedMessage(sequence, subject, size)
-                    for sequence, size in state.places[: state.count - limit]
+                    for sequence, size in places[: max(0, len(places) - limit)]
                 )
-                del index.over[subject]
+                if len(places) == state.count:
+                    del index.over[subject]
         if excess:
             self._log.delete_indexed(excess)
-        return not index.over
+        return undecided is not None or not index.over
 
     async def _delete_of_subjects(self) -> None:
         """Delete what subjects have too much of, by reading the log."""

@@ -153,7 +153,27 @@ class StreamLog:
         if sequences:
             # What replaces the last message of a subject may be on its way to the disk.
             await self._stored(sequences[-1])
-        return sequences
+        if self.ledger.undecided is None:
+            return sequences
+        # What stands behind an open transaction may not be read yet, and replaces nothing.
+        readable = [await self._last_readable(subject, state) for subject, state in found]
+        return sorted(filter(None, readable))
+
+    async def _last_readable(self, subject: str, state: SubjectState) -> int:
+        """Return the last sequence of a subject that may be read now; 0: there is none."""
+        high = end = self.last_sequence
+        if state.last <= end:
+            return state.last if state.count else 0
+        if state.places is not None:
+            return max((sequence for sequence, _ in state.places if sequence <= end), default=0)
+        while high >= state.first:
+            low, last = max(state.first, high - SCAN_MESSAGES + 1), 0
+            async for messages in self.scan(low, high):
+                last = max([last, *(m.sequence for m in messages if m.subject == subject)])
+            if last:
+                return last
+            high = low - 1
+        return 0
 
     async def _stored(self, sequence: int) -> None:
         """Return when an appended message is on disk, or after STORE_SECONDS."""

@@ -1,0 +1,44 @@
+"""What a stream answers of a subject while a transaction is open on its topic."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from router.broker.storage import Undecided
+from tests.unit.broker.nats.streaming import streaming
+
+
+@pytest.mark.parametrize("limit", [1, 3, 0])
+def test_last_message_of_a_subject_is_the_last_that_may_be_read(tmp_path: Path, limit: int) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("KV", "k.>", max_msgs_per_subject=limit)
+            for number in range(12):
+                await rig.publish("k.a", b"%d" % number)
+            ledger = stream.ledger
+            # The next entry is the first of an open transaction.
+            ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+            await rig.append_foreign(stream, "k.b")
+            for number in range(12, 24):
+                assert (await rig.publish("k.a", b"%d" % number))["seq"] == number + 2
+            await rig.publish("k.new", b"n")
+            found = await stream.log.last_of_subject(["k.a"])
+            assert found is not None
+            assert found.payload == b"11"
+            assert await stream.log.last_sequences(["k.>"]) == [found.sequence]
+            assert await stream.log.last_of_subject(["k.new"]) is None
+            ledger.undecided = None
+            ledger.announce()
+            await stream.settle()
+            found = await stream.log.last_of_subject(["k.a"])
+            assert found is not None
+            assert found.payload == b"23"
+            assert await stream.log.last_sequences(["k.>"]) == [13, 25, 26]
+            index = stream.log.index
+            assert index is not None
+            assert index.subjects["k.a"].count == (limit or 24)
+
+    asyncio.run(run())
