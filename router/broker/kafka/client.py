@@ -141,10 +141,7 @@ class Client:
     @property
     def owner_name(self) -> str | None:
         """The name under which the client owns transactional ids; None: it may use all."""
-        authorizer = self.identity.authorizer
-        if authorizer is None or self.identity.trusted or authorizer.open:
-            return None
-        return None if self.identity.administers else self.identity.principal.name
+        return self.identity.owner_name
 
     def may(self, topic: TopicName, right: Right) -> bool:
         """Return whether the client has a right on a topic."""

@@ -21,7 +21,7 @@ from router.broker.pulsar import answers
 from router.broker.pulsar.client import AnySubscription, Client, Handler, PulsarConsumer
 from router.broker.pulsar.consumers import Consumers
 from router.broker.pulsar.context import LogContext
-from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, request_failed
+from router.broker.pulsar.failures import answer, error, request_failed
 from router.broker.pulsar.positions import (
     cached_position,
     last_entry,
@@ -182,7 +182,7 @@ class Consuming:
 
     def _check_ack(self, consumer: PulsarConsumer, request: pb.CommandAck) -> None:
         if answers.in_transaction(request):
-            raise NotAllowedError(NO_TRANSACTIONS)
+            raise NotAllowedError("acknowledgements in a transaction are not served")
         subscription = consumer.subscription
         kind = subscription.kind
         if request.ack_type == pb.CommandAck.Cumulative and (

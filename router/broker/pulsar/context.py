@@ -22,6 +22,10 @@ class LogContext:
         self.lists = TopicLists(topics)
         self.producers: set[HandleTable[PulsarProducer]] = set()
         self.consumers: set[HandleTable[PulsarConsumer]] = set()
+        if broker.transactions is None:
+            raise ValueError("a log has transactions")
+        self.transactions = broker.transactions.transactions
+        self.new_transaction_number = broker.transactions.new_producer_id
         self._names = 0
         watch = broker.counters.watch
         watch("router_broker_producers", lambda: sum(map(len, self.producers)))

@@ -7,11 +7,12 @@ failures apart that are one number to Pulsar.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from router import errors
 from router.broker.consume import HashRangeError, NameBusyError, ProducerFencedError
 from router.broker.storage import DamagedError, StoreError
+from router.broker.transactions import Refusal, TransactionError
 from router.errors import RouterError
 from router.errors.quoting import said
 from router.wire import ProtocolError
@@ -74,9 +75,21 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.SettingError.code: pb.UnknownError,
 }
 
+TRANSACTIONS: Final[Mapping[Refusal, pb.ServerError]] = {
+    Refusal.UNKNOWN_NAME: pb.NotAllowedError,
+    Refusal.UNKNOWN_COORDINATOR: pb.TransactionCoordinatorNotFound,
+    Refusal.UNKNOWN_TRANSACTION: pb.TransactionNotFound,
+    Refusal.UNKNOWN_PRODUCER: pb.NotAllowedError,
+    Refusal.FENCED: pb.ProducerFenced,
+    Refusal.BUSY: pb.InvalidTxnStatus,
+    Refusal.INVALID_STATE: pb.InvalidTxnStatus,
+    Refusal.NOT_JOINED: pb.NotAllowedError,
+    Refusal.FORBIDDEN: pb.AuthorizationError,
+    Refusal.INVALID_TIMEOUT: pb.NotAllowedError,
+    Refusal.TOO_MANY: pb.NotAllowedError,
+}
+
 _RESPONSE: Final = "_RESPONSE"
-_REQUEST: Final = "_REQUEST"
-NO_TRANSACTIONS: Final = "Transactions are not enabled."
 
 # Worded as Apache Pulsar words them.
 _OF_DISPATCH: Final[Mapping[type[Exception], pb.ServerError]] = {
@@ -95,6 +108,8 @@ def answer(failure: Exception) -> tuple[pb.ServerError, str]:
         return pb.PersistenceError, f"{errors.ReadFailedError.code}: {reason}"
     if isinstance(failure, StoreError):
         return pb.PersistenceError, f"{errors.PublishRefusedError.code}: {failure}"
+    if isinstance(failure, TransactionError):
+        return TRANSACTIONS[failure.refusal], str(failure)
     if isinstance(failure, RouterError):
         return TABLE[failure.code], f"{failure.code}: {failure}"
     return pb.UnknownError, f"{errors.RouterError.code}: an internal error; see the broker's log"
@@ -124,23 +139,6 @@ def refusal_of(request: pb.BaseCommand, reason: str = "") -> pb.BaseCommand:
         request_id = getattr(body, "request_id", None)
         if request_id is None:
             continue
-        if pb.BaseCommand.NEW_TXN <= kind <= pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST:
-            return _no_transactions(name.removesuffix(_REQUEST), request_id)
         sentence = f"{errors.NotAllowedError.code}: {reason or f'{name} is not served'}"
         return error(request_id, pb.NotAllowedError, sentence)
     raise ProtocolError(f"{name} is not served")
-
-
-def _no_transactions(name: str, request_id: int) -> pb.BaseCommand:
-    """Refuse in a response of the command's own kind.
-
-    Apache Pulsar without a coordinator answers ERROR, which Java clients do not look for once they
-    have sent NEW_TXN: their program waits until a timeout.
-    """
-    kind: Any = pb.BaseCommand.Type.Value(name + _RESPONSE)
-    return command(
-        kind,
-        request_id=request_id,
-        error=pb.NotAllowedError,
-        message=NO_TRANSACTIONS,
-    )

@@ -8,12 +8,12 @@ case, so that port maps, containers and proxies need nothing else.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
 
 from router.broker.pulsar.client import Client, Handler
 from router.broker.pulsar.context import LogContext
-from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, request_failed
+from router.broker.pulsar.failures import answer, request_failed
 from router.broker.pulsar.patterns import Matcher, PatternError, matcher, topics_hash
+from router.broker.pulsar.transactions import COORDINATOR_TOPIC
 from router.broker.pulsar.watching import MAX_NAMES
 from router.broker.topics.non_persistent import is_non_persistent
 from router.broker.transport.advertised import NOT_ADVERTISED
@@ -21,9 +21,6 @@ from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFo
 from router.model import TopicName, check_namespace
 from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
-
-# The first topic that clients with transactions ask for.
-_COORDINATOR: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 class Lookups:
@@ -51,8 +48,9 @@ class Lookups:
         """
         request = frame.command.partitionMetadata
         try:
-            if request.topic.startswith(_COORDINATOR):
-                raise NotAllowedError(NO_TRANSACTIONS)
+            if request.topic.startswith(COORDINATOR_TOPIC):
+                self._metadata(request.request_id, 1)
+                return
             if is_non_persistent(request.topic):
                 self._topics.namespaces.check(TopicName.parse(request.topic))
                 self._metadata(request.request_id, 0)
@@ -85,6 +83,8 @@ class Lookups:
 
     def _check(self, topic: str) -> None:
         """Raise the RouterError that tells why a topic is not served here and never will be."""
+        if topic.startswith(COORDINATOR_TOPIC):
+            return
         if is_non_persistent(topic):
             self._topics.namespaces.check(TopicName.parse(topic))
             return

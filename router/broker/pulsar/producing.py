@@ -21,12 +21,15 @@ from functools import partial
 from typing import Final, Protocol
 
 from router.broker.consume import Partition
+from router.broker.pulsar.answers import in_transaction
 from router.broker.pulsar.client import Client, Handler, PulsarProducer
 from router.broker.pulsar.context import LogContext
-from router.broker.pulsar.failures import NO_TRANSACTIONS, answer
+from router.broker.pulsar.failures import answer
 from router.broker.pulsar.positions import NO_POSITION
 from router.broker.pulsar.producers import Producers
+from router.broker.pulsar.transactions import TransactionIds
 from router.broker.storage import PULSAR_FORMAT, ProducerState, StoreError
+from router.broker.transactions import Transaction, TransactionError
 from router.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -67,6 +70,8 @@ class Producing:
         self._connection = client.connection
         self._clock = log.topics.clock
         self._store = log.topics.store
+        self._transactions = log.transactions
+        self._ids = TransactionIds(client, log.transactions)
         self._producers = Producers(client, log)
         self._found = self._producers.found
         self._pending = 0
@@ -96,11 +101,16 @@ class Producing:
         metadata = _checked(frame.payload, outcome)
         if metadata is None:
             return
-        if sent.HasField("txnid_most_bits") or sent.HasField("txnid_least_bits"):
-            outcome.refused(*answer(NotAllowedError(NO_TRANSACTIONS)))
-        else:
-            highest = max(sent.sequence_id, sent.highest_sequence_id)
-            self._append(producer, (sent.sequence_id, highest), metadata, frame.payload, outcome)
+        transaction = None
+        if in_transaction(sent):
+            try:
+                transaction = self._join(sent, producer)
+            except (NotAllowedError, TransactionError) as failure:
+                # Clients that get another error close the connection, and send it again for ever.
+                outcome.refused(pb.NotAllowedError, answer(failure)[1])
+                return
+        sequences = sent.sequence_id, max(sent.sequence_id, sent.highest_sequence_id)
+        self._append(producer, sequences, metadata, frame.payload, outcome, transaction)
 
     def append_all(self, frame: Frame) -> None:
         """Store the entries of an APPENDS; the response follows when all are on disk.
@@ -150,6 +160,7 @@ class Producing:
         metadata: pb.MessageMetadata,
         payload: bytes,
         outcome: _Outcome,
+        transaction: Transaction | None = None,
     ) -> None:
         """Store an entry with these sequence ids, its first and its highest one."""
         if self._store.full and isinstance(producer.partition, Partition):
@@ -177,6 +188,8 @@ class Producing:
             outcome.size -= size
             outcome.refused(*answer(failure))
             return
+        if transaction is not None and isinstance(producer.partition, Partition):
+            self._transactions.appended(transaction, producer.partition.ledger, messages)
         self._pending += size
         producer.tally.entries += 1
         producer.tally.messages += messages
@@ -202,6 +215,15 @@ class Producing:
         last = mark if sequences[1] == mark.sequence else None
         self._store.after_sync(partial(outcome.known, last, messages))
         return True
+
+    def _join(self, sent: pb.CommandSend, producer: PulsarProducer) -> Transaction:
+        """Return the transaction of a SEND; raise TransactionError, NotAllowedError."""
+        if not isinstance(producer.partition, Partition):
+            raise NotAllowedError("a topic that is not persistent has no transactions")
+        transaction = self._ids.opened(sent)
+        self._transactions.join(transaction, producer.partition.ledger)
+        self._transactions.check_space(transaction)
+        return transaction
 
     def settle(self, size: int) -> None:
         """Note that an entry of this size is on disk."""

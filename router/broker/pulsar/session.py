@@ -17,6 +17,7 @@ from router.broker.pulsar.failures import refusal_of, request_failed
 from router.broker.pulsar.lookups import Lookups
 from router.broker.pulsar.producing import Producing
 from router.broker.pulsar.schemas import SchemaRequests
+from router.broker.pulsar.transactions import TransactionCommands
 from router.broker.pulsar.watching import Watching
 from router.broker.transport.connection import Connection
 from router.broker.transport.session import NO_FAREWELLS
@@ -140,6 +141,7 @@ class _LogCommands:
         self._lookups = Lookups(client, log)
         self._schemas = SchemaRequests(client, log)
         self._watching = Watching(client, log.lists)
+        self._transactions = TransactionCommands(client, log)
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served."""
@@ -149,6 +151,7 @@ class _LogCommands:
             **self._lookups.handlers(),
             **self._schemas.handlers(),
             **self._watching.handlers(),
+            **self._transactions.handlers(),
         }
 
     def close(self) -> None:

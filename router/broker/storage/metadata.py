@@ -16,7 +16,7 @@ from typing import Final
 from router.broker.disk import database, row_sums
 
 SCHEMA: Final = database.Schema(
-    version=11,
+    version=12,
     statements="""
 CREATE TABLE meta (
     key TEXT PRIMARY KEY, value INTEGER NOT NULL,

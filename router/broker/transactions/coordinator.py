@@ -115,15 +115,15 @@ class Transactions:
                 await self._finish(transaction)
         self._watch()
 
-    def begin(self, key: str, timeout_ms: int) -> Transaction:
+    def begin(self, key: str, timeout_ms: int, owner: str = "") -> Transaction:
         """Begin a transaction; raise TransactionError if too many are open."""
         if len(self._open) >= MAX_OPEN:
             sentence = f"{MAX_OPEN} transactions are open"
             raise TransactionError(Refusal.TOO_MANY, sentence)
         now_ms = self._topics.now_ms()
         deadline = self._loop.time() + timeout_ms / 1_000
-        transaction = self._open[key] = Transaction(key, now_ms, timeout_ms, deadline)
-        self._put(transaction, _BEGUN, orjson.dumps([now_ms, timeout_ms]))
+        transaction = self._open[key] = Transaction(key, now_ms, timeout_ms, deadline, owner=owner)
+        self._put(transaction, _BEGUN, orjson.dumps([now_ms, timeout_ms, owner]))
         self._watch()
         return transaction
 
@@ -283,15 +283,16 @@ class Transactions:
         owner = _OWNER + transaction.key
         self._store.change_value(ValueChange(ValueOperation.PUT, owner, key, value))
 
-    def _restore(self, owner: str) -> Transaction | None:
+    def _restore(self, stored: str) -> Transaction | None:
         """Return a transaction as it was stored; None: not when it began."""
-        values = self._store.values.of(owner)
+        values = self._store.values.of(stored)
         if _BEGUN not in values:
             return None
-        begun_ms, timeout_ms = orjson.loads(values[_BEGUN])
+        begun_ms, timeout_ms, owner = orjson.loads(values[_BEGUN])
         passed_ms = min(max(0, self._topics.now_ms() - begun_ms), timeout_ms)
         deadline = self._loop.time() + (timeout_ms - passed_ms) / 1_000
-        found = Transaction(owner.removeprefix(_OWNER), begun_ms, timeout_ms, deadline)
+        key = stored.removeprefix(_OWNER)
+        found = Transaction(key, begun_ms, timeout_ms, deadline, owner=owner)
         for key, value in sorted(values.items()):
             kind, _, rest = key.partition("/")
             if kind == _DECISION:

@@ -10,6 +10,10 @@ class Refusal(Enum):
 
     UNKNOWN_NAME = auto()
     """There is no transactional producer of this name."""
+    UNKNOWN_COORDINATOR = auto()
+    """The broker has no coordinator of this number."""
+    UNKNOWN_TRANSACTION = auto()
+    """No transaction of this id is open."""
     UNKNOWN_PRODUCER = auto()
     """The name belongs to another producer id."""
     FENCED = auto()

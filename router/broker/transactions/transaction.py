@@ -67,7 +67,8 @@ class Transaction:
 
     `key` is its name in the broker: of the dialect, then of the transaction there. `begun_ms` is a
     time (ms since 1970), `deadline` one of the event loop (seconds). `committed` is the decision,
-    None: there is none yet. `ranges` counts those of all partitions.
+    None: there is none yet. `ranges` counts those of all partitions. `owner` is the name of the
+    principal that began it, "": the dialect does not ask for it.
     """
 
     key: str
@@ -78,6 +79,7 @@ class Transaction:
     positions: dict[PositionKey, Commit] = field(default_factory=dict)
     committed: bool | None = None
     ranges: int = 0
+    owner: str = ""
 
     def ledgers(self) -> Iterator[Ledger]:
         """Yield the logs of the partitions that it joined and that are still there."""

@@ -69,6 +69,14 @@ class Identity:
             return self._peer.local
         return authorizer.administers(self.principal)
 
+    @property
+    def owner_name(self) -> str | None:
+        """The name under which the client owns what it begins; None: it may use all there is."""
+        authorizer = self.authorizer
+        if authorizer is None or self.trusted or authorizer.open:
+            return None
+        return None if self.administers else self.principal.name
+
     def visible(self, names: list[str]) -> list[str]:
         """Return those full names of topics that the client may see."""
         authorizer = self.authorizer
