@@ -1,4 +1,4 @@
-"""A pipeline under spark-submit, on a standalone master and worker of this machine."""
+"""A pipeline under spark-submit, on a standalone master and two workers of this machine."""
 
 from __future__ import annotations
 
@@ -84,19 +84,20 @@ def workers(port: int) -> int:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """A master with one worker; its address."""
+    """A master with two workers; its address."""
     port, web = free_port(), free_port()
     url = f"spark://127.0.0.1:{port}"
     master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)]
-    worker = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g"]
+    worker = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "600m"]
     with ExitStack() as stack:
         stack.enter_context(daemon(tmp_path, "org.apache.spark.deploy.master.Master", *master))
         wait_until(lambda: "Starting Spark master" in (tmp_path / "Master.log").read_text(), 120)
         work = ["--work-dir", str(tmp_path / "work"), url]
-        stack.enter_context(
-            daemon(tmp_path, "org.apache.spark.deploy.worker.Worker", *worker, *work)
-        )
-        wait_until(lambda: workers(web) == 1, 120)
+        for _ in range(2):
+            stack.enter_context(
+                daemon(tmp_path, "org.apache.spark.deploy.worker.Worker", *worker, *work)
+            )
+        wait_until(lambda: workers(web) == 2, 120)
         yield url
 
 

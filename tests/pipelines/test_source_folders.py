@@ -18,7 +18,7 @@ from router.pipelines.reading import DeclarationError
 from router.pipelines.source.options import Options
 from router.pipelines.source.reading import batches
 from router.pipelines.source.router_source import BatchReader, RouterSource, StreamReader
-from router.pipelines.source.writing import publish
+from router.pipelines.source.writing import BatchWriter, Written, publish
 from tests.contract.conftest import stop_broker
 
 if TYPE_CHECKING:
@@ -67,6 +67,34 @@ def test_reading_and_tasks_start_no_broker_and_make_no_folder(driver: Path) -> N
         with pytest.raises(BackendUnavailableError, match=f"no router runs .*{driver}/data"):
             read()
         assert list(driver.iterdir()) == []
+
+
+def test_tasks_that_do_not_meet_the_broker_of_the_driver_end_with_a_sentence(driver: Path) -> None:
+    def write() -> int:
+        written = writer.write(iter([pa.RecordBatch.from_pydict({"value": [b"one"]})]))
+        return written.messages if isinstance(written, Written) else 0
+
+    def read() -> int:
+        return sum(one.num_rows for one in reader.read(parts[0]))
+
+    writer = RouterSource({"topic": "t"}).writer(SCHEMA, overwrite=False)
+    assert isinstance(writer, BatchWriter)
+    assert write() == 1
+    reader = BatchReader(Options.of_texts({"topics": "t"}).of_reading())
+    parts = reader.partitions()
+    # A broker that was restarted is the same one.
+    stop_broker(driver / "data")
+    RouterSource({"topic": "t"}).writer(SCHEMA, overwrite=False)
+    assert read() == write() == 1
+    stop_broker(driver / "data")
+    (driver / "data").rename(driver / "elsewhere")
+    for task in read, write:
+        with pytest.raises(BackendUnavailableError, match=r"no data\. .*--pulsar .*pulsar://HOST"):
+            task()
+    RouterSource({"topic": "t"}).writer(SCHEMA, overwrite=False)
+    for task in read, write:
+        with pytest.raises(SettingError, match=r"another router on the machine .*--pulsar"):
+            task()
 
 
 def test_write_that_would_replace_a_topic_is_refused(driver: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -159,6 +160,11 @@ class BrokerAdmin:
 
     def deduplicate(self, topic: TopicName, deadline: float) -> None:
         """Do nothing: see `deduplicates`."""
+
+    def history(self, deadline: float) -> str:
+        """Return what names the broker's line of appends."""
+        command = npb.CommandAdmin(call=npb.AdminCall(name="history", arguments=b"{}"))
+        return str(json.loads(ask(self._link, command, deadline).value))
 
     def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
         """Return where the partitions of topics begin and end; missing topics are left out."""

@@ -113,6 +113,14 @@ class PulsarBackend:
         """Return whether a broker of ours answers, not Apache Pulsar."""
         return self._is_ours(deadline_in(timeout))
 
+    def history(self, timeout: float) -> str:
+        """Return what names the line of appends of a broker of ours, "": it is Apache Pulsar.
+
+        It stays the same over restarts, and no other broker's folder has it.
+        """
+        deadline = deadline_in(timeout)
+        return self._commands.history(deadline) if self._is_ours(deadline) else ""
+
     def max_entry(self, timeout: float) -> int:
         """Return how many bytes an entry may have."""
         return self._routes.service.connection(deadline_in(timeout)).max_message

@@ -27,7 +27,7 @@ from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.inspection import Finding, inspect_journal, inspect_ledger
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows, load
-from router.broker.storage.metadata import SCHEMA, begin_history, connect_read_only
+from router.broker.storage.metadata import SCHEMA, begin_history, connect_read_only, history_of
 from router.broker.storage.offset_index import pack_points, read_points
 from router.broker.storage.options import Clock
 from router.broker.storage.recovery import JournalFile, open_journal, read_journal
@@ -159,13 +159,6 @@ def _marked(folder: Path) -> Iterator[Finding]:
 def check_format(metadata: sqlite3.Connection, path: Path) -> None:
     """Raise FormatError if the metadata has another format than METADATA_FORMAT."""
     check_version(metadata, path, SCHEMA)
-
-
-def history_of(metadata: sqlite3.Connection) -> int:
-    """Return the number of the history of appends that the folder has; see metadata."""
-    query = "SELECT value FROM meta WHERE key = 'history'"
-    (value,) = metadata.execute(query).fetchone()
-    return int(value)
 
 
 def segments_of(metadata: sqlite3.Connection) -> Iterator[tuple[int, Segment]]:

@@ -112,3 +112,10 @@ def connect_read_only(path: Path) -> Iterator[sqlite3.Connection | None]:
 def begin_history(connection: sqlite3.Connection) -> None:
     """Note that segments may differ from those that were copied before."""
     connection.execute("UPDATE meta SET value = random() WHERE key = 'history'")
+
+
+def history_of(connection: sqlite3.Connection) -> int:
+    """Return the number of the history of appends that the folder has."""
+    query = "SELECT value FROM meta WHERE key = 'history'"
+    (value,) = connection.execute(query).fetchone()
+    return int(value)

@@ -30,6 +30,7 @@ class Opened:
 
     connection: sqlite3.Connection
     boot: int
+    history: int
     catalog: Catalog
 
 
@@ -115,7 +116,8 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
         rows.save_cursors(connection, [record.state() for record in fitted])
         return rows.next_boot(connection)
 
-    return Opened(connection, database.transact(connection, disk, begin), catalog)
+    boot = database.transact(connection, disk, begin)
+    return Opened(connection, boot, metadata.history_of(connection), catalog)
 
 
 def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catalog:

@@ -66,8 +66,9 @@ class Store:
 
     `failed` ends with the first error of a write or sync: nothing is acknowledged after it, and the
     process should end. `full`: free space is below the reserve, publishing should be refused.
-    `boot` counts the starts of the folder. The callbacks in `pressure` are called when `full`
-    changed, and when `congested` ended after it was seen to hold.
+    `boot` counts the starts of the folder, `history` names its line of appends (see metadata). The
+    callbacks in `pressure` are called when `full` changed, and when `congested` ended after it was
+    seen to hold.
 
     Lookups are those of Catalog, changes of cursors and values and deletions those of CursorLog,
     `reclaim` is that of Reclaimer, `expired_number` that of RetentionTask.
@@ -111,6 +112,7 @@ class Store:
         self.append_in_turn = journal.append_in_turn
         self.full = False
         self.boot = opened.boot
+        self.history = opened.history
         self.pressure: set[Callable[[], None]] = set()
         self._after_commit()
 

@@ -41,6 +41,10 @@ class AdminCalls:
         self._topics = topics
         self._groups = Groups(topics)
 
+    async def history(self) -> str:
+        """Return the name of the folder's line of appends, which no other broker's folder has."""
+        return str(self._topics.store.history)
+
     async def truncate(self, topic: str) -> None:
         """Delete all messages of a topic or partition, and leave its subscriptions at the end."""
         for partition in self._topics.pieces(self._topics.parse(topic)):

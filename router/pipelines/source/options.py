@@ -13,15 +13,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
 from router.backends import Backend
 from router.backends.opening import opened, scheme
-from router.errors import BackendUnavailableError, SettingError
+from router.backends.pulsar import PulsarBackend
+from router.errors import BackendTimeoutError, BackendUnavailableError, SettingError
 from router.node.spawn import REGISTRY, absent
 from router.pipelines.source.offsets import EARLIEST, FROM_EARLIEST, LATEST, TO_LATEST, Bound
 from router.pipelines.source_columns import Layout
-from router.settings import BY_NAME, Settings, load
+from router.settings import BY_NAME, Settings, load, without_password
 
 if TYPE_CHECKING:
     from router.pipelines.declaration import SourceSpec
@@ -76,6 +78,8 @@ def _value(name: str, text: str) -> str:
 
 
 EMBEDDED: Final = "embedded"
+MEET_SECONDS: Final = 60.0
+"""How long a broker that restarts is waited for when its identity is asked for."""
 SECRET: Final = "settings.secret"  # noqa: S105 - the name of an option
 KINDS: Final = ("embedded", "pulsar", "pulsar+ssl", "kafka")
 LOSSES: Final = ("fail", "skip")
@@ -118,7 +122,8 @@ class Options:
     `ending` is for a read that is no stream. `max_rows` 0: no bound of a batch. `path` is what
     `load` and `save` were given: topics of a reader, the topic of a writer. `topic` is where rows
     without a topic of their own are written. `skip_dead`: a pattern passes over `<topic>.dlq` where
-    it finds the topic. `layout`: the columns of its rows.
+    it finds the topic. `layout`: the columns of its rows. `broker` names the one that the driver
+    has met, for tasks; empty: whichever answers.
     """
 
     settings: Settings
@@ -133,6 +138,7 @@ class Options:
     skip_dead: bool = False
     path: tuple[str, ...] = ()
     layout: Layout = Layout.ROUTER
+    broker: str = ""
 
     @property
     def kind(self) -> str:
@@ -191,14 +197,44 @@ class Options:
         """Open the store, and close it at the end.
 
         Raises BackendUnavailableError if it is a folder of this machine that holds no data, unless
-        a broker may be started there.
+        a broker may be started there, and SettingError if it is not the driver's `broker`.
         """
         folder = Path(self.settings.text("data.dir"))
         spawns = self.settings.flag("broker.spawn")
         if self.kind == EMBEDDED and not spawns and not (folder / REGISTRY).exists():
-            raise BackendUnavailableError(f"{absent(folder)}. It holds no data")
+            raise BackendUnavailableError(f"{absent(folder)}. It holds no data{self._elsewhere()}")
         with opened(self.settings) as (_, backend):
+            if self.broker:
+                self._check_broker(backend)
             yield backend
+
+    def of_broker(self, backend: Backend) -> Options:
+        """Return these options for tasks, which are to meet the broker of a backend; see `opened`.
+
+        Raises BackendUnavailableError, BackendTimeoutError.
+        """
+        return replace(self, broker=history(backend))
+
+    def _check_broker(self, backend: Backend) -> None:
+        try:
+            met = history(backend)
+        except (BackendUnavailableError, BackendTimeoutError) as error:
+            raise BackendUnavailableError(f"{error}{self._elsewhere()}") from error
+        if met != self.broker:
+            where = self.settings.text("data.dir" if self.kind == EMBEDDED else "backend.url")
+            raise SettingError(
+                f"{without_password(where)} is another router on the machine {gethostname()} than"
+                f" on the driver's{self._elsewhere()}"
+            )
+
+    def _elsewhere(self) -> str:
+        """Return what to do about a broker that tasks do not meet; nothing on the driver."""
+        if not self.broker:
+            return ""
+        return (
+            ". Tasks on other machines than the driver's reach its router by an address alone:"
+            " start it with `--pulsar HOST:6650`, and name `pulsar://HOST:6650` as the url"
+        )
 
     def attached(self) -> Options:
         """Return these options for processes that start no broker: executors, and all readers."""
@@ -220,6 +256,14 @@ class Options:
         for name in read.topics:
             self.settings.topic(name)
         return read.attached()
+
+
+def history(backend: Backend) -> str:
+    """Return what names the broker of a backend, "": it is none of ours.
+
+    Raises BackendUnavailableError, BackendTimeoutError.
+    """
+    return backend.history(MEET_SECONDS) if isinstance(backend, PulsarBackend) else ""
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ from router.pipelines.source.offsets import (
     Part,
     Point,
 )
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import Options, history
 from router.pipelines.source.ranges import (
     Range,
     batch_ends,
@@ -115,6 +115,10 @@ class Planner:
             return None
         found = self._bounded_by(ending)
         return Offset({part: bound_end(at, extent) for part, (at, extent) in found.items()})
+
+    def broker(self) -> str:
+        """Return what names the broker, for `Options.broker`."""
+        return history(self._backend)
 
     def ends(self) -> Offset:
         """Return where everything that is stored now ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
 from router.pipelines.source.ranges import Range, shared_out
 from router.pipelines.source.reading import batches
-from router.pipelines.source.writing import BatchWriter, StreamWriter, start_broker
+from router.pipelines.source.writing import BatchWriter, StreamWriter, started
 
 NAME: Final = "router"
 
@@ -77,26 +78,23 @@ class RouterSource(DataSource):
                 'messages are appended to a topic: write with mode("append"). To replace what a'
                 " topic has, delete the topic first"
             )
-        writer = BatchWriter(self._checked_options, schema)
-        start_broker(self._checked_options)
-        return writer
+        return BatchWriter(started(self._checked_options, schema))
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return what writes a stream, of any output mode: each batch is appended."""
         del overwrite
-        writer = StreamWriter(self._checked_options, schema)
-        start_broker(self._checked_options)
-        return writer
+        return StreamWriter(started(self._checked_options, schema))
 
 
 class RangePartition(InputPartition):
-    """The ranges that one task reads."""
+    """The ranges that one task reads, and the broker that has them."""
 
-    def __init__(self, read_ranges: tuple[Range, ...]) -> None:
+    def __init__(self, read_ranges: tuple[Range, ...], broker: str) -> None:
         super().__init__(read_ranges)
         self.read_ranges = read_ranges
+        self.broker = broker
 
 
 class BatchReader(DataSourceReader):
@@ -111,12 +109,12 @@ class BatchReader(DataSourceReader):
             planner = Planner(self._options, backend)
             start = planner.initial()
             end = planner.latest(start, target=planner.target())
-            return [RangePartition(some) for some in shared_out(planner.ranges(start, end))]
+            return _partitions(planner, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; there may be none at all."""
         if isinstance(partition, RangePartition):
-            yield from batches(self._options, partition.read_ranges)
+            yield from _read(self._options, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -159,13 +157,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
         """Return what tasks read of a batch, the same whenever it is asked; raise as above."""
         begin, upto = Offset.of_json(start), Offset.of_json(end)
-        return [RangePartition(some) for some in shared_out(self._planner().ranges(begin, upto))]
+        return _partitions(self._planner(), begin, upto)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         if not isinstance(partition, RangePartition):
             raise SettingError(f"{partition!r} is none of this source's partitions")
-        return batches(self._options, partition.read_ranges)
+        return _read(self._options, partition)
 
     def stop(self) -> None:
         """Close the connection."""
@@ -179,6 +177,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backend = stack.enter_context(self._options.opened())
             self._open = stack, Planner(self._options, backend)
         return self._open[1]
+
+
+def _partitions(planner: Planner, start: Offset, end: Offset) -> list[RangePartition]:
+    ranges = planner.ranges(start, end)
+    broker = planner.broker() if ranges else ""
+    return [RangePartition(some, broker) for some in shared_out(ranges)]
+
+
+def _read(options: Options, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+    return batches(replace(options, broker=partition.broker), partition.read_ranges)
 
 
 def _readable(options: Options) -> Options:

@@ -59,11 +59,10 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a frame; raises SettingError for columns that no message has."""
+    """Writes a frame; `options` are those that `started` returned."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        check_columns(options, schema)
-        self._options = options.attached()
+    def __init__(self, options: Options) -> None:
+        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one task; when it returns they are stored."""
@@ -71,11 +70,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream, batch after batch; raises SettingError as `BatchWriter` does."""
+    """Writes a stream, batch after batch; `options` are those that `started` returned."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        check_columns(options, schema)
-        self._options = options.attached()
+    def __init__(self, options: Options) -> None:
+        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one task; when it returns they are stored."""
@@ -88,15 +86,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: what tasks published stays."""
 
 
-def start_broker(options: Options) -> None:
-    """Have a broker on the data folder, for the tasks of a write; called by the driver.
+def started(options: Options, schema: StructType) -> Options:
+    """Return the options of a write's tasks, for which a broker is there; called by the driver.
 
-    Raises BackendUnavailableError, BackendTimeoutError.
+    Raises SettingError for columns that no message has, BackendUnavailableError,
+    BackendTimeoutError.
     """
-    if options.kind == EMBEDDED:
-        linger = f"{max(START_LINGER_SECONDS, options.settings.seconds('broker.linger')):g}s"
-        with opened(options.settings.replaced("the source", broker__linger=linger)) as (_, backend):
+    check_columns(options, schema)
+    if options.kind == "kafka":
+        return options.attached()
+    linger = f"{max(START_LINGER_SECONDS, options.settings.seconds('broker.linger')):g}s"
+    with opened(options.settings.replaced("the source", broker__linger=linger)) as (_, backend):
+        if options.kind == EMBEDDED:
             backend.ready(options.settings.seconds("backend.timeout"))
+        return options.of_broker(backend).attached()
 
 
 def check_columns(options: Options, schema: StructType) -> None:
