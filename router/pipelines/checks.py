@@ -39,7 +39,7 @@ Columns = Mapping[str, str] | None
 # `window(column, '1 minute')` is a function to Spark and a clause to the parser: it reads another
 # name of the same length, so that places stay what they are.
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
-_STAND_IN: Final = "windo_"
+STAND_IN: Final = "windo_"
 _WINDOWS: Final = frozenset({"window", "session_window"})
 _EXTENSIONS: Final = "spark.sql.extensions"
 """The resource by which a pipeline may bring functions of its own."""
@@ -60,7 +60,7 @@ def check_sql(pipeline: Pipeline) -> None:
     except ValueError as error:
         raise origin.error(("source", "schema"), str(error)) from error
     _check_watermark(origin, ("source",), pipeline.source.watermark, views[RECORDS])
-    parsed = {s.name.lower(): _parsed(origin, s) for s in pipeline.steps if s.checked}
+    parsed = parsed_steps(pipeline)
     for place, step in enumerate(pipeline.steps):
         query = parsed.get(step.name.lower())
         if query is not None and _EXTENSIONS not in pipeline.resources:
@@ -73,6 +73,15 @@ def check_sql(pipeline: Pipeline) -> None:
         _check_sink(origin, ("sink", place), sink, views[sink.from_step.lower()])
     for found in refused(pipeline, parsed):
         raise origin.at(found.step.line + found.line - 1, str(found))
+
+
+def parsed_steps(pipeline: Pipeline) -> dict[str, exp.Query]:
+    """Return the SQL of the steps that are checked, by their names in lower case.
+
+    Functions `window` are named STAND_IN there. Raises DeclarationError.
+    """
+    origin = Origin(pipeline.file, pipeline.lines)
+    return {s.name.lower(): _parsed(origin, s) for s in pipeline.steps if s.checked}
 
 
 def check_folders(pipeline: Pipeline) -> None:
@@ -146,7 +155,7 @@ def _check_functions(origin: Origin, step: Step, parsed: exp.Query) -> None:
     # A function that the parser knows itself is no Anonymous, whether Spark has it or not.
     for call in parsed.find_all(exp.Anonymous):
         name = str(call.this)
-        if name.lower() not in functions() | {_STAND_IN}:
+        if name.lower() not in functions() | {STAND_IN}:
             line = step.line + int(call.meta.get("line", 1)) - 1
             sentence = f"there is no function {name!r}{nearest(name.lower(), functions())}"
             raise origin.at(line, f"step {step.name}: {sentence}")
@@ -175,14 +184,14 @@ def _check_step(
 
 
 def _parsed(origin: Origin, step: Step) -> exp.Query:
-    text = _WINDOW.sub(_STAND_IN, step.sql.strip().rstrip(";"))
+    text = _WINDOW.sub(STAND_IN, step.sql.strip().rstrip(";"))
     lead = step.sql[: len(step.sql) - len(step.sql.lstrip())].count("\n")
     try:
         found = sqlglot.parse(text, dialect="spark")
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         line = step.line + lead + int(first.get("line") or 1) - 1
-        near = str(first.get("highlight") or "").replace(_STAND_IN, "window")
+        near = str(first.get("highlight") or "").replace(STAND_IN, "window")
         said = str(first.get("description") or error).replace(" / ", ", ")
         raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {said}") from error
     except SqlglotError as error:

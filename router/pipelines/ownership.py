@@ -1,17 +1,21 @@
-"""Whose checkpoint it is: a file in it has the name of its pipeline.
+"""Whose checkpoint it is, and of what: a file in it names its pipeline, source, sinks and state.
 
-With the checkpoint of another pipeline a run would find that pipeline's offsets, take all messages
-for read, and deliver nothing.
+With the checkpoint of another pipeline, or of another store, a run would take messages for read
+that it never saw. A sink that goes on at another place would leave behind what it has written. A
+group or join that is another one would go on with the state of the first. All of that is refused
+while it can be said in a sentence; what has not begun may change.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from router.pipelines.declaration import Pipeline, is_local
+from router.pipelines.declaration import DEAD_LETTERS, Pipeline, is_local
 from router.pipelines.reading import DeclarationError
+from router.settings import without_password
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,53 +23,162 @@ if TYPE_CHECKING:
 OWNER: Final = "pipeline.json"
 
 
+class _Folder(Protocol):
+    """The folder of a checkpoint."""
+
+    def read(self) -> str:
+        """Return the file of this module, empty: there is none."""
+        ...
+
+    def write(self, text: str) -> None:
+        """Write it."""
+        ...
+
+    def begun(self, sink: str) -> bool:
+        """Return whether a sink has taken a batch."""
+        ...
+
+
+class _LocalFolder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self) -> str:
+        file = self._folder / OWNER
+        return file.read_text("utf-8") if file.is_file() else ""
+
+    def write(self, text: str) -> None:
+        (self._folder / OWNER).write_text(text, "utf-8")
+
+    def begun(self, sink: str) -> bool:
+        return any(self._folder.glob(f"{sink}/offsets/[0-9]*"))
+
+
+class _RemoteFolder:
+    """A folder on a file system of Spark's."""
+
+    def __init__(self, folder: str, spark: SparkSession) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._folder = folder
+        self._file = self._path(OWNER)
+        self._system = self._file.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def read(self) -> str:
+        if not self._system.exists(self._file):
+            return ""
+        opened = self._system.open(self._file)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
+        finally:
+            opened.close()
+
+    def write(self, text: str) -> None:
+        opened = self._system.create(self._file, True)
+        opened.write(bytearray(text, "utf-8"))
+        opened.close()
+
+    def begun(self, sink: str) -> bool:
+        found = self._system.globStatus(self._path(f"{sink}/offsets/[0-9]*"))
+        return bool(found)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._folder.rstrip('/')}/{name}")
+
+
 def check_owner(pipeline: Pipeline) -> None:
-    """Raise DeclarationError if the checkpoint, a folder of this machine, is another pipeline's."""
-    if pipeline.checkpoint and is_local(pipeline.checkpoint):
-        file = Path(pipeline.checkpoint.removeprefix("file://")) / OWNER
-        _check(pipeline, file.read_text("utf-8") if file.is_file() else "")
+    """Raise DeclarationError if the checkpoint, a folder of this machine, is of something else.
+
+    The pipeline has its places in full (`run.placed`).
+    """
+    if is_local(pipeline.checkpoint):
+        _check(pipeline, _LocalFolder(Path(pipeline.checkpoint.removeprefix("file://"))))
 
 
 def own(pipeline: Pipeline, folder: Path) -> None:
-    """Note that a folder of this machine has the state of the pipeline; raise as `check_owner`."""
-    check_owner(pipeline)
-    file = folder / OWNER
-    if not file.is_file():
-        file.write_text(_note(pipeline), "utf-8")
+    """Note in a folder of this machine what it is of; raise as `check_owner`."""
+    _own(pipeline, _LocalFolder(folder))
 
 
 def own_remote(pipeline: Pipeline, spark: SparkSession) -> None:
-    """Note the pipeline in a checkpoint on a file system of Spark's; raise as `check_owner`."""
-    jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{pipeline.checkpoint.rstrip('/')}/{OWNER}")
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if system.exists(path):
-        file = system.open(path)
-        try:
-            found = jvm.org.apache.commons.io.IOUtils.toString(file, "UTF-8")
-        finally:
-            file.close()
-        _check(pipeline, found)
-    else:
-        file = system.create(path, False)
-        file.write(bytearray(_note(pipeline), "utf-8"))
-        file.close()
+    """Note it in a checkpoint on a file system of Spark's; raise as `check_owner`."""
+    _own(pipeline, _RemoteFolder(pipeline.checkpoint, spark))
 
 
-def _note(pipeline: Pipeline) -> str:
-    return json.dumps({"pipeline": pipeline.name}) + "\n"
+def _own(pipeline: Pipeline, folder: _Folder) -> None:
+    noted = _check(pipeline, folder)
+    sinks = {**noted.get("sinks", {}), **_sinks(pipeline)}
+    note = {"pipeline": pipeline.name, "source": _source(pipeline), "sinks": sinks}
+    if note != noted:
+        folder.write(json.dumps(note, indent=1) + "\n")
 
 
-def _check(pipeline: Pipeline, note: str) -> None:
-    if not note or note == _note(pipeline):
-        return
+def _source(pipeline: Pipeline) -> str:
+    url = without_password(pipeline.source.url)
+    return pipeline.source.settings.get("data.dir", "") if url.startswith("embedded") else url
+
+
+def _sinks(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
+    """Return where each sink writes, and what state it keeps."""
+    from router.pipelines.kept_state import state_of  # noqa: PLC0415 - needs an extra
+
+    found: dict[str, dict[str, Any]] = {
+        sink.name: {
+            "place": f"{sink.kind} {sink.path or sink.topic}".rstrip(),
+            "state": state_of(pipeline, sink),
+        }
+        for sink in pipeline.sinks
+    }
+    if pipeline.bad_records == "dlq":
+        found[DEAD_LETTERS] = {"place": f"topic {pipeline.dead_letters}".rstrip(), "state": []}
+    return found
+
+
+def _check(pipeline: Pipeline, folder: _Folder) -> dict[str, Any]:
+    """Return what is noted; raise DeclarationError for what is declared otherwise."""
+    place, file = pipeline.checkpoint.rstrip("/"), f"{pipeline.checkpoint.rstrip('/')}/{OWNER}"
+    line = pipeline.lines.get(("checkpoint",), 1)
+    noted: dict[str, Any] = {}
     try:
-        owner = f"the pipeline {json.loads(note)['pipeline']}"
-    except (ValueError, KeyError, TypeError):
-        owner = "another pipeline"
-    folder = pipeline.checkpoint.rstrip("/")
-    raise DeclarationError(
-        f"{pipeline.file}:{pipeline.lines.get(('checkpoint',), 1)}: the checkpoint {folder} is that"
-        f" of {owner}, so what {pipeline.name} is to read would count as read. Name another folder."
-        f" If it is the same pipeline under a new name, delete {folder}/{OWNER}"
-    )
+        noted |= json.loads(folder.read() or "{}")
+        owner = str(noted.get("pipeline", pipeline.name))
+    except (ValueError, TypeError):
+        owner = ""
+    if owner != pipeline.name:
+        known = f"the pipeline {owner}" if owner else "another pipeline"
+        raise DeclarationError(
+            f"{pipeline.file}:{line}: the checkpoint {place} is that of {known}, so what"
+            f" {pipeline.name} is to read would count as read. Name another folder. If it is the"
+            f" same pipeline under a new name, delete {file}"
+        )
+    sinks = {name: one for name, one in noted.get("sinks", {}).items() if folder.begun(name)}
+    if sinks and noted["source"] != (source := _source(pipeline)):
+        raise DeclarationError(
+            f"{pipeline.file}:{line}: the checkpoint {place} has positions of"
+            f" {noted['source']}, and the source is {source} now. Name another folder. If it is the"
+            f" same store under a new address, delete {file}"
+        )
+    for at, sentence in _changes(pipeline, sinks):
+        raise DeclarationError(
+            f"{pipeline.file}:{at}: {sentence}. Give the sink another name, under which it begins"
+            f" at source.starting, or declare what it was. If you know that it fits, delete {file}"
+        )
+    return noted
+
+
+def _changes(pipeline: Pipeline, noted: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield the line and the sentence of each sink that is another one than it was."""
+    lines = {sink.name: sink.line for sink in pipeline.sinks}
+    for name, now in _sinks(pipeline).items():
+        was = noted.get(name, now)
+        if was["place"] != now["place"]:
+            yield (
+                lines.get(name, 1),
+                f"sink {name} has written to {was['place']}, and is declared for {now['place']}:"
+                " what is there would stay behind",
+            )
+        if was["state"] != now["state"]:
+            kept, new = ("; ".join(one["state"]) or "no groups" for one in (was, now))
+            yield (
+                lines.get(name, 1),
+                f"sink {name}: its checkpoint keeps {kept}, which cannot become {new}",
+            )

@@ -103,6 +103,7 @@ def check(pipeline: Pipeline, settings: Settings, *, topics: bool = True) -> Non
     With `topics` the store is asked for those of the source.
     """
     check_declared(pipeline)
+    check_owner(placed(pipeline, settings))
     from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
 
     if topics and (pipeline.source.topics or pipeline.source.pattern):
@@ -116,7 +117,6 @@ def check_declared(pipeline: Pipeline) -> None:
     Raises SettingError where the extra that reads SQL and schemas is missing.
     """
     session.require_modules(session.READERS)
-    check_owner(pipeline)
     from router.pipelines.checks import check_folders, check_sql  # noqa: PLC0415 - needs an extra
 
     check_folders(pipeline)

@@ -32,9 +32,8 @@ def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Ref
     """Yield what the sinks of a pipeline never get; steps that are not `parsed` are passed over."""
     steps = {step.name.lower(): step for step in pipeline.steps}
     for sink in pipeline.sinks:
-        below = _below(sink.from_step.lower(), parsed) & parsed.keys()
-        for name in sorted(below):
-            for select in _streaming(parsed[name], parsed):
+        for name in sorted(below(sink.from_step.lower(), parsed) & parsed.keys()):
+            for select in streaming(parsed[name], parsed):
                 for line, reason in _never(select, sink):
                     yield Refused(steps[name], line, reason)
         yield from _endless(pipeline, parsed, steps, sink)
@@ -75,8 +74,8 @@ def _endless(
     """Yield the aggregates whose groups are never complete for a sink."""
     if sink.mode != "append" or pipeline.source.watermark is not None:
         return
-    for name in _below(sink.from_step.lower(), parsed):
-        later = _below(name, parsed) - {name}
+    for name in below(sink.from_step.lower(), parsed):
+        later = below(name, parsed) - {name}
         if any(steps[one].watermark is not None for one in later if one in steps):
             continue
         line = next(_aggregates(parsed[name], parsed), None) if name in parsed else None
@@ -89,7 +88,7 @@ def _endless(
             )
 
 
-def _below(name: str, parsed: Mapping[str, exp.Query]) -> set[str]:
+def below(name: str, parsed: Mapping[str, exp.Query]) -> set[str]:
     """Return the views that a view is made of, itself included."""
     found: set[str] = set()
     waiting = [name]
@@ -105,29 +104,30 @@ def _tables(node: exp.Expr) -> list[str]:
     return [table.name.lower() for table in node.find_all(exp.Table) if not table.db]
 
 
-def _streaming(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[exp.Select]:
+def streaming(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[exp.Select]:
     """Yield the SELECTs of a step that read rows of the source."""
     for select in query.find_all(exp.Select):
-        if _reads_stream(select, parsed):
+        if reads_stream(select, parsed):
             yield select
 
 
-def _reads_stream(
+def reads_stream(
     node: exp.Expr, parsed: Mapping[str, exp.Query], seen: frozenset[str] = frozenset()
 ) -> bool:
+    """Return whether a part of a step has rows of the source."""
     inner = {cte.alias.lower(): cte for cte in node.root().find_all(exp.CTE)}
     for name in _tables(node):
         if name in inner and name not in seen:
-            if _reads_stream(inner[name].this, parsed, seen | {name}):
+            if reads_stream(inner[name].this, parsed, seen | {name}):
                 return True
-        elif RECORDS in _below(name, parsed):
+        elif RECORDS in below(name, parsed):
             return True
     return False
 
 
 def _aggregates(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[int]:
     """Yield the lines of a step's aggregates over rows of the source."""
-    for select in _streaming(query, parsed):
+    for select in streaming(query, parsed):
         group = select.args.get("group")
         if group is not None or _aggregated(select):
             yield _line(group or select)

@@ -1,0 +1,77 @@
+"""What a checkpoint keeps for a sink beside offsets: groups, aggregates and joins, from the SQL.
+
+Spark compares types alone, when a query starts: it refuses some changes in words of its own, and
+goes on with a sum that becomes a maximum. Names of results, filters and columns that are neither
+grouped nor counted may change. Steps that are not checked are left to Spark altogether.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+
+from router.pipelines.checks import STAND_IN, parsed_steps
+from router.pipelines.declaration import Pipeline, SinkSpec
+from router.pipelines.declared_columns import columns
+from router.pipelines.stream_rules import below, reads_stream, streaming
+
+
+def state_of(pipeline: Pipeline, sink: SinkSpec) -> list[str]:
+    """Return what is kept for a sink, a line for each part, in the order of the steps.
+
+    Raises DeclarationError for bad SQL.
+    """
+    parsed = parsed_steps(pipeline)
+    needed = below(sink.from_step.lower(), parsed)
+    types = {name.lower(): kind for name, kind in (columns(pipeline.source) or {}).items()}
+    return [
+        re.sub(STAND_IN, "window", f"{name}: {part}", flags=re.IGNORECASE)
+        for name, query in parsed.items()
+        if name in needed
+        for select in streaming(query, parsed)
+        for part in _parts(select, parsed, types)
+    ]
+
+
+def _parts(
+    select: exp.Select, parsed: Mapping[str, exp.Query], types: Mapping[str, str]
+) -> Iterator[str]:
+    group = select.args.get("group")
+    having = select.args.get("having")
+    places = [*select.expressions, *([having] if having is not None else [])]
+    found = [one for place in places for one in place.find_all(exp.AggFunc)]
+    aggregates = list(dict.fromkeys(one.sql(dialect="spark") for one in found))
+    grouped = [_grouped(select, one) for one in group.expressions] if group is not None else []
+    if aggregates or grouped:
+        keys = ", ".join(one.sql(dialect="spark") for one in grouped) or "all rows"
+        kept = ", ".join(aggregates) or "no aggregate"
+        yield f"{kept} by {keys}{_typed([*found, *grouped], types)}"
+    if select.args.get("distinct") is not None:
+        names = ", ".join(one.sql(dialect="spark") for one in select.expressions)
+        yield f"distinct {names}{_typed(select.expressions, types)}"
+    for join in select.args.get("joins") or ():
+        if reads_stream(join.this, parsed):
+            yield " ".join(join.sql(dialect="spark").split())
+
+
+def _grouped(select: exp.Select, key: exp.Expr) -> exp.Expr:
+    """Return the expression that a number or the name of a result stands for in GROUP BY."""
+    results = select.expressions
+    if isinstance(key, exp.Literal) and key.is_int and 0 < int(key.name) <= len(results):
+        found: exp.Expr = results[int(key.name) - 1].unalias()
+        return found
+    if isinstance(key, exp.Column) and not key.table:
+        for one in results:
+            if isinstance(one, exp.Alias) and one.alias.lower() == key.name.lower():
+                result: exp.Expr = one.this
+                return result
+    return key
+
+
+def _typed(parts: list[exp.Expr], types: Mapping[str, str]) -> str:
+    """Return the declared types of the columns that are kept, in parentheses."""
+    names = {one.name.lower() for part in parts for one in part.find_all(exp.Column)}
+    known = ", ".join(f"{name} {types[name]}" for name in sorted(names & types.keys()))
+    return f" ({known})" if known else ""
