@@ -17,7 +17,7 @@ from router.web.console import commands
 from router.web.console.context import PageViews, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import FAILS, PAGED, action, page
-from router.web.openapi.description import text
+from router.web.openapi.description import MEMBER, one_of, text
 from router.web.requests import Query, consumer_name
 
 PAGE_ROWS: Final = 50
@@ -92,7 +92,13 @@ class AccessViews(PageViews):
         }
         return self._context.pages.answer("access_topic.html", data)
 
-    @action("POST /console/access/topics/<topic>/<role>", "change", "name", fails=("conflict",))
+    @action(
+        "POST /console/access/topics/<topic>/<role>",
+        "change",
+        "name",
+        kinds={"change": one_of(CHANGES), "name": {"type": "string", "pattern": MEMBER}},
+        fails=("conflict",),
+    )
     def access_change(self, topic: str, role: str) -> Response:
         """Put a name on a list of a topic, or take it off."""
         principal, name = self._context.principal(), self._context.topic_name(topic)

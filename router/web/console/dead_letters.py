@@ -22,8 +22,8 @@ from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageViews, words
 from router.web.console.fields import Fields
-from router.web.console.pages import action, page, wants_json_page
-from router.web.openapi.description import number, text
+from router.web.console.pages import WHOLE_NUMBER, action, page, wants_json_page
+from router.web.openapi.description import number, one_of, text
 from router.web.requests import Query
 
 PATH: Final = "/console/dead-letters"
@@ -35,6 +35,7 @@ MAX_DONE: Final = 1_000_000_000
 LETTER: Final = "letter-"
 """Begins the names of the boxes that choose letters."""
 _FIELDS: Final = ("which", "behind", "before")
+_KINDS: Final = {"which": one_of(["selected", "all"]), "before": WHOLE_NUMBER}
 _NOT_AVAILABLE: Final = (
     "This store does not say where a group stands, so that no letter can be requeued"
 )
@@ -101,7 +102,9 @@ class DeadLetterPageViews(PageViews):
         }
         return self._context.pages.answer("dead_letter_topic.html", data)
 
-    @action(f"POST {PATH}/<topic>/requeue", optional=_FIELDS, fails=("subscription-busy",))
+    @action(
+        f"POST {PATH}/<topic>/requeue", optional=_FIELDS, kinds=_KINDS, fails=("subscription-busy",)
+    )
     def requeue(self, topic: str) -> Response:
         """Publish letters to the topics that they came from."""
         principal, name = self._context.authorized(topic, Right.SUBSCRIBE, Right.MANAGE)
@@ -112,7 +115,10 @@ class DeadLetterPageViews(PageViews):
         return self._answer(name, chosen, outcome, "requeue")
 
     @action(
-        f"POST {PATH}/<topic>/discard", optional=(*_FIELDS, "confirm"), fails=("subscription-busy",)
+        f"POST {PATH}/<topic>/discard",
+        optional=(*_FIELDS, "confirm"),
+        kinds=_KINDS,
+        fails=("subscription-busy",),
     )
     def discard(self, topic: str) -> Response:
         """Have letters wait no more; a form without script confirms that it means all of them."""

@@ -15,8 +15,8 @@ from router.web.access import Right
 from router.web.console import charts, commands, shown
 from router.web.console.context import PageViews, paged, words
 from router.web.console.fields import Fields
-from router.web.console.pages import FAILS, PAGED, action, page
-from router.web.openapi.description import choice, text
+from router.web.console.pages import CONFIRMED, FAILS, PAGED, action, page
+from router.web.openapi.description import choice, one_of, text
 from router.web.requests import Query, group_name
 
 PAGE_TOPICS: Final = 50
@@ -169,6 +169,7 @@ class GroupDetailViews(PageViews):
         f"POST {PATH}/reset",
         "to",
         optional=("time", "position", "back"),
+        kinds={"to": one_of(["earliest", "latest", TIME, POSITION])},
         fails=("subscription-not-found", "subscription-busy", "bad-read-option"),
     )
     def reset(self, topic: str, group: str) -> Response:
@@ -185,7 +186,12 @@ class GroupDetailViews(PageViews):
             return self._context.pages.done(data, _path(subscription))
         return self._context.pages.done(data, "/console/groups", topic=names["topic"])
 
-    @action(f"POST {PATH}/delete", "confirm", fails=("subscription-not-found", "subscription-busy"))
+    @action(
+        f"POST {PATH}/delete",
+        "confirm",
+        kinds=CONFIRMED,
+        fails=("subscription-not-found", "subscription-busy"),
+    )
     def delete_group(self, topic: str, group: str) -> Response:
         """Delete a group that no consumer reads, when its name is written once more."""
         principal, subscription = self._managed(topic, group)

@@ -34,7 +34,7 @@ from router.web.console.pages import (
 )
 from router.web.console.signin import own_page
 from router.web.errors import allowed
-from router.web.openapi.description import JSON, Reply, operation
+from router.web.openapi.description import JSON, Reply, one_of, operation
 
 NAME: Final = "message-router"
 
@@ -91,7 +91,7 @@ class HomeViews(PageViews):
         """Answer a file of the console."""
         return self._file(name, self._assets.caching(digest))
 
-    @action("POST /console/theme", "theme")
+    @action("POST /console/theme", "theme", kinds={"theme": one_of(themes.THEMES)})
     def theme(self) -> Response:
         """Keep a theme in the browser; a form without script goes back to its page."""
         environ = request.environ

@@ -20,7 +20,7 @@ from router.web.access import Right
 from router.web.console import commands
 from router.web.console.context import MAX_PAGES, Page, PageContext, PageViews, paged, words
 from router.web.console.fields import Fields
-from router.web.console.pages import FAILS, PAGED, action, page
+from router.web.console.pages import CONFIRMED, FAILS, PAGED, action, page
 from router.web.openapi.description import text
 from router.web.requests import Query, decode
 
@@ -117,7 +117,7 @@ class StreamPageViews(PageViews):
         }
         return self._context.pages.answer("consumer.html", data)
 
-    @action(f"POST {PATH}/<stream>/purge", "confirm", optional=("filter",))
+    @action(f"POST {PATH}/<stream>/purge", "confirm", optional=("filter",), kinds=CONFIRMED)
     def purge_stream(self, stream: str) -> Response:
         """Delete messages of a stream, when its name is written once more."""
         stream = _stream(stream)
@@ -134,7 +134,7 @@ class StreamPageViews(PageViews):
         }
         return self._context.pages.done(data, commands.path("console", "streams", stream))
 
-    @action(f"POST {PATH}/<stream>/delete", "confirm")
+    @action(f"POST {PATH}/<stream>/delete", "confirm", kinds=CONFIRMED)
     def delete_stream(self, stream: str) -> Response:
         """Delete a stream with its topic, when its name is written once more."""
         stream = _stream(stream)
@@ -145,7 +145,7 @@ class StreamPageViews(PageViews):
         data = {"stream": stream, "deleted": True, "commands": lines}
         return self._context.pages.done(data, PATH)
 
-    @action(f"POST {PATH}/<stream>/consumers/<consumer>/delete", "confirm")
+    @action(f"POST {PATH}/<stream>/consumers/<consumer>/delete", "confirm", kinds=CONFIRMED)
     def delete_consumer(self, stream: str, consumer: str) -> Response:
         """Delete a consumer, when its name is written once more."""
         stream, consumer = _stream(stream), _token(decode(consumer))

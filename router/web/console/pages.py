@@ -68,6 +68,12 @@ PAGED: Final = api.number("page", "Which page, from 1 on.")
 SIGN_IN: Final = {
     303: api.Reply("For a browser without credentials: `Location` is the sign-in page.")
 }
+_NO_KINDS: Final[Mapping[str, api.Form]] = {}
+CONFIRMED: Final = {
+    "confirm": {"type": "string", "minLength": 1, "description": "Its name, written once more."}
+}
+"""The field of forms about what cannot be undone."""
+WHOLE_NUMBER: Final = {"type": "string", "pattern": "^[0-9]{0,9}$"}
 FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")
 
 
@@ -232,15 +238,25 @@ def action(
     route: str,
     *fields: str,
     optional: tuple[str, ...] = (),
+    kinds: Mapping[str, api.Form] = _NO_KINDS,
     fails: tuple[str, ...] = (),
     multipart: bool = False,
 ) -> Callable[[api.View], api.View]:
-    """Return a decorator that describes what a form with these fields does."""
-    form = api.shape(dict.fromkeys(fields, str), dict.fromkeys(optional, str))
+    """Return a decorator that describes what a form with these fields does.
+
+    `kinds`: fields that are not any text.
+    """
+    form = api.shape(
+        {name: kinds.get(name, str) for name in fields},
+        {name: kinds.get(name, str) for name in optional},
+    )
     return api.operation(
         route,
         FORMAT,
-        body=api.Body({FORM: form} | ({MULTIPART: form} if multipart else {})),
+        body=api.Body(
+            {FORM: form} | ({MULTIPART: form} if multipart else {}),
+            required=bool(fields or optional),
+        ),
         answers={
             200: api.Reply("What was done.", {api.JSON: dict, api.HTML: str}),
             303: api.Reply("Done; `Location` is the page that shows it."),

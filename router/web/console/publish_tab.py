@@ -23,7 +23,7 @@ from router.web.console import commands
 from router.web.console.context import PageContext, PageViews
 from router.web.console.fields import Fields, Upload
 from router.web.console.pages import action
-from router.web.openapi.description import APPEND
+from router.web.openapi.description import APPEND, one_of
 from router.web.requests import Query
 
 FORMATS: Final = {
@@ -136,6 +136,10 @@ class PublishTab(PageViews):
             "schema",
             "repeat",
         ),
+        kinds={
+            "format": one_of(FORMATS),
+            "repeat": {"type": "string", "pattern": "^([1-9][0-9]{0,3}|10000)?$"},
+        },
         fails=(*PUBLISH_FAILS, "payload-mismatch", "invalid-schema"),
         multipart=True,
     )

@@ -24,7 +24,7 @@ from router.web.console.context import PageViews
 from router.web.console.fields import Fields
 from router.web.console.filters import NAMES
 from router.web.console.message_tab import SHOWN_MESSAGES, ends_of, find_messages
-from router.web.console.pages import action, page
+from router.web.console.pages import WHOLE_NUMBER, action, page
 from router.web.console.publish_tab import PUBLISH_FAILS
 from router.web.console.selection import (
     SELECTION,
@@ -71,6 +71,11 @@ class ReplayViews(PageViews):
         "until",
         "end",
         optional=("most", "stored", *NAMES),
+        kinds={
+            "id": {"type": "string", "pattern": f"^{_ID.pattern}$"},
+            "most": WHOLE_NUMBER,
+            "stored": WHOLE_NUMBER,
+        },
         fails=(*PUBLISH_FAILS, "read-failed", "incompatible-schema", "invalid-schema"),
     )
     def replay_batch(self, topic: str) -> Response:

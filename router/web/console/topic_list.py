@@ -8,7 +8,7 @@ from flask import Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError, TopicNotFoundError
 from router.model import Principal, TopicInfo
-from router.model.policies import Policies
+from router.model.policies import CLEANUP_POLICIES, Policies
 from router.services.history import rate
 from router.services.manage import NewTopic
 from router.services.rights import TopicRights
@@ -16,9 +16,9 @@ from router.web.access import Right
 from router.web.console import charts, commands
 from router.web.console.context import PageViews, paged, words
 from router.web.console.fields import Fields
-from router.web.console.pages import PAGED, action, page
+from router.web.console.pages import CONFIRMED, PAGED, WHOLE_NUMBER, action, page
 from router.web.console.topic import creating, read_time, write_time
-from router.web.openapi.description import choice, text
+from router.web.openapi.description import NAME, choice, one_of, text
 from router.web.requests import Query
 
 PAGE_TOPICS: Final = 50
@@ -59,6 +59,11 @@ class TopicListViews(PageViews):
         "POST /console/topics",
         "name",
         optional=("partitions", "retention", "cleanup"),
+        kinds={
+            "name": {"type": "string", "pattern": NAME},
+            "partitions": WHOLE_NUMBER,
+            "cleanup": one_of(["", *CLEANUP_POLICIES]),
+        },
         fails=("topic-exists", "conflict"),
     )
     def create(self) -> Response:
@@ -85,7 +90,7 @@ class TopicListViews(PageViews):
         }
         return self._context.pages.done(data, commands.path("console", "topics", topic.local))
 
-    @action("POST /console/topics/<topic>/delete", "confirm", fails=("conflict",))
+    @action("POST /console/topics/<topic>/delete", "confirm", kinds=CONFIRMED, fails=("conflict",))
     def delete(self, topic: str) -> Response:
         """Delete a topic whose name was written once more."""
         _, name = self._context.authorized(topic, Right.DELETE)

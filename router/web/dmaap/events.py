@@ -62,14 +62,18 @@ _ACK_MODES: Final = {"next": AckMode.NEXT, "explicit": AckMode.EXPLICIT}
 _KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in Format}
 
 
+_ATTRIBUTE: Final = {"type": ["string", "boolean", "integer"], "minLength": 1}
+_EVENT: Final = api.shape(
+    {"specversion": {"const": "1.0"}, "id": _ATTRIBUTE, "source": _ATTRIBUTE, "type": _ATTRIBUTE}
+)
 MESSAGES: Final = api.Body(
     {
         "text/plain": str,
         api.JSON: {"anyOf": [api.schema(dict), api.schema([dict])]},
         "application/cambria": str,
         "application/cambria-zip": str,
-        "application/cloudevents+json": dict,
-        Format.EVENTS.value: [dict],
+        "application/cloudevents+json": _EVENT,
+        Format.EVENTS.value: [_EVENT],
         ndjson.KIND: str,
         "application/octet-stream": str,
     },

@@ -59,8 +59,10 @@ _PAGE: Final = (
     api.text("behind", "Where the last call ended, as it answered."),
     api.number("before", "Letters that were stored by then, in ms since 1970."),
 )
+LETTER: Final = "[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,4}(:[0-9]{1,4})?"
+LETTERS: Final = rf"^({LETTER}(,{LETTER})*)?$"
 _CHOOSING: Final = (
-    api.text("position", "Letters by their `id`, with commas between them."),
+    api.text("position", "Letters by their `id`, with commas between them.", LETTERS),
     api.flag("all", "All letters that wait, some at a time."),
     *_PAGE,
 )
@@ -90,7 +92,7 @@ class GroupViews:
 
     @api.operation(
         "POST /topics/<topic>/groups/<group>/reset",
-        api.target("to", "Where the group goes; it has to be there."),
+        api.required(api.target("to", "Where the group goes.")),
         api.flag("preview", "Say what would change, and change nothing."),
         answers=api.answers_json(_MOVED, "The group is moved, or would be."),
         fails=(*_GROUP_FAILS, "subscription-busy"),
@@ -201,7 +203,7 @@ class DeadLetterViews:
         query = Query(request.environ)
         whole = self._all(query, self.letters.now_ms())
         every, named = query.flag("all", default=False), query.text("position")
-        if named is not None:
+        if named:
             return Chosen(read_letters("position", named))
         if not every:
             raise BadReadOptionError(

@@ -17,8 +17,8 @@ from typing import Any, Final
 from flask import Response, request
 
 from router.model import TopicInfo, TopicName
-from router.model.policies import Policies
-from router.services.manage import NewTopic, Topics
+from router.model.policies import CLEANUP_POLICIES, Policies
+from router.services.manage import MAX_PARTITIONS, NewTopic, Topics
 from router.services.rights import NO_OWNER, Rights, TopicRights
 from router.web import forms, requests
 from router.web.access import Access, AccessLists, Right
@@ -65,18 +65,28 @@ _LISTED: Final = api.shape(
 _INTERNAL: Final = api.flag(
     "internal", "List the internal topics of the store as well, which no request may name."
 )
+_DIGITS: Final = "^[0-9]{1,18}$"
+_FLAG: Final = {"enum": [True, False, "true", "false", None]}
+
+
+def _number(least: int, most: int, digits: str) -> api.Schema:
+    """Return the schema of a number that may be written as text."""
+    number = {"type": "integer", "minimum": least, "maximum": most}
+    return {"anyOf": [number, {"type": "string", "pattern": digits}, {"type": "null"}]}
+
+
 _NEW: Final = api.shape(
-    {"topicName": str},
+    {"topicName": {"type": "string", "pattern": api.NAME}},
     {
         "topicDescription": str | None,
-        "partitionCount": int | str | None,
-        "replicationCount": int | str | None,
-        "transactionEnabled": bool | str | None,
-        "retentionMs": int | str | None,
-        "retentionBytes": int | str | None,
-        "backlogBytes": int | str | None,
-        "deduplication": bool | str | None,
-        "cleanupPolicy": str | None,
+        "partitionCount": _number(0, MAX_PARTITIONS, "^(0|[1-9][0-9]{0,2})$"),
+        "replicationCount": _number(-1, 2**63 - 1, _DIGITS),
+        "transactionEnabled": _FLAG,
+        "retentionMs": _number(-1, 2**62, _DIGITS),
+        "retentionBytes": _number(-1, 2**62, _DIGITS),
+        "backlogBytes": _number(-1, 2**62, _DIGITS),
+        "deduplication": _FLAG,
+        "cleanupPolicy": {"enum": [*CLEANUP_POLICIES, None]},
     },
 )
 _FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")

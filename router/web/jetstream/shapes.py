@@ -39,10 +39,16 @@ MESSAGE: Final = api.Body(
     "The message, as it is.",
     required=False,
 )
+_TOKEN: Final = {"type": "string", "minLength": 1}
 TOKENS: Final = api.Body(
     {
-        "text/plain": str,
-        api.JSON: api.shape({}, {"token": str, "tokens": [str]}),
+        "text/plain": _TOKEN,
+        api.JSON: {
+            "anyOf": [
+                api.shape({"token": _TOKEN}),
+                api.shape({"tokens": {"type": "array", "items": _TOKEN, "minItems": 1}}),
+            ]
+        },
     },
     "The `token` of each message, as it was fetched: one, or lines, or JSON.",
 )

@@ -68,7 +68,10 @@ class Kind(Enum):
 
 
 class Parameter(NamedTuple):
-    """A parameter of the query, a header, or a segment of the path."""
+    """A parameter of the query, a header, or a segment of the path.
+
+    One whose place is the path says more of a segment than SEGMENTS does.
+    """
 
     name: str
     meaning: str
@@ -76,6 +79,8 @@ class Parameter(NamedTuple):
     choices: tuple[str, ...] = ()
     place: str = "query"
     pattern: str = ""
+    required: bool = False
+    most: int | None = None
 
 
 def text(name: str, meaning: str, pattern: str = "") -> Parameter:
@@ -83,9 +88,14 @@ def text(name: str, meaning: str, pattern: str = "") -> Parameter:
     return Parameter(name, meaning, pattern=pattern)
 
 
-def number(name: str, meaning: str) -> Parameter:
-    """Return a parameter that is a whole number."""
-    return Parameter(name, meaning, Kind.NUMBER)
+def number(name: str, meaning: str, most: int | None = None) -> Parameter:
+    """Return a parameter that is a whole number; more than `most` is refused."""
+    return Parameter(name, meaning, Kind.NUMBER, most=most)
+
+
+def required(parameter: Parameter) -> Parameter:
+    """Return a parameter without which the route refuses a request."""
+    return parameter._replace(required=True)
 
 
 def flag(name: str, meaning: str) -> Parameter:
@@ -272,6 +282,10 @@ ID: Final = r"([0-9]{1,19}:[0-9]{1,19}:-?[0-9]{1,9}(:[0-9]{1,9})?|[A-Za-z0-9+/_-
 MARKS: Final = rf"^({_MARK}(,{_MARK})*|{ID})$"
 """Where a stream goes on: in each partition, or behind a message."""
 PLACE: Final = rf"^(earliest|latest|[0-9]{{1,15}}|[0-9]{{4}}-[0-9T:.Z+-]+|{ID})$"
+_BYTE: Final = "(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+ADDRESS: Final = (
+    rf"^({_BYTE}(\.{_BYTE}){{3}}|[0-9a-f]{{1,4}}(:[0-9a-f]{{1,4}}){{7}}|[0-9a-f:]*::[0-9a-f:]*)$"
+)
 
 
 def _segment(name: str, meaning: str, pattern: str = "") -> Parameter:
@@ -279,7 +293,7 @@ def _segment(name: str, meaning: str, pattern: str = "") -> Parameter:
 
 
 def _number(name: str, meaning: str) -> Parameter:
-    return Parameter(name, meaning, Kind.NUMBER, place="path")
+    return Parameter(name, meaning, Kind.NUMBER, place="path", most=2**63 - 1)
 
 
 _ALL: Final = (
@@ -288,8 +302,8 @@ _ALL: Final = (
     _segment("consumer", "Id of the consumer.", MEMBER),
     Parameter("role", "Which list.", Kind.CHOICE, ("producers", "consumers"), "path"),
     _segment("key", "Name of the API key or user.", MEMBER),
-    _segment("ip", "Address, or network with `/` as `%2F`."),
-    _segment("bits", "Bits of the network's prefix.", "^[0-9]{1,3}$"),
+    _segment("ip", "Address, or network with `/` as `%2F`.", ADDRESS),
+    _segment("bits", "Bits of the network's prefix.", "^([0-9]|[12][0-9]|3[0-2])$"),
     _segment("number", "Any text."),
     _segment("name", "Name."),
     _segment("message", "Id of the message.", f"^{ID}$"),

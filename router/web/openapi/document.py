@@ -45,7 +45,6 @@ _POSITIONS: Final[api.Schema] = {
     "pattern": "^[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,4}$",
 }
 _KINDS: Final[Mapping[api.Kind, api.Schema]] = {
-    api.Kind.NUMBER: {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
     api.Kind.FLAG: {"type": "boolean"},
     api.Kind.MOMENT: {"anyOf": list(_MOMENTS)},
     api.Kind.TARGET: {"anyOf": [*_MOMENTS, _POSITIONS]},
@@ -92,12 +91,13 @@ class Route:
     def segments(self) -> list[api.Parameter]:
         """Return the parameters of the path; raise UndescribedError for one that is not known."""
         names = _SEGMENT.findall(self.rule.rule)
+        own = {one.name: one for one in self.operation.parameters if one.place == "path"}
         for name in names:
             if name not in api.SEGMENTS:
                 raise UndescribedError(
                     f"{self.rule.rule}: add <{name}> to SEGMENTS in router/web/openapi"
                 )
-        return [api.SEGMENTS[name] for name in names]
+        return [own.get(name, api.SEGMENTS[name]) for name in names]
 
 
 def routes(rules: Map, views: Mapping[str, Callable[..., Any]]) -> Iterator[Route]:
@@ -195,7 +195,8 @@ class _Making:
         }
         if operation.notes:
             made["description"] = operation.notes
-        if parameters := [*route.segments, *operation.parameters]:
+        others = [one for one in operation.parameters if one.place != "path"]
+        if parameters := [*route.segments, *others]:
             made["parameters"] = [_parameter(one) for one in parameters]
         if operation.body is not None:
             made["requestBody"] = _body(operation.body)
@@ -260,7 +261,7 @@ def _parameter(parameter: api.Parameter) -> dict[str, Any]:
         "name": parameter.name,
         "in": parameter.place,
         "description": parameter.meaning,
-        "required": parameter.place == "path",
+        "required": parameter.required or parameter.place == "path",
         "schema": _schema(parameter),
     }
 
@@ -268,6 +269,9 @@ def _parameter(parameter: api.Parameter) -> dict[str, Any]:
 def _schema(parameter: api.Parameter) -> api.Schema:
     if parameter.kind is api.Kind.CHOICE:
         return api.one_of(parameter.choices)
+    if parameter.kind is api.Kind.NUMBER:
+        most = {} if parameter.most is None else {"maximum": parameter.most}
+        return {"type": "integer", "minimum": 0, **most}
     if parameter.kind in _KINDS:
         return _KINDS[parameter.kind]
     return {**api.schema(str), **({"pattern": parameter.pattern} if parameter.pattern else {})}

@@ -43,7 +43,11 @@ _BROKER: Final = f"{ADMIN}/brokers"
 _CLUSTER: Final = f"{ADMIN}/clusters/<cluster>"
 _CHANGE_FAILS: Final = (*shapes.CHANGE_FAILS, "read-failed")
 _BACKLOG_FAILS: Final = (*shapes.POLICY_FAILS, "subscription-not-found")
-_ID: Final = api.Body({api.JSON: shapes.MESSAGE_ID}, "The id of a message.", required=False)
+_NO_ID: Final = api.Body(
+    {api.JSON: api.shape({}, {"ledgerId": {"type": "null"}})},
+    "No id of a message: a backlog is analyzed from its first message on.",
+    required=False,
+)
 
 
 @serves(f"GET {_BROKER}/leaderBroker", ANYONE)
@@ -180,7 +184,7 @@ def replication(call: CallRequest) -> object:
     f"POST {NAMESPACE}/replication",
     ADMINS,
     None,
-    body=api.Body({api.JSON: shapes.NAMES}, "The clusters."),
+    body=api.Body({api.JSON: shapes.CLUSTERS}, "The cluster."),
     refuses=shapes.NO_CLUSTER,
     fails=shapes.POLICY_FAILS,
 )
@@ -254,6 +258,7 @@ def permissions(call: CallRequest) -> object:
     f"GET {TOPIC}/messageid/<timestamp>",
     Right.VIEW,
     shapes.MESSAGE_ID,
+    shapes.PERSISTENT_ONLY,
     refuses=shapes.ONE,
     fails=(*shapes.READ_FAILS, "read-failed"),
 )
@@ -263,7 +268,14 @@ def message_at(call: CallRequest) -> object:
     return message_id(Position(*call.ask("message_at", timestamp_ms=time)))
 
 
-@serves(f"PUT {TOPIC}/backlogSize", Right.VIEW, shapes.INTEGER, body=_ID, refuses=shapes.ONE)
+@serves(
+    f"PUT {TOPIC}/backlogSize",
+    Right.VIEW,
+    shapes.INTEGER,
+    shapes.PERSISTENT_ONLY,
+    body=shapes.PLACE,
+    refuses=shapes.ONE,
+)
 def backlog_size(call: CallRequest) -> object:
     """Answer about how many bytes a topic has from a message on."""
     values = body_object()
@@ -271,19 +283,19 @@ def backlog_size(call: CallRequest) -> object:
     return call.ask("bytes_from", ledger=max(0, ledger), entry=max(0, entry))
 
 
-@serves(f"DELETE {TOPIC}/truncate", Right.MANAGE, None, fails=_CHANGE_FAILS)
+@serves(f"DELETE {TOPIC}/truncate", Right.MANAGE, None, shapes.PERSISTENT_ONLY, fails=_CHANGE_FAILS)
 def truncate(call: CallRequest) -> object:
     """Delete all messages of a topic; its subscriptions stay."""
     return call.ask("truncate")
 
 
-@serves(f"PUT {TOPIC}/compaction", Right.MANAGE, None, fails=_CHANGE_FAILS)
+@serves(f"PUT {TOPIC}/compaction", Right.MANAGE, None, shapes.PERSISTENT_ONLY, fails=_CHANGE_FAILS)
 def compact(call: CallRequest) -> object:
     """Compact a topic for the readers that ask for a compacted topic."""
     return call.ask("compact")
 
 
-@serves(f"GET {TOPIC}/compaction", Right.VIEW, shapes.COMPACTION)
+@serves(f"GET {TOPIC}/compaction", Right.VIEW, shapes.COMPACTION, shapes.PERSISTENT_ONLY)
 def compaction(call: CallRequest) -> object:
     """Answer how the last compaction of a topic went."""
     status, last_error = call.ask("compaction")
@@ -291,7 +303,12 @@ def compaction(call: CallRequest) -> object:
 
 
 @serves(
-    f"PUT {TOPIC}/properties", Right.MANAGE, None, body=shapes.PROPERTIES, fails=shapes.CHANGE_FAILS
+    f"PUT {TOPIC}/properties",
+    Right.MANAGE,
+    None,
+    shapes.PERSISTENT_ONLY,
+    body=shapes.PROPERTIES,
+    fails=shapes.CHANGE_FAILS,
 )
 def set_properties(call: CallRequest) -> object:
     """Set properties of a topic."""
@@ -303,6 +320,7 @@ def set_properties(call: CallRequest) -> object:
     f"DELETE {TOPIC}/properties",
     Right.MANAGE,
     None,
+    shapes.PERSISTENT_ONLY,
     api.text("key", "The property."),
     fails=shapes.CHANGE_FAILS,
 )
@@ -316,6 +334,7 @@ def remove_property(call: CallRequest) -> object:
     f"PUT {SUBSCRIPTION}/properties",
     Right.MANAGE,
     None,
+    shapes.PERSISTENT_ONLY,
     body=shapes.PROPERTIES,
     fails=shapes.CHANGE_FAILS,
 )
@@ -329,7 +348,9 @@ def set_subscription_properties(call: CallRequest) -> object:
 @serves(
     f"POST {SUBSCRIPTION}/analyzeBacklog",
     Right.VIEW,
-    body=_ID,
+    dict,
+    shapes.PERSISTENT_ONLY,
+    body=_NO_ID,
     refuses=shapes.ONE,
     fails=_CHANGE_FAILS,
 )

@@ -250,7 +250,7 @@ POLICIES: Final = (
         "message_ttl_in_seconds",
         ("ttl_seconds",),
         *("messageTTL", "ttl", "after how many seconds messages count as acknowledged"),
-        int,
+        shapes.LIMIT,
         _read_number("ttl_seconds"),
         lambda policies, _: policies.ttl_seconds,
         of_topic="messageTTL",
@@ -270,7 +270,7 @@ POLICIES: Final = (
             key,
             (field,),
             *(path, field, f"how many {what}, 0: any number"),
-            int,
+            shapes.LIMIT,
             _read_number(field),
             lambda policies, _, field=field: getattr(policies, field),  # type: ignore[misc] # bound
             of_topic=of_topic,

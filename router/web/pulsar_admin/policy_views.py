@@ -15,7 +15,7 @@ from router.web.forms import answer
 from router.web.openapi import description as api
 from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.context import ResourceViews
-from router.web.pulsar_admin.policies import POLICIES, Change, Policy
+from router.web.pulsar_admin.policies import MAX_LIMIT, POLICIES, Change, Policy
 from router.web.pulsar_admin.views import (
     NAMESPACE,
     TOPIC,
@@ -55,7 +55,7 @@ class PolicyViews(ResourceViews):
             return nothing() if value is None else answer(value)
 
         return api.operation(
-            *([applied] if of_topic else []),
+            *([applied, shapes.PERSISTENT_ONLY] if of_topic else []),
             answers={200: reply},
             fails=shapes.READ_FAILS if of_topic else shapes.POLICY_FAILS,
             summary=summary,
@@ -65,7 +65,8 @@ class PolicyViews(ResourceViews):
         def clear(**path: str) -> Response:
             return self._change(*self._changed(path, of_topic), dict.fromkeys(policy.fields))
 
-        return shapes.changes(fails=_fails(of_topic), summary=summary)(clear)
+        only = (shapes.PERSISTENT_ONLY,) if of_topic else ()
+        return shapes.changes(*only, fails=_fails(of_topic), summary=summary)(clear)
 
     def _sets(self, policy: Policy, summary: str, of_topic: bool) -> Callable[..., Response]:
         in_query = of_topic and bool(policy.parameter)
@@ -81,11 +82,11 @@ class PolicyViews(ResourceViews):
                 value = {query.choice("backlogQuotaType", policy.kinds, policy.kinds[0]): value}
             return self._change(*changed, policy.read(value, "the value"))
 
-        parameters = []
+        parameters = [shapes.PERSISTENT_ONLY] if of_topic else []
         if policy.kinds:
-            parameters.append(api.choice("backlogQuotaType", policy.kinds, "What is limited."))
+            parameters.append(api.choice("backlogQuotaType", policy.kinds[:1], "What is limited."))
         if in_query:
-            parameters.append(api.number(policy.parameter, "The value."))
+            parameters.append(api.number(policy.parameter, "The value.", MAX_LIMIT))
         more: api.More = {"fails": _fails(of_topic), "summary": summary}
         if not in_query:
             more["body"] = api.Body({api.JSON: policy.body})

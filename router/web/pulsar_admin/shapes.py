@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Unpack
 
 from router.model import SchemaType
 from router.web.openapi import description as api
 
 INTEGER: Final[api.Schema] = {"type": "integer"}
+PERSISTENT_ONLY: Final = api.Parameter(
+    "domain", "Domain.", api.Kind.CHOICE, ("persistent",), place="path"
+)
+"""Of calls that only topics of the log have."""
 NAMES: Final = [str]
 READ_FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")
 CHANGE_FAILS: Final = (
@@ -28,6 +32,12 @@ ONE: Final = {404: "There is no such message.", 405: "The topic is partitioned: 
 NO_CLUSTER: Final = {412: "The clusters are not `standalone`."}
 ONE_CLUSTER: Final = {404: "There is no such cluster."}
 TOO_FEW: Final = {406: "There has to be a partition."}
+CLUSTERS: Final[api.Schema] = {
+    "type": "array",
+    "items": api.one_of(["standalone"]),
+    "minItems": 1,
+    "maxItems": 1,
+}
 MESSAGE_ID: Final = api.shape(
     {"ledgerId": INTEGER, "entryId": INTEGER, "partitionIndex": INTEGER, "batchIndex": INTEGER}
 )
@@ -36,24 +46,36 @@ _BOUND: Final[api.Schema] = {
     "description": "-1: without bound; 0 is refused.",
     "anyOf": [{"const": -1}, {"minimum": 1, "maximum": 2**42}],
 }
+_PART: Final[api.Schema] = {"type": "integer", "minimum": -1, "maximum": 2**63 - 1}
+_INDEX: Final[api.Schema] = {"type": "integer", "minimum": -1}
 _COUNT: Final[api.Schema] = {"type": "integer", "minimum": 1, "maximum": 1_000}
 RETENTION: Final = api.shape({"retentionTimeInMinutes": _BOUND, "retentionSizeInMB": _BOUND})
 QUOTA: Final = api.shape(
     {"limitSize": INTEGER, "policy": api.one_of(["consumer_backlog_eviction"])},
     {"limitTime": {"const": -1}},
 )
-CREATION: Final = api.shape(
-    {"allowAutoTopicCreation": bool, "topicType": api.one_of(["partitioned", "non-partitioned"])},
-    {"defaultNumPartitions": _COUNT},
-)
+_CREATES: Final[Mapping[str, api.Form]] = {"allowAutoTopicCreation": bool}
+CREATION: Final[api.Schema] = {
+    "anyOf": [
+        api.shape(
+            {
+                **_CREATES,
+                "topicType": {"const": "partitioned"},
+                "defaultNumPartitions": _COUNT,
+            }
+        ),
+        api.shape({**_CREATES, "topicType": {"const": "non-partitioned"}}),
+    ]
+}
 THRESHOLD: Final[api.Schema] = {"type": "integer", "minimum": 0}
+LIMIT: Final[api.Schema] = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 STRATEGY: Final[api.Schema] = {
     "type": ["string", "null"],
     "examples": ["FULL", "BACKWARD", "FORWARD", "ALWAYS_COMPATIBLE", "UNDEFINED"],
 }
 TENANT: Final = api.shape(
     {"allowedClusters": {"type": "array", "items": api.one_of(["standalone"]), "minItems": 1}},
-    {"adminRoles": NAMES},
+    {"adminRoles": {"type": ["array", "null"], "items": {"type": "string"}}},
 )
 COMPACTION: Final = api.shape(
     {"status": api.one_of(["NOT_RUN", "RUNNING", "SUCCESS", "ERROR"]), "lastError": str}
@@ -91,13 +113,11 @@ PARTITIONS: Final = api.Body(
 PLACE: Final = api.Body(
     {
         api.JSON: api.shape(
-            {},
-            {"ledgerId": INTEGER, "entryId": INTEGER, "batchIndex": INTEGER}
-            | {"isExcluded": object, "excluded": object},
+            {"ledgerId": _PART, "entryId": _PART},
+            {"batchIndex": _INDEX, "isExcluded": object, "excluded": object},
         )
     },
     "The id of a message.",
-    required=False,
 )
 _TYPES: Final = [kind.name for kind in SchemaType if kind < SchemaType.AUTO_CONSUME]
 NEW_SCHEMA: Final = api.Body(

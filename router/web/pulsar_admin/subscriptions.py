@@ -46,7 +46,8 @@ class SubscriptionViews(ResourceViews):
 
     @changes(
         f"PUT {SUBSCRIPTION}",
-        body=shapes.PLACE,
+        shapes.PERSISTENT_ONLY,
+        body=shapes.PLACE._replace(required=False),
         refuses=shapes.REFUSED | {405: "It is partitioned, or properties are given."},
     )
     def create_subscription(self, subscription: str, **path: str) -> Response:
@@ -61,7 +62,11 @@ class SubscriptionViews(ResourceViews):
         self._administration.create_subscription(made, **place)
         return _changed("subscription-created", principal, made)
 
-    @changes(f"DELETE {SUBSCRIPTION}", flag_of("force", "Delete it while it is read."))
+    @changes(
+        f"DELETE {SUBSCRIPTION}",
+        shapes.PERSISTENT_ONLY,
+        flag_of("force", "Delete it while it is read."),
+    )
     def delete_subscription(self, subscription: str, **path: str) -> Response:
         """Delete a subscription without consumers; with `force`, one with consumers too."""
         principal, deleted = self._managed(path, subscription)
@@ -72,6 +77,7 @@ class SubscriptionViews(ResourceViews):
         f"{SUBSCRIPTION}/properties",
         dict,
         "The properties.",
+        shapes.PERSISTENT_ONLY,
         fails=(*shapes.READ_FAILS, "subscription-not-found"),
     )
     def subscription_properties(self, subscription: str, **path: str) -> Response:
@@ -82,7 +88,7 @@ class SubscriptionViews(ResourceViews):
                 return answer(cursor.properties)
         raise SubscriptionNotFoundError(f"Subscription {name} not found for topic {topic}")
 
-    @changes(f"POST {SUBSCRIPTION}/skip/<count>", refuses=_PARTITIONED)
+    @changes(f"POST {SUBSCRIPTION}/skip/<count>", shapes.PERSISTENT_ONLY, refuses=_PARTITIONED)
     def skip(self, subscription: str, count: str, **path: str) -> Response:
         """Skip so many entries, of a topic without partitions."""
         principal, moved = self._managed(path, subscription)
@@ -94,21 +100,21 @@ class SubscriptionViews(ResourceViews):
         self._administration.skip(moved, count=skipped)
         return _changed("subscription-skipped", principal, moved)
 
-    @changes(f"POST {SUBSCRIPTION}/skip_all")
+    @changes(f"POST {SUBSCRIPTION}/skip_all", shapes.PERSISTENT_ONLY)
     def skip_all(self, subscription: str, **path: str) -> Response:
         """Skip everything that there is."""
         principal, moved = self._managed(path, subscription)
         self._administration.skip(moved, all=True)
         return _changed("subscription-skipped", principal, moved)
 
-    @changes(f"POST {SUBSCRIPTION}/expireMessages/<seconds>")
+    @changes(f"POST {SUBSCRIPTION}/expireMessages/<seconds>", shapes.PERSISTENT_ONLY)
     def expire(self, subscription: str, seconds: str, **path: str) -> Response:
         """Skip what was stored longer ago."""
         principal, moved = self._managed(path, subscription)
         self._administration.skip(moved, before_ms=self._before(seconds))
         return _changed("subscription-skipped", principal, moved)
 
-    @changes(f"POST {TOPIC}/all_subscription/expireMessages/<seconds>")
+    @changes(f"POST {TOPIC}/all_subscription/expireMessages/<seconds>", shapes.PERSISTENT_ONLY)
     def expire_all(self, seconds: str, **path: str) -> Response:
         """Skip what was stored longer ago, for all subscriptions."""
         (principal, topic), before = (
@@ -121,7 +127,7 @@ class SubscriptionViews(ResourceViews):
             _changed("subscription-skipped", principal, moved)
         return done()
 
-    @changes(f"POST {SUBSCRIPTION}/resetcursor/<timestamp>")
+    @changes(f"POST {SUBSCRIPTION}/resetcursor/<timestamp>", shapes.PERSISTENT_ONLY)
     def reset_to_time(self, subscription: str, timestamp: str, **path: str) -> Response:
         """Move a subscription to the first message that was stored at a time or later."""
         principal, moved = self._managed(path, subscription)
@@ -129,7 +135,12 @@ class SubscriptionViews(ResourceViews):
         self._administration.reset_subscription(moved, timestamp_ms=time)
         return _changed("subscription-reset", principal, moved)
 
-    @changes(f"POST {SUBSCRIPTION}/resetcursor", body=shapes.PLACE, refuses=_PARTITIONED)
+    @changes(
+        f"POST {SUBSCRIPTION}/resetcursor",
+        shapes.PERSISTENT_ONLY,
+        body=shapes.PLACE,
+        refuses=_PARTITIONED,
+    )
     def reset_to_position(self, subscription: str, **path: str) -> Response:
         """Move a subscription to the message of this id, or behind it."""
         principal, moved = self._managed(path, subscription)

@@ -64,7 +64,7 @@ class TopicViews(ResourceViews):
         found = [str(info.topic) for info in listed if info.partitions and domain == PERSISTENT]
         return answer(self._authorizer.visible(principal, found))
 
-    @changes(f"PUT {TOPIC}", body=shapes.PROPERTIES, refuses=shapes.REFUSED)
+    @changes(f"PUT {TOPIC}", shapes.PERSISTENT_ONLY, body=shapes.PROPERTIES, refuses=shapes.REFUSED)
     def create_topic(self, **path: str) -> Response:
         """Make a topic without partitions, with the properties in the body."""
         authorized = self._authorizer.topic(Right.CREATE, path)
@@ -72,6 +72,7 @@ class TopicViews(ResourceViews):
 
     @changes(
         f"PUT {TOPIC}/partitions",
+        shapes.PERSISTENT_ONLY,
         body=shapes.PARTITIONS,
         refuses=shapes.REFUSED | shapes.TOO_FEW,
     )

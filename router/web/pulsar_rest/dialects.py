@@ -273,6 +273,8 @@ def _number(name: str, value: object, least: int = 0) -> int:
     """Read a whole number, maybe written as a text; raise RefusedError."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON has one kind of number: 2.0 is 2
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_TIME:
         raise bad(f"{name}: expected a whole number from {least} on")
     return value

@@ -82,7 +82,9 @@ class ReadViews:
         api.text(
             "start", "A message's id, which is included, `earliest`, `latest` or a time.", api.PLACE
         ),
-        api.text("after", "A message's id, which is not included.", f"^{api.ID}$"),
+        api.text(
+            "after", "A message's id, which is not included; `start` is ignored.", f"^{api.ID}$"
+        ),
         api.flag("include_schema", "Add the schemas that the messages were written by."),
         answers=shapes.ANSWERED,
         fails=(*shapes.READ_FAILS, "message-over-max-bytes"),
@@ -118,7 +120,7 @@ class ReadViews:
 
     @api.operation(
         "GET <topic>/messages",
-        shapes.STREAM,
+        api.required(shapes.STREAM._replace(kind=api.Kind.CHOICE, choices=("true",))),
         *shapes.RESUMING,
         shapes.SCHEMA_TYPE,
         api.moment("start", "Where the stream begins; the earliest if it does not say."),
@@ -188,13 +190,11 @@ def named_in(query: Query) -> Named | None:
 
 
 def start(query: Query, partition: int | None) -> StartPosition:
-    """Read where reading begins: `start`, which includes a message, or `after`, which does not.
+    """Read where reading begins: `after` a message, else at `start`, which includes a message.
 
     The earliest that is kept where neither is there. Raises BadReadOptionError.
     """
     given, after = query.text("start") or None, query.text("after") or None
-    if given is not None and after is not None:
-        raise BadReadOptionError("start and after: one of them.")
     if after is not None:
         return After(_own(after, partition))
     if given is None:

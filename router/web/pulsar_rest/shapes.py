@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from router.web import streams
@@ -10,9 +11,18 @@ from router.web.openapi import description as api
 NUMBERED: Final = {
     422: "42201, 42202, 42203, 42204 or 42205: the body is not what its schema or this page says."
 }
-_TIME: Final = int | str | None
+_TIME: Final[api.Schema] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+        {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        {"type": "null"},
+    ]
+}
+_NAMED: Final[api.Schema] = {
+    "anyOf": [{"type": "null"}, {"type": "string", "pattern": api.MEMBER}, {"const": ""}]
+}
 _PROPERTIES: Final = {**api.schema(dict[str, str]), "type": ["object", "null"]}
-_COMMON: Final = {
+_COMMON: Final[Mapping[str, api.Form]] = {
     "key": object,
     "properties": _PROPERTIES,
     "eventTime": _TIME,
@@ -22,7 +32,7 @@ _COMMON: Final = {
     "replicationClusters": {"type": ["array", "null"], "items": api.schema(str)},
     "disableReplication": bool | None,
 }
-_SCHEMA: Final = {
+_SCHEMA: Final[Mapping[str, api.Form]] = {
     "schema_type": str | None,
     "schema_version": _TIME,
     "key_schema": object,
@@ -92,10 +102,18 @@ MESSAGES: Final = api.shape(
     },
     {"schemas": dict | list},
 )
+_START: Final[api.Schema] = {
+    "anyOf": [
+        {"type": "null"},
+        {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+        {"type": "string", "pattern": "^(earliest|latest|[0-9]{1,15})$"},
+    ]
+}
 CREATED: Final = api.Body(
     {
         api.JSON: api.shape(
-            {}, {"name": str | None, "id": str | None, "start": str | int | None, **_SCHEMA}
+            {},
+            {"name": _NAMED, "id": _NAMED, "start": _START, **_SCHEMA},
         )
     },
     "The consumer; an empty body has it named by the router.",
@@ -106,7 +124,8 @@ CONSUMER: Final = api.shape({"id": str, "name": str, "base_uri": str, "schema_ve
 ACKNOWLEDGED: Final = api.Body(
     {
         api.JSON: api.shape(
-            {"messageIds": [str | None]}, {"type": api.one_of(("individual", "cumulative"))}
+            {"messageIds": [{"type": ["string", "null"], "pattern": f"^{api.ID}$"}]},
+            {"type": api.one_of(("individual", "cumulative"))},
         )
     },
     "The messages, each alone or with all before it in its partition.",
