@@ -54,6 +54,7 @@ from router.services.rights import Rights
 from router.services.shared_secret import RequestNames, SharedSecret
 from router.services.topic_metadata import TopicMetadataCache
 from router.services.topic_schemas import TopicSchemas
+from router.services.transactions import OpenTransactions
 from router.settings import Settings, config_file, load
 from router.web import offload
 from router.web.access import Access, AccessLists, ApiKeys, Passwords, Sessions, Signatures
@@ -69,6 +70,7 @@ from router.web.dmaap.latest import LatestViews
 from router.web.dmaap.metrics import MetricViews
 from router.web.dmaap.stream import EventStreams
 from router.web.dmaap.topics import AclViews, TopicViews
+from router.web.dmaap.transactions import TransactionViews
 from router.web.errors import BASIC, BEARER, CHALLENGES, Errors
 from router.web.front import Front
 from router.web.health import MetricsOwner, Ops
@@ -204,6 +206,8 @@ def _blueprints(
     latest = LatestValues(open_administration(settings, node))
     yield _routes("latest", LatestViews(callers, latest))
     yield _routes("dead_letters", DeadLetterViews(callers, topics, services.dead_letters))
+    opened = TransactionViews(access, context.blacklist, services.transactions)
+    yield _routes("transactions", opened)
     keys = ApiKeys(access, services.keys, node, timeout)
     yield _routes("keys", KeyViews(access, keys))
     yield _routes("admin", AdminViews(callers, topics, context.blacklist))
@@ -230,6 +234,7 @@ def _blueprints(
             services.pipelines,
             Histories(wall_ms),
             Activities(open_administration(settings, node)),
+            services.transactions,
             streams,
         ),
         settings,
@@ -276,6 +281,7 @@ class Services:
         declared, data = settings.text("pipelines.folder"), settings.text("data.dir")
         self.pipelines = Pipelines(Path(declared), Path(data), node, timeout)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
+        self.transactions = OpenTransactions(open_administration(settings, node))
         self.reading = Reading(backend, directory, ReadOptions.from_settings(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))
         self.producer = Producer(

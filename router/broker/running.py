@@ -30,7 +30,7 @@ from router.broker.node.rpc import NodeRpc
 from router.broker.storage_mode import StorageMode, open_storage
 from router.broker.topics.groups import Groups
 from router.broker.topics.topics import Topics
-from router.broker.transactions import TransactionalProducers, Transactions
+from router.broker.transactions import TransactionalProducers, TransactionCalls, Transactions
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.blacklist import Blacklist
 from router.broker.transport.context import TransportContext, TransportOptions
@@ -141,7 +141,9 @@ class RunningBroker:
         if context.topics is None:
             return None
         recorder = Recorder(context.topics, context.nats, context.counters, listeners.connected)
-        context.rpc.activity = ActivityCalls(recorder, listeners)
+        context.rpc.calls += (ActivityCalls(recorder, listeners),)
+        if context.transactions is not None:
+            context.rpc.calls += (TransactionCalls(context.topics, context.transactions),)
         await recorder.start(folder)
         return recorder
 
@@ -190,6 +192,7 @@ async def _transactions(
     producers.load()
     counters.watch("router_transactions_open", lambda: len(transactions.open))
     counters.watch("router_transactions_oldest_seconds", transactions.oldest_seconds)
+    counters.watch("router_transactions_timed_out_total", lambda: transactions.timed_out)
     return producers
 
 

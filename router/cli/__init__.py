@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "groups": "See where groups stand, move them, end them.",
     "streams": "List, add, edit, purge, remove streams of JetStream.",
     "dead-letters": "See, requeue, discard what waits in dead-letter topics.",
+    "transactions": "List, describe, abort open transactions.",
     "pub": "Publish standard input.",
     "sub": "Print messages as they come.",
     "bench": "Measure publishing, reading, and the time between them.",

@@ -136,6 +136,21 @@ class Connection(Protocol):
         """Requeue or discard some letters, as parameters of the API choose: `Outcome.as_json`."""
         ...
 
+    def transactions(self) -> dict[str, Any]:
+        """Return the open transactions, as `OpenTransactions.listed` has them."""
+        ...
+
+    def describe_transaction(self, name: str) -> dict[str, Any]:
+        """Return an open transaction by its id or its producer's; raise ValueNotFoundError."""
+        ...
+
+    def abort_transaction(self, name: str) -> dict[str, Any]:
+        """Abort an open transaction and return it as it was.
+
+        Raises ValueNotFoundError, ConflictError.
+        """
+        ...
+
     def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of a call of the JetStream API, of the form `v1`."""
         ...

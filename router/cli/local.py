@@ -41,6 +41,7 @@ from router.services.latest import LatestValues
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions, StartPosition, placed
 from router.services.shared_secret import RequestNames
+from router.services.transactions import OpenTransactions
 
 POLL_SECONDS: Final = 0.5
 """How often a tail that finds nothing says so, and looks for a broker that is away."""
@@ -150,6 +151,18 @@ class LocalConnection:
             return letters.requeue(name, chosen, lambda _: True).as_json(chosen)
         return letters.discard(name, chosen).as_json(chosen)
 
+    def transactions(self) -> dict[str, Any]:
+        """Return the open transactions."""
+        return self._transactions().listed()
+
+    def describe_transaction(self, name: str) -> dict[str, Any]:
+        """Return an open transaction."""
+        return self._transactions().described(name)
+
+    def abort_transaction(self, name: str) -> dict[str, Any]:
+        """Abort an open transaction."""
+        return self._transactions().abort(name)
+
     def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of the broker's streams."""
         found = self._store
@@ -208,6 +221,9 @@ class LocalConnection:
 
     def _latest(self) -> LatestValues:
         return LatestValues(opening.open_administration(self._settings, self._store.node))
+
+    def _transactions(self) -> OpenTransactions:
+        return OpenTransactions(opening.open_administration(self._settings, self._store.node))
 
     def _groups(self) -> Groups:
         return Groups(self._backend, self._timeout)

@@ -182,6 +182,20 @@ class RemoteConnection:
         path = f"/dead-letters/{_segment(name.local)}/{action}"
         return self._ask_of(name, Request("POST", path, dict(fields)))
 
+    def transactions(self) -> dict[str, Any]:
+        """Return the open transactions."""
+        found: dict[str, Any] = self.client.ask(Request("GET", "/transactions")).json()
+        return found
+
+    def describe_transaction(self, name: str) -> dict[str, Any]:
+        """Return an open transaction."""
+        return self._transaction(Request("GET", f"/transactions/{_segment(name)}"))
+
+    def abort_transaction(self, name: str) -> dict[str, Any]:
+        """Abort an open transaction."""
+        path = f"/transactions/{_segment(name)}/abort"
+        return self._transaction(Request("POST", path, safe=False))
+
     def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of the server's streams."""
         request = Request(
@@ -229,6 +243,13 @@ class RemoteConnection:
     def close(self) -> None:
         """Close the connections."""
         self.client.close()
+
+    def _transaction(self, request: Request) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self.client.ask(request).json()
+        except PathNotFoundError as error:
+            raise ValueNotFoundError(str(error)) from error
+        return found
 
     def _topic(self, text: str) -> TopicName:
         """Return the topic of a name; raise BadNameError for one that HTTP has no address for."""

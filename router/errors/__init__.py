@@ -149,7 +149,7 @@ class NamespaceNotFoundError(TopicNotFoundError):
 
 
 class ValueNotFoundError(RouterError):
-    """A key of a compacted topic has no value or was deleted, or a position has no message."""
+    """A key of a compacted topic has no value, a position no message, or no transaction is open."""
 
     code = "value-not-found"
 

@@ -83,6 +83,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Age of the transaction that is open for longest.",
         optional=True,
     ),
+    Family(
+        "router_transactions_timed_out_total",
+        "counter",
+        "Transactions aborted because their time was over.",
+        optional=True,
+    ),
     Family("router_kafka_groups", "gauge", "Groups of Kafka clients with members.", optional=True),
     Family("router_kafka_group_members", "gauge", "Members of these groups.", optional=True),
     Family("router_nats_connections", "gauge", "NATS clients connected now.", optional=True),

@@ -66,6 +66,7 @@ PAGES = (
     Entry("consumer", f"/console/streams/{STREAM}/consumers/{CONSUMER}", CONSUMER),
     Entry("pipelines", "/console/pipelines", "Pipelines"),
     Entry("connections", "/console/connections", "Connections"),
+    Entry("transactions", "/console/transactions", "Transactions"),
     Entry("access", "/console/access", "Access"),
     Entry("access-topics", "/console/access/topics", "Access"),
     Entry("access-topic", f"/console/access/topics/{TOPIC}", "Access"),

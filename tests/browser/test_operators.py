@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.pages import bury
@@ -43,6 +44,29 @@ def test_connection_is_listed_and_ended(browser: Browser, served: tuple[Stack, i
         page.goto("/console/connections")
         expect(mine).to_have_count(0)
         visitor.check()
+
+
+def test_transaction_is_shown_and_aborted(browser: Browser, served: tuple[Stack, int]) -> None:
+    stack, port = served
+    create(stack, "held", 1)
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}", "transactional.id": "holder"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("held", b"v")
+    producer.flush(30)
+    with Visitor(browser, stack.url) as visitor:
+        page = visitor.page()
+        page.goto("/console/transactions")
+        mine = page.get_by_role("table", name="Transactions").get_by_role("row")
+        mine = mine.filter(has_text="holder")
+        expect(mine).to_contain_text("open")
+        mine.get_by_role("link").click()
+        expect(page.get_by_role("table", name="Messages")).to_contain_text("held")
+        page.get_by_role("button", name="Abort transaction").click()
+        expect(page.get_by_text("No transaction is open.")).to_be_visible()
+        visitor.check()
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
 
 
 def names(page: Page) -> list[str]:

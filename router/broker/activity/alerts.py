@@ -15,6 +15,7 @@ DISK_MARGIN: Final = 4
 FILL_SECONDS: Final = 4 * 3600
 SLOW_SYNC_MS: Final = 500
 MAX_BACKUP_SECONDS: Final = 2 * 86_400
+LONG_TRANSACTION_SECONDS: Final = 300
 LARGE_LAG: Final = 100_000
 MAX_REFUSED: Final = 1.0
 """Logins a second."""
@@ -28,7 +29,12 @@ def firing(
     gauge: Callable[[str], float], samples: Sequence[ActivitySample], now_ms: float
 ) -> list[dict[str, Any]]:
     """Return `name`, `severity` and `text` of the alerts; `samples` are those of the last hour."""
-    found = (*_disk(gauge, samples), *_service(samples, now_ms), *_age(gauge, now_ms))
+    found = (
+        *_disk(gauge, samples),
+        *_service(samples, now_ms),
+        *_age(gauge, now_ms),
+        *_transactions(gauge),
+    )
     return [{"name": name, "severity": kind, "text": text} for name, kind, text in found]
 
 
@@ -70,6 +76,12 @@ def _service(samples: Sequence[ActivitySample], now_ms: float) -> Iterator[tuple
     half = [sample for sample in samples if sample.at > now_ms - 30 * MINUTE_MS]
     if half[-1].lag > max(LARGE_LAG, half[0].lag) and half[-1].at - half[0].at > 25 * MINUTE_MS:
         yield "RouterBacklogGrows", TICKET, "Groups fall behind: the lag grew for half an hour."
+
+
+def _transactions(gauge: Callable[[str], float]) -> Iterator[tuple[str, str, str]]:
+    if (oldest := gauge("router_transactions_oldest_seconds")) > LONG_TRANSACTION_SECONDS:
+        text = f"A transaction is open for {oldest / 60:.0f} minutes: readers of its topics wait."
+        yield "RouterTransactionOpen", TICKET, text
 
 
 def _age(gauge: Callable[[str], float], now_ms: float) -> Iterator[tuple[str, str, str]]:

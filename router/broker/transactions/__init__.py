@@ -4,9 +4,11 @@
   how one is decided, and what a start finishes.
 - `TransactionalProducers` are the names under which Kafka's producers come back (transactional
   ids): which of those with one name may write, and when its transaction is aborted.
+- `TransactionCalls` are the calls of administration about them.
 - A `TransactionError` refuses a call for one `Refusal`.
 """
 
+from router.broker.transactions.calls import TransactionCalls
 from router.broker.transactions.coordinator import Transactions
 from router.broker.transactions.errors import Refusal, TransactionError
 from router.broker.transactions.producers import (
@@ -20,6 +22,7 @@ __all__ = [
     "ProducerEpoch",
     "Refusal",
     "Transaction",
+    "TransactionCalls",
     "TransactionError",
     "TransactionalProducer",
     "TransactionalProducers",

@@ -65,7 +65,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Transactions:
-    """The open transactions of a broker; used on the event loop."""
+    """The open transactions of a broker; used on the event loop.
+
+    `timed_out` counts those that were aborted because their time was over.
+    """
 
     def __init__(self, topics: Topics, forget: Forget) -> None:
         self.expire: Callable[[Transaction], Awaitable[None]] = self.abort
@@ -75,6 +78,7 @@ class Transactions:
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Transaction] = {}
         self._undecided: dict[int, dict[Transaction, Undecided]] = {}
+        self.timed_out = 0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -341,3 +345,5 @@ class Transactions:
             return
         except StoreError as error:  # the broker ends; the next one finds it open, or decided
             _log.warning("transaction-not-aborted", transaction=transaction.key, reason=str(error))
+        else:
+            self.timed_out += 1

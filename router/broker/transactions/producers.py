@@ -32,7 +32,7 @@ PRODUCER_ID_BITS: Final = 32
 """Of the ids that are given out between two starts."""
 LAST_EPOCH: Final = (1 << 15) - 2
 _OWNER: Final = "transactional-producers"
-_KEY: Final = "producer/"
+_KEY: Final = "kafka/"
 
 
 class ProducerEpoch(NamedTuple):
@@ -116,8 +116,8 @@ class TransactionalProducers:
 
     def of(self, transaction: Transaction) -> TransactionalProducer | None:
         """Return whose transaction it is; None: it is of no producer with a name."""
-        number = transaction.key.removeprefix(_KEY)
-        return self._by_id.get(int(number)) if number.isdecimal() else None
+        _, is_named, number = transaction.key.partition(_KEY)
+        return self._by_id.get(int(number)) if is_named else None
 
     def started(self, ledger: Ledger) -> dict[int, int]:
         """Return the first messages of open transactions in a partition, by the producers' ids."""

@@ -56,6 +56,11 @@ class JoinedPartition:
         self._newest = max(self._newest, begin.number)
 
     @property
+    def messages(self) -> int:
+        """Return how many there are."""
+        return sum(last + 1 - first for first, last in self.ranges.items())
+
+    @property
     def is_durable(self) -> bool:
         """Return whether all messages are on disk."""
         return not self.ranges or self.ranges[self._newest] < self.ledger.durable_number

@@ -10,7 +10,12 @@ from router.model import TopicName
 from router.settings import Settings
 from router.web.access import Access, Sessions
 from router.web.console.access import AccessViews, KeyPageViews
-from router.web.console.administrators import ConnectionViews, PipelineViews, SettingsViews
+from router.web.console.administrators import (
+    ConnectionViews,
+    PipelineViews,
+    SettingsViews,
+    TransactionPageViews,
+)
 from router.web.console.context import ConsoleServices, PageContext
 from router.web.console.dead_letters import DeadLetterPageViews
 from router.web.console.export import ExportViews, StreamViews
@@ -75,6 +80,7 @@ class Console:
             SettingsViews(context, settings),
             PipelineViews(context),
             ConnectionViews(context),
+            TransactionPageViews(context),
             DeadLetterPageViews(context),
         )
 

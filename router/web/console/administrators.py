@@ -1,8 +1,8 @@
-"""Pages for administrators: settings in force with the origin of each, pipelines, connections."""
+"""Pages for administrators: settings in force with their origins, pipelines, what clients hold."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from flask import Response, request
@@ -13,10 +13,11 @@ from router.settings import BY_NAME, DEFAULT, Settings, Value, shown
 from router.web.console import commands
 from router.web.console.context import PageContext, PageViews, words
 from router.web.console.fields import Fields
-from router.web.console.pages import action, page
+from router.web.console.pages import FAILS, action, page
 from router.web.openapi.description import flag, text
-from router.web.requests import Query
+from router.web.requests import Query, decode
 
+_ONE_FAILS: Final = (*FAILS, "value-not-found")
 _log = structlog.get_logger(__name__)
 
 
@@ -72,6 +73,51 @@ class ConnectionViews(PageViews):
         _log.info("client-disconnected", peer=peer, user=principal.name)
         data = {"peer": peer, "disconnected": ended}
         return self._context.pages.done(data, "/console/connections")
+
+
+class TransactionPageViews(PageViews):
+    """The views of `/console/transactions`."""
+
+    @page("GET /console/transactions")
+    def transactions(self) -> Response:
+        """Answer the open transactions, the oldest first: of whom, since when, in how much."""
+        principal = self._context.administrator("Transactions")
+        found, note = dict[str, Any](count=0, transactions=[]), ""
+        try:
+            found = self._services.transactions.listed()
+        except NotSupportedError as error:
+            note = f"{error}."
+        url = commands.url("console", "transactions") + "?format=json"
+        data = {
+            **found,
+            "note": note,
+            "commands": [commands.curl(principal, url), commands.router("transactions", "list")],
+        }
+        return self._context.pages.answer("transactions.html", data)
+
+    @page("GET /console/transactions/<transaction>", fails=_ONE_FAILS)
+    def transaction(self, transaction: str) -> Response:
+        """Answer an open transaction with its partitions and the positions that it commits."""
+        principal = self._context.administrator("Transactions")
+        found = self._services.transactions.described(decode(transaction))
+        url = commands.url("console", "transactions", found["id"]) + "?format=json"
+        data = {
+            **found,
+            "commands": [
+                commands.curl(principal, url),
+                commands.router("transactions", "describe", found["id"]),
+                commands.router("transactions", "abort", found["id"]),
+            ],
+        }
+        return self._context.pages.answer("transaction.html", data)
+
+    @action("POST /console/transactions/<transaction>/abort", fails=("value-not-found", "conflict"))
+    def abort(self, transaction: str) -> Response:
+        """Abort an open transaction, and fence its producer."""
+        principal = self._context.administrator("Transactions")
+        aborted = self._services.transactions.abort(decode(transaction))
+        _log.info("transaction-aborted", transaction=aborted["id"], user=principal.name)
+        return self._context.pages.done(aborted, "/console/transactions")
 
 
 class SettingsViews(PageViews):

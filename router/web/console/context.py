@@ -24,6 +24,7 @@ from router.services.read import Reading
 from router.services.replay import Replay
 from router.services.rights import Rights
 from router.services.topic_schemas import TopicSchemas
+from router.services.transactions import OpenTransactions
 from router.web.access import AccessLists, ApiKeys
 from router.web.bodies import BodyReader
 from router.web.console.pages import Pages, wants_json_page
@@ -71,6 +72,7 @@ class ConsoleServices:
     pipelines: Pipelines
     histories: Histories
     activities: Activities
+    transactions: OpenTransactions
     jetstream: JetStream
 
 

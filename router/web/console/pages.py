@@ -52,6 +52,7 @@ NAVIGATION: Final = (
     ("Streams", "/console/streams"),
     ("Pipelines", "/console/pipelines"),
     ("Connections", "/console/connections"),
+    ("Transactions", "/console/transactions"),
     ("Access", "/console/access"),
     ("Settings", "/console/settings"),
 )

@@ -309,6 +309,7 @@ _ALL: Final = (
     _segment("message", "Id of the message.", f"^{ID}$"),
     _segment("subject", "Subject: words with dots between.", "^[^ /]{1,255}$"),
     _segment("stream", "Name of the stream.", STREAM),
+    _segment("transaction", "Id of the transaction, or transactional id of its producer."),
     _segment("digest", "Digest of the running build."),
     _segment("tenant", "Name of the tenant.", PULSAR),
     _segment("namespace", "Name of the namespace.", PULSAR),

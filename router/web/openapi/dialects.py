@@ -115,6 +115,7 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         "topics": topics,
         "groups": topics,
         "latest": topics,
+        "transactions": of_dmaap("Transactions", "What producers of Kafka and Pulsar hold open."),
         "dead_letters": of_dmaap("Dead letters", "What waits in dead-letter topics."),
         "acls": topics,
         "keys": of_dmaap("API keys", "DMaaP: keys with which requests are signed."),

@@ -78,8 +78,8 @@ class NodeRpc:
         self.polls: PollEngine | None = None
         # Set likewise.
         self.backups: Backups | None = None
-        # Set likewise: calls about what the broker does, beside those about topics.
-        self.activity: object | None = None
+        # Added likewise: objects whose methods are calls, beside those about topics.
+        self.calls: tuple[object, ...] = ()
         self.refusal = refusal
         self._registry = registry
         self._live_members = LiveMembers() if topics is None else topics.live_members
@@ -147,9 +147,11 @@ class NodeRpc:
         if name == "registry_list":
             page = await self._registry.list(command.registry_list, command.registry_after)
             response.records.extend(map(RECORD.encode, page))
-        elif name == "call" and hasattr(self.activity, command.call.name):
+        elif name == "call" and (
+            calls := [one for one in self.calls if hasattr(one, command.call.name)]
+        ):
             call = command.call
-            response.value = await make_call(self.activity, call.name, call.arguments)
+            response.value = await make_call(calls[0], call.name, call.arguments)
         elif name is not None and (answer := self._answers.get(name)) is not None:
             await answer(getattr(command, name), response)
         elif self._refusal is not None:

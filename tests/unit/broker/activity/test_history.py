@@ -115,6 +115,7 @@ GAUGES = {
         ({}, {"damaged": 0.1}, ["RouterDamagedEntries"]),
         ({}, {"refused": 2.0}, ["RouterLoginsRefused"]),
         ({"router_backup_time_seconds": 1.0}, {}, ["RouterBackupOld"]),
+        ({"router_transactions_oldest_seconds": 301.0}, {}, ["RouterTransactionOpen"]),
     ],
 )
 def test_alert_fires_by_its_rule(

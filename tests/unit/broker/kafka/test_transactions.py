@@ -15,8 +15,14 @@ from router.broker.storage import StoreError
 from router.broker.topics.calls import AdminCalls
 from router.broker.topics.cursor_administration import CursorAdmin
 from router.broker.topics.descriptions import topic_stats
-from router.broker.transactions import ProducerEpoch, TransactionalProducers, coordinator
+from router.broker.transactions import (
+    ProducerEpoch,
+    TransactionalProducers,
+    TransactionCalls,
+    coordinator,
+)
 from router.broker.transactions.producers import LAST_EPOCH, MAX_TIMEOUT_MS
+from router.errors import ValueNotFoundError
 from router.model import TopicName
 from router.wire.kafka.record_batches import next_offset
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
@@ -270,6 +276,9 @@ def test_a_transaction_is_aborted_and_fenced_when_its_time_is_over(
         (transaction,) = producers_of(server).transactions.open
         transaction.deadline = 0.0
         await decided(server)
+        transactions = producers_of(server).transactions
+        await asyncio.gather(*transactions._tasks)
+        assert transactions.timed_out == 1
         assert await producer.send(b"b") == ErrorCode.INVALID_PRODUCER_EPOCH
         assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
         assert await values(client, UNCOMMITTED) == []
@@ -329,6 +338,33 @@ def test_a_message_at_a_time_is_one_that_may_be_read(tmp_path: Path) -> None:
         assert partition.subscriptions["s"].cursor.mark_delete == 0
 
     with_producer(tmp_path, test)
+
+
+def test_administrators_see_and_abort_what_is_open(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, client: KafkaClient, producer: TransactionalClient) -> None:
+        calls = TransactionCalls(server.topics, producers_of(server))
+        assert await calls.transactions() == {"count": 0, "transactions": []}
+        assert await producer.write(b"a", b"b") == 0
+        await produced(client, batch(1))
+        assert await producer.write(b"c") == 0
+        assert await producer.commit_offset("g", 1) == 0
+        (found,) = (await calls.transactions())["transactions"]
+        assert (found["producer"], found["state"], found["dialect"]) == ("tx", "open", "kafka")
+        assert (found["partitions"], found["positions"], found["timeout"]) == (1, 1, 60.0)
+        assert found["id"] == f"kafka:{producer.producer}"
+        for name in ("tx", found["id"]):
+            described = await calls.transaction(name)
+            assert described["joined"] == [{"topic": FULL, "partition": 0, "messages": 3}]
+            assert described["commits"] == [
+                {"group": "g", "topic": FULL, "partition": 0, "number": 1}
+            ]
+        assert (await calls.abort_transaction(found["id"]))["id"] == found["id"]
+        assert await values(client, UNCOMMITTED) == [b"\0" * 5]
+        assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
+        with pytest.raises(ValueNotFoundError):
+            await calls.abort_transaction("tx")
+
+    with_producer(tmp_path, test, second=True)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1])
