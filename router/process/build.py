@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = "1.0.0"
+VERSION: Final = "0.1.0"
 NODE_PROTOCOL: Final = 10
 """Version of the commands between the processes of a node (`wire/node/node.proto`, APPENDS).
 
@@ -26,7 +26,7 @@ It grows with each change that a process of the older version would misread or n
 
 @cache
 def build_id() -> str:
-    """Return this process's build, such as `1.0.0+5f3a9c01d2`: the same for the same files."""
+    """Return this process's build, such as `0.1.0+5f3a9c01d2`: the same for the same files."""
     return f"{VERSION}+{fingerprint(_package())}"
 
 
