@@ -329,8 +329,9 @@ class PartitionStats:
     """What one partition holds: entries from `first_entry` on, and the next one is `next_entry`.
 
     `messages` are those that are left, `deleted` those from `first_entry` on that were deleted, the
-    last ones included: `next_entry` never becomes less. Rates are of what is stored in a second; 0
-    where the store does not measure them.
+    last ones included: `next_entry` never becomes less. `undecided` ones from `next_entry` on are
+    stored and not shown yet, because of transactions, where a store counts them. Rates are of what
+    is stored in a second; 0 where the store does not measure them.
     """
 
     partition: int
@@ -341,6 +342,7 @@ class PartitionStats:
     bytes: int = 0
     producers: int = 0
     deleted: int = 0
+    undecided: int = 0
     message_rate: float = 0.0
     byte_rate: float = 0.0
 

@@ -16,7 +16,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from pathlib import Path
+
+from kafka import KafkaConsumer, TopicPartition
 
 from tests.ports import free_port
 from tests.servers import maven
@@ -28,6 +31,7 @@ USER = "router"
 PASSWORD = "router-secret"
 CLUSTER = "cm91dGVyLXRlc3RzLTAwMQ"
 FORMAT_SECONDS = 60.0
+SHOWN_SECONDS = 10.0
 QUICK = {
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 4,
@@ -106,6 +110,45 @@ class Kafka(JavaServer):
         self._advertised[name] = proxy.address
         self._proxies.append(proxy)
         return proxy
+
+    def restart_killed(self, topic: str, seconds: float = 90.0) -> None:
+        """Kill -9 and start again; once more while it holds up readers of a topic for good.
+
+        Killed between its answer to a commit and the markers, Kafka 4 takes the partitions for
+        deleted if they have no leader yet when it starts ("likely deleted already and hence can be
+        skipped"), and writes no markers until its next start. What it has committed may also be
+        held back until more is stored, so this is for topics with traffic.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            self.kill()
+            self.start()
+            if self._shows_more(topic):
+                return
+            assert time.monotonic() < until, f"what is committed in {topic} is not shown"
+
+    def _shows_more(self, topic: str) -> bool:
+        """Return whether readers of committed messages come to what is stored, or go on."""
+        stored = self.ends(topic, committed=False)
+        first, until = self.ends(topic), time.monotonic() + SHOWN_SECONDS
+        while time.monotonic() < until:
+            now = self.ends(topic)
+            if all(now[n] >= min(stored[n], first[n] + 1) for n in stored):
+                return True
+            time.sleep(0.2)
+        return False
+
+    def ends(self, topic: str, *, committed: bool = True) -> dict[int, int]:
+        """Return the next offset of each partition; empty while there is no such topic."""
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.address,
+            enable_auto_commit=False,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+        )
+        with contextlib.closing(consumer):
+            numbers = consumer.partitions_for_topic(topic) or ()
+            found = consumer.end_offsets([TopicPartition(topic, n) for n in numbers])
+        return {place.partition: offset for place, offset in found.items()}
 
     def close(self) -> None:
         """Stop it, and its proxies."""

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 import pulsar
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 
 from tests.deploy.nginx import Nginx
@@ -293,16 +293,6 @@ def fill(address: str, messages: int, size: int) -> None:
                 with client.getresponse() as answer:
                     said = answer.read()
                 assert answer.status == 200, said
-
-
-def kafka_ends(address: str, topic: str) -> list[int]:
-    """Return the next offset of each partition in Kafka; none while there is no such topic."""
-    with contextlib.suppress(KafkaError):
-        consumer = KafkaConsumer(bootstrap_servers=address, enable_auto_commit=False)
-        with contextlib.closing(consumer):
-            numbers = consumer.partitions_for_topic(topic) or ()
-            return list(consumer.end_offsets([TopicPartition(topic, n) for n in numbers]).values())
-    return []
 
 
 def read_pulsar(url: str, topic: str, partitions: int) -> list[list[str]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from kafka.errors import KafkaError
 
 from tests.servers.kafka import Kafka
 from tests.servers.pulsar import Pulsar
@@ -26,7 +27,6 @@ from tests.system.growing import (
     Town,
     expect_promised,
     fill,
-    kafka_ends,
     read_pulsar,
 )
 from tests.system.nodes import read_kafka, until_true
@@ -75,11 +75,21 @@ class Target:
     def bytes(self) -> int:
         """Return about how many bytes it holds of the topic."""
         if isinstance(self.server, Kafka):
-            return SIZE * sum(kafka_ends(self.server.address, TOPIC))
+            with contextlib.suppress(KafkaError):
+                return SIZE * sum(self.server.ends(TOPIC, committed=False).values())
+            return 0
         with contextlib.suppress(OSError):  # no such topic yet, or it has just started
             stats = self.server.ask("GET", f"persistent/public/default/{TOPIC}/partitioned-stats")
             return int(stats["storageSize"])
         return 0
+
+    def restart(self) -> None:
+        """Kill it, and start it again."""
+        if isinstance(self.server, Kafka):
+            self.server.restart_killed(TOPIC)
+        else:
+            self.server.kill()
+            self.server.start()
 
     def read(self) -> list[list[str]]:
         """Return what it holds, as its own client reads it."""
@@ -111,8 +121,7 @@ def kill_each(town: Town, target: Target, copy: Copy) -> None:
     town.switches.append((killed, time.monotonic()))
     wait_for(0.5)
     town.traffic.phase("kill target")
-    target.server.kill()
-    target.server.start()
+    target.restart()
     wait_for(0.6)
     town.traffic.phase("kill again")
     copy.kill()

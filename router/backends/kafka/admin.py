@@ -22,7 +22,7 @@ from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check
 from router.backends.kafka.known_topics import TOPICS, KnownTopics
 from router.backends.kafka.names import Names, is_internal
-from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
+from router.backends.kafka.offsets import EARLIEST, LATEST, UNCOMMITTED_TOO, Offsets
 from router.clocks import seconds_left
 from router.errors import RouterError, TopicExistsError
 from router.model import (
@@ -180,6 +180,7 @@ class Admin:
         info = self._info(found, configs.get(name, {}), record.value if record else None)
         first = self._offsets.at(name, numbers, EARLIEST, deadline)
         end = self._offsets.at(name, numbers, LATEST, deadline)
+        stored = self._offsets.at(name, numbers, LATEST, deadline, UNCOMMITTED_TOO)
         sizes = self._sizes(name, numbers, deadline)
         partitions = tuple(
             PartitionStats(
@@ -188,6 +189,7 @@ class Admin:
                 next_entry=end[number],
                 messages=end[number] - first[number],
                 bytes=sizes.get(number, 0),
+                undecided=max(0, stored[number] - end[number]),
             )
             for number in numbers
         )

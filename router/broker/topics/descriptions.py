@@ -105,16 +105,18 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
     first, deleted = ledger.first_entry, 0
     if partition.visible.leaves_out and ledger.messages > 0:
         first, deleted = await _visible_begin(partition.visible)
+    end = partition.visible.end_entry
     rates = partition.arrival_rates(monotonic())
     return PartitionStats(
         partition=partition.index,
         ledger=ledger.id,
         first_entry=first,
-        next_entry=partition.visible.end_entry,
+        next_entry=end,
         messages=ledger.messages,
         bytes=ledger.size_bytes,
         producers=len(partition.producers),
         deleted=deleted,
+        undecided=max(0, ledger.durable_entry - end),
         message_rate=rates.messages,
         byte_rate=rates.bytes,
     )

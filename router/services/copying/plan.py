@@ -6,12 +6,10 @@ many partitions: so messages of others are not mixed with copied ones by mistake
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Final
 
 from router.backends import Backend, Deduplicating, IdentifiesTopics
 from router.errors import (
@@ -39,10 +37,6 @@ from router.services.copying.places import Key
 from router.services.copying.state import CopiedTopic, CopyState
 
 AGAIN = "Delete it at the target, and copy it with another --state."
-SETTLING_SECONDS: Final = 20.0
-"""For so long may a Kafka that was killed show an end before what it has committed: until its
-coordinator of transactions has loaded and marked it."""
-SETTLING_PAUSE_SECONDS: Final = 0.25
 UNKNOWN_POLICIES = "retention and other policies, which the target decides itself"
 PROPERTIES = "properties of topics, which the target does not keep"
 
@@ -250,16 +244,6 @@ class Planner:
 
         It was restored from a backup, and what it lost would be taken for copied.
         """
-        until = time.monotonic() + SETTLING_SECONDS
-        while self._lacks(mine):
-            if time.monotonic() >= until:
-                raise ConflictError(
-                    f"topic {mine.target.local} lacks messages at the target that were copied"
-                    f" there: was it restored from a backup? {AGAIN}"
-                )
-            time.sleep(SETTLING_PAUSE_SECONDS)
-
-    def _lacks(self, mine: CopiedTopic) -> bool:
         # Before the target is described: the copy may go on meanwhile.
         batches = [self._state.last_copied(mine.source, n) for n in partitions_of(mine)]
         stats = self._target.describe_topic(mine.target, self._timeout)
@@ -269,9 +253,12 @@ class Planner:
             if last is None or last.receipt is None or end is None:
                 continue
             at = last.receipt.at(last.count - 1)
-            if at.ledger == end.ledger and at.entry >= end.next_entry:
-                return True
-        return False
+            # A Kafka that was killed holds back what it has committed until it is marked.
+            if at.ledger == end.ledger and at.entry >= end.next_entry + end.undecided:
+                raise ConflictError(
+                    f"topic {mine.target.local} lacks messages at the target that were copied"
+                    f" there: was it restored from a backup? {AGAIN}"
+                )
 
     def _number(self, partitions: int) -> int:
         """Return a number of partitions as the target counts: Kafka's topics have one or more."""

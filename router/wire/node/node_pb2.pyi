@@ -437,7 +437,7 @@ class TopicStats(_message.Message):
     def __init__(self, info: _Optional[_Union[TopicInfo, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ...) -> None: ...
 
 class PartitionStats(_message.Message):
-    __slots__ = ("partition", "ledger", "first_entry", "next_entry", "messages", "bytes", "producers", "deleted", "message_rate", "byte_rate")
+    __slots__ = ("partition", "ledger", "first_entry", "next_entry", "messages", "bytes", "producers", "deleted", "message_rate", "byte_rate", "undecided")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +448,7 @@ class PartitionStats(_message.Message):
     DELETED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_RATE_FIELD_NUMBER: _ClassVar[int]
     BYTE_RATE_FIELD_NUMBER: _ClassVar[int]
+    UNDECIDED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     ledger: int
     first_entry: int
@@ -458,7 +459,8 @@ class PartitionStats(_message.Message):
     deleted: int
     message_rate: float
     byte_rate: float
-    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ..., deleted: _Optional[int] = ..., message_rate: _Optional[float] = ..., byte_rate: _Optional[float] = ...) -> None: ...
+    undecided: int
+    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ..., deleted: _Optional[int] = ..., message_rate: _Optional[float] = ..., byte_rate: _Optional[float] = ..., undecided: _Optional[int] = ...) -> None: ...
 
 class SubscriptionStats(_message.Message):
     __slots__ = ("name", "partition", "backlog", "consumers", "mark_delete", "durable")

@@ -106,13 +106,14 @@ def test_a_partition_is_described_to_its_first_undecided_entry(tmp_path: Path) -
         assert partition is not None
         assert record is not None
 
-        async def described_end() -> int:
-            return (await topic_stats(record, [partition], None)).partitions[0].next_entry
+        async def described_end() -> tuple[int, int]:
+            [one] = (await topic_stats(record, [partition], None)).partitions
+            return one.next_entry, one.undecided
 
         assert await producer.write(b"a") == 0
-        assert await described_end() == 0
+        assert await described_end() == (0, 1)
         assert await producer.end(commit=True) == 0
-        assert await described_end() == 1
+        assert await described_end() == (1, 0)
 
     with_producer(tmp_path, test)
 
