@@ -321,7 +321,7 @@ def test_message_of_an_unknown_transaction_is_not_stored(raw: RawClient, topic: 
     [{"txnid_most_bits": 3, "txnid_least_bits": 9}, {"txnid_most_bits": 0, "txnid_least_bits": 0}],
 )
 @pytest.mark.parametrize("kind", [pb.CommandAck.Individual, pb.CommandAck.Cumulative])
-def test_acknowledgement_of_a_transaction_is_refused_with_both_ids(
+def test_acknowledgement_in_an_unknown_transaction_is_refused_with_both_ids(
     raw: RawClient,
     topic: str,
     kind: int,
@@ -332,7 +332,7 @@ def test_acknowledgement_of_a_transaction_is_refused_with_both_ids(
     raw.subscribe(topic)
     ack: dict[str, Any] = {"consumer_id": 0, "message_id": [place], "ack_type": kind}
     refused = raw.ask("ACK", "ACK_RESPONSE", **ack, **transaction)
-    assert (refused.consumer_id, refused.error) == (0, pb.NotAllowedError)
+    assert (refused.consumer_id, refused.error) == (0, pb.TransactionNotFound)
     assert {name: getattr(refused, name) for name in transaction} == transaction
     # Without a request there is no answer, and nothing is acknowledged either.
     raw.send("ACK", **ack, **transaction)

@@ -1,14 +1,12 @@
 """One partition at run time: its ledger, its producers, its subscriptions and their consumers.
 
 Theory of operation. The cursor of a subscription says what is acknowledged, its dispatcher what is
-in flight. When the last consumer goes, the dispatcher goes too, and what was in flight is not
-acknowledged. So no delivery is written to disk: the alternative buys exact redelivery counts over
-restarts at the price of a write for each delivery. Acknowledgements of a durable subscription go
-through the store, which journals them; one that is not durable keeps its cursor in memory.
+in flight and goes with the last consumer. So no delivery is written to disk: the alternative buys
+exact redelivery counts over restarts at the price of a write for each delivery. Acknowledgements of
+a durable subscription are journalled; one that is not durable keeps its cursor in memory.
 
-To create a subscription waits for the disk. Requests for the same one wait for the same task, and
-one that exists is found without waiting. The alternative, a lock around all of it, would let a new
-group hold up every consumer that opens.
+To create a subscription waits for the disk; requests for the same one wait for the same task. The
+alternative, a lock around all of it, would let a new group hold up every consumer that opens.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ import structlog
 from router.broker.consume.consumer import Consumer, Flow, Kind, Rates
 from router.broker.consume.context import DeliveryContext
 from router.broker.consume.cursor.in_flight import InFlight
+from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.dispatch.dispatcher import Dispatcher
 from router.broker.consume.dispatch.exclusive import Exclusive, Failover
 from router.broker.consume.dispatch.key_shared import KeyShared
@@ -230,13 +229,14 @@ class Subscription:
         self.visible = partition.visible
         self.record = record
         self.cursor = Cursor(start - 1) if record is None else record.cursor
+        # What delivery goes by: it has what open transactions acknowledge, too.
+        self.delivered: Cursor | PendingAcks = self.cursor
         self.dispatcher: Dispatcher | None = None
-        # A consumer asked for it; there is no other cluster, so that it is in the statistics alone.
+        # A consumer asked for it; there is no other cluster, so only statistics show it.
         self.replicated = record is not None and REPLICATED in record.properties
         self.in_flight: InFlight | None = None
         self.idle = False
-        # What consumers that left were sent, in messages and bytes.
-        self.sent_messages = self.sent_bytes = 0
+        self.sent_messages = self.sent_bytes = 0  # to consumers that left
         # What was received under another epoch is not acknowledged by our own client any more.
         self.epoch = partition.context.new_epoch()
 
@@ -400,8 +400,8 @@ class Subscription:
         """Pass over entries that are gone: by retention, with all before them, or as damage."""
         if damaged := self.ledger.given_up(first, end):
             self.context.tally.damaged += damaged
-            place = {"ledger": self.ledger.id, "subscription": self.name}
-            _log.error("damaged-entries-skipped", **place, first=first, last=end - 1)
+            place = {"ledger": self.ledger.id, "first": first, "last": end - 1}
+            _log.error("damaged-entries-skipped", **place, subscription=self.name)
         start = self.cursor.mark_delete + 1 if first < self.ledger.first_entry else first
         self.cursor.skip(start, end - 1)
 

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Final
 
 from router.broker.consume import Subscription
+from router.broker.consume.cursor.pending_acks import EntryPart
 from router.broker.pulsar import answers
 from router.broker.pulsar.client import AnySubscription, Client, Handler, PulsarConsumer
 from router.broker.pulsar.consumers import Consumers
@@ -29,7 +30,9 @@ from router.broker.pulsar.positions import (
     read_position,
     start_entry,
 )
+from router.broker.pulsar.transactions import TransactionIds
 from router.broker.storage import Ack, DamagedError
+from router.broker.transactions import TransactionError
 from router.errors import (
     BadRequestError,
     FencedError,
@@ -52,6 +55,7 @@ class Consuming:
         self._client = client
         self._connection = client.connection
         self._log = log
+        self._transaction_ids = TransactionIds(client, log.transactions)
         self._consumers = Consumers(client, log)
         self._found = self._consumers.found
         self._defer = self._consumers.defer
@@ -94,7 +98,10 @@ class Consuming:
             return
         try:
             self._check_ack(consumer, request)
-        except RouterError as failure:
+            if answers.in_transaction(request):
+                self._acknowledge_in_transaction(consumer, request, done)
+                return
+        except (RouterError, TransactionError) as failure:
             self._ack_refused(request, *answer(failure))
             return
         ledger = consumer.ledger_id
@@ -181,8 +188,6 @@ class Consuming:
         return consumer
 
     def _check_ack(self, consumer: PulsarConsumer, request: pb.CommandAck) -> None:
-        if answers.in_transaction(request):
-            raise NotAllowedError("acknowledgements in a transaction are not served")
         subscription = consumer.subscription
         kind = subscription.kind
         if request.ack_type == pb.CommandAck.Cumulative and (
@@ -194,6 +199,34 @@ class Consuming:
         for pair in request.properties:
             if pair.key == GENERATION and pair.value < self._generation(subscription):
                 raise FencedError
+
+    def _acknowledge_in_transaction(
+        self, consumer: PulsarConsumer, request: pb.CommandAck, done: Callable[[], None] | None
+    ) -> None:
+        """Acknowledge with the commit; raise TransactionError, NotAllowedError."""
+        subscription, pending = consumer.subscription, self._log.transactions.acknowledgements
+        if not isinstance(subscription, Subscription) or not subscription.durable:
+            raise NotAllowedError("only durable subscriptions of stored topics have transactions")
+        transaction = self._transaction_ids.opened(request)
+        ledger_id, end = consumer.ledger_id, subscription.ledger.durable_entry
+        places = [
+            place
+            for place in request.message_id
+            if place.ledgerId == ledger_id and place.entryId < end
+        ]
+        if request.ack_type == pb.CommandAck.Cumulative:
+            for place in places:
+                ack = Ack(place.entryId, cumulative=True, ack_set=tuple(place.ack_set))
+                pending.add_cumulative(transaction, subscription, ack)
+        else:
+            parts = [
+                (place.entryId, EntryPart.of(place.ack_set, max(0, place.batch_size)))
+                for place in places
+            ]
+            pending.add(transaction, subscription, parts)
+        consumer.flow.acknowledged += len(places)
+        if done is not None:
+            self._log.topics.store.after_sync(done)
 
     def _generation(self, subscription: AnySubscription) -> int:
         partition = subscription.partition

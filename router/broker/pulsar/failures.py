@@ -84,6 +84,7 @@ TRANSACTIONS: Final[Mapping[Refusal, pb.ServerError]] = {
     Refusal.BUSY: pb.InvalidTxnStatus,
     Refusal.INVALID_STATE: pb.InvalidTxnStatus,
     Refusal.NOT_JOINED: pb.NotAllowedError,
+    Refusal.CONFLICT: pb.TransactionConflict,
     Refusal.FORBIDDEN: pb.AuthorizationError,
     Refusal.INVALID_TIMEOUT: pb.NotAllowedError,
     Refusal.TOO_MANY: pb.NotAllowedError,

@@ -127,7 +127,7 @@ class CursorAdmin:
                 raise FencedError("the subscription was reset since this was received")
             known[ack.ledger].append(Ack(ack.entry, cumulative, ack.ack_set))
         for ledger, moving in by_ledger.items():
-            _acknowledge(self._topics.store, moving, known[ledger])
+            acknowledge_now(self._topics.store, moving, known[ledger])
         await self._topics.store.synced()
 
     async def describe(self, topic: str, subscription: str) -> list[CursorDescription]:
@@ -173,7 +173,7 @@ class CursorAdmin:
             elif before_ms is not None:
                 end = min(end, await ledger.find_time(before_ms))
             if end:
-                _acknowledge(self._topics.store, moving, [Ack(end - 1, cumulative=True)])
+                acknowledge_now(self._topics.store, moving, [Ack(end - 1, cumulative=True)])
         await self._topics.store.synced()
 
     async def read(self, topic: str, choice: EntryChoice) -> tuple[Partition, Entry | None]:
@@ -227,7 +227,7 @@ class CursorAdmin:
         return described
 
 
-def _acknowledge(store: Store, subscription: Subscription, acks: Iterable[Ack]) -> None:
+def acknowledge_now(store: Store, subscription: Subscription, acks: Iterable[Ack]) -> None:
     """Acknowledge without a consumer; what is not stored is ignored."""
     known = [ack for ack in acks if ack.entry < subscription.ledger.durable_entry]
     if known:
@@ -250,7 +250,7 @@ def _acknowledge(store: Store, subscription: Subscription, acks: Iterable[Ack]) 
 def acknowledge_before(store: Store, subscription: Subscription, end: int) -> None:
     """Acknowledge all entries before one, held by a consumer or not; on disk with the next sync."""
     if end > subscription.cursor.mark_delete + 1:
-        _acknowledge(store, subscription, [Ack(end - 1, cumulative=True)])
+        acknowledge_now(store, subscription, [Ack(end - 1, cumulative=True)])
 
 
 def size_from(ledger: Ledger, entry: int) -> int:

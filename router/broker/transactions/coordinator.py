@@ -8,16 +8,16 @@ know how to pass over.
 
 All partitions share one journal, so there is no second phase: the decision is one record, and with
 it the transaction is decided everywhere. It is on disk before anything follows from it. What
-follows (messages deleted, positions of groups set, the transaction forgotten) is one step of the
-event loop, in one commit group; a start that finds a decision without it takes this step again,
-which changes nothing where it was taken. The alternative, markers in every partition as Apache
-Kafka writes them, is needed where partitions have logs of their own.
+follows (messages deleted, positions set, acknowledgements made, the transaction forgotten) is one
+step of the event loop, in one commit group; a start that finds a decision without it takes this
+step again, which changes nothing where it was taken. The alternative, markers in every partition as
+Apache Kafka writes them, is needed where partitions have logs of their own.
 
 A transaction is stored as values of one owner (`StoredValues`): when it began, the partitions that
-it joined, the ranges of its messages, positions, and the decision. A start finds the open ones as
-they were, and they go on; their time goes on too. What a client added to a transaction is on disk
-with the answer. `abort_due` aborts those whose time is over: `expire`, if the dialect set one,
-otherwise `decide`.
+it joined, the ranges of its messages, positions, acknowledgements, and the decision. A start finds
+the open ones as they were, and they go on; their time goes on too. What a client added to a
+transaction is on disk with the answer. `abort_due` aborts those whose time is over: `expire`, if
+the dialect set one, otherwise `decide`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ from router.broker.storage import (
 )
 from router.broker.topics.offsets import Forget, GroupOffsets, PlacedCommit
 from router.broker.topics.topics import Topics
+from router.broker.transactions.acknowledgements import (
+    CUMULATIVE,
+    ENTRY,
+    Acknowledgements,
+    restore_cumulative,
+    restore_entry,
+)
 from router.broker.transactions.errors import Refusal, TransactionError
 from router.broker.transactions.transaction import JoinedPartition, PositionKey, Transaction
 from router.errors import RouterError
@@ -75,6 +82,7 @@ class Transactions:
         self._topics = topics
         self._store = topics.store
         self._offsets = GroupOffsets(topics, forget)
+        self.acknowledgements = Acknowledgements(topics.store, self._partition, self._put)
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Transaction] = {}
         self._undecided: dict[int, dict[Transaction, Undecided]] = {}
@@ -114,6 +122,7 @@ class Transactions:
             self._open[transaction.key] = transaction
             for joined in transaction.partitions.values():
                 self._hold(transaction, joined)
+            self.acknowledgements.restore(transaction)
         for transaction in list(self._open.values()):
             if transaction.committed is not None:
                 await self._finish(transaction)
@@ -229,13 +238,17 @@ class Transactions:
                 _log.warning(
                     "transaction-position-lost", transaction=transaction.key, reason=str(error)
                 )
-        if not transaction.committed:
+        if transaction.committed:
+            self.acknowledgements.commit(transaction)
+        else:
             for joined in transaction.partitions.values():
                 if joined.ranges:
                     self._store.delete_messages(joined.ledger, list(joined.ranges.items()))
         self._store.change_value(ValueChange(ValueOperation.DROP, _OWNER + transaction.key))
         self._open.pop(transaction.key, None)
         self._release(transaction)
+        if not transaction.committed:
+            self.acknowledgements.abort(transaction)
 
     async def _place(self, transaction: Transaction) -> list[PlacedCommit]:
         placed = []
@@ -309,9 +322,17 @@ class Transactions:
     def _restore_part(
         self, found: Transaction, kind: str, ledger_id: int, name: str, value: bytes
     ) -> None:
-        """Take a partition (`p`), a range of messages (`r`) or a position (`o`)."""
+        """Take a partition (`p`), a range of messages (`r`), a position (`o`) or what is acked."""
         if kind == "o":
             found.positions[PositionKey(ledger_id, name)] = Commit.read(value, 0)[0]
+            return
+        if kind == ENTRY:
+            entry, _, name = name.partition("/")
+            acks = found.acks.setdefault(PositionKey(ledger_id, name), {})
+            acks[int(entry)] = restore_entry(value)
+            return
+        if kind == CUMULATIVE:
+            found.cumulative[PositionKey(ledger_id, name)] = restore_cumulative(value)
             return
         try:
             ledger = self._store.ledger(ledger_id)

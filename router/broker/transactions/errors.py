@@ -24,6 +24,8 @@ class Refusal(Enum):
     """There is no transaction in which this may be done."""
     NOT_JOINED = auto()
     """The partition was not added to the transaction."""
+    CONFLICT = auto()
+    """A message is acknowledged already, for good or in another transaction."""
     FORBIDDEN = auto()
     """The name belongs to another principal."""
     INVALID_TIMEOUT = auto()

@@ -1,4 +1,4 @@
-"""One open transaction: its messages in each partition, and the positions that it will commit."""
+"""One open transaction: its messages in each partition, and what it will commit and acknowledge."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from router.broker.storage import Commit, Ledger, Undecided
+from router.broker.consume.cursor.pending_acks import EntryPart
+from router.broker.storage import Ack, Commit, Ledger, Undecided
 
 
 class PositionKey(NamedTuple):
@@ -73,7 +74,7 @@ class Transaction:
     `key` is its name in the broker: of the dialect, then of the transaction there. `begun_ms` is a
     time (ms since 1970), `deadline` one of the event loop (seconds). `committed` is the decision,
     None: there is none yet. `ranges` counts those of all partitions. `owner` is the name of the
-    principal that began it, "": the dialect does not ask for it.
+    principal that began it, "": the dialect does not ask for it. `acks` are by entry.
     """
 
     key: str
@@ -82,6 +83,8 @@ class Transaction:
     deadline: float
     partitions: dict[int, JoinedPartition] = field(default_factory=dict)
     positions: dict[PositionKey, Commit] = field(default_factory=dict)
+    acks: dict[PositionKey, dict[int, EntryPart]] = field(default_factory=dict)
+    cumulative: dict[PositionKey, Ack] = field(default_factory=dict)
     committed: bool | None = None
     ranges: int = 0
     owner: str = ""

@@ -26,6 +26,7 @@ import structlog
 
 from router.broker.consume.consumer import Consumer, Kind, Link
 from router.broker.consume.context import DeliveryContext
+from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.visible import Visible
 from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, words
@@ -49,6 +50,7 @@ class Source(Protocol):
     ledger: Ledger
     visible: Visible
     cursor: Cursor
+    delivered: Cursor | PendingAcks
     name: str
     topic_name: str
     # NOT_PARTITIONED of a topic without partitions.
@@ -115,7 +117,7 @@ class Feed:
 
     def take(self) -> Entry | None:
         """Return the next entry in order and go on; None: there is none, or not yet."""
-        cursor, visible, entry = self._source.cursor, self._source.visible, None
+        cursor, visible, entry = self._source.delivered, self._source.visible, None
         number = cursor.next_unacked(self.position)
         while number < visible.end_entry:
             entry = self._find(number, MAX_READ_ENTRIES)
@@ -190,7 +192,7 @@ class Feed:
         if live:
             cursor.apply(Ack(number, ack_set=tuple(words(live))))
             if not cursor.is_acked(number):
-                return True
+                return not source.delivered.is_acked(number)
         source.pass_over(number, number + 1)
         next_number = visible.first_from(entry.index + 1)
         if next_number > entry.index + MAX_READ_ENTRIES:
@@ -318,6 +320,15 @@ class Dispatcher(ABC):
     def acknowledged(self, entries: Iterable[int]) -> None:  # noqa: B027 - for shared ones
         """Release these entries, which are acknowledged."""
 
+    def hold_out(self, entries: Iterable[int]) -> None:
+        """Release these entries, which a transaction acknowledged that is open."""
+        self.acknowledged(entries)
+
+    def restore(self, entries: Iterable[int]) -> None:
+        """Deliver these entries again, whose transaction was aborted, and what is behind them."""
+        self.rewind()
+        self.run()
+
     def release_acknowledged(self) -> None:  # noqa: B027 - for shared ones
         """Release all entries that are acknowledged: all before one were."""
 
@@ -341,7 +352,7 @@ class Dispatcher(ABC):
             consumer.permits = 0
 
     def _deliver(self, consumer: Consumer, entry: Entry, redeliveries: int) -> None:
-        left = self._source.cursor.ack_set(entry.entry_id) or ()
+        left = self._source.delivered.ack_set(entry.entry_id) or ()
         try:
             consumer.deliver(entry, redeliveries, left)
         except UnreadableEntryError as error:

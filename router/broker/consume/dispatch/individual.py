@@ -138,6 +138,25 @@ class Individual(Dispatcher):
         if self._blocked:
             self.run()
 
+    def hold_out(self, entries: Iterable[int]) -> None:
+        """Release the entries; how often they came is not forgotten, as they may come again."""
+        entries, counts = list(entries), self._pending.redelivered
+        kept = {entry: counts[entry] for entry in entries if entry in counts}
+        self.acknowledged(entries)
+        counts.update(kept)
+
+    def restore(self, entries: Iterable[int]) -> None:
+        """Deliver the entries again, counted as redeliveries; a new one comes anyway."""
+        for entry in entries:
+            holder = self._pending.held.get(entry)
+            if holder is not None or entry < self.feed.position:
+                self._pending.count(entry)
+            if holder is not None:
+                self._put_back(holder, [entry])
+            elif entry < self.feed.position:
+                self._return(entry)
+        self.run()
+
     def release_acknowledged(self) -> None:
         """Release all entries that are acknowledged."""
         acked, pending = self._source.cursor.is_acked, self._pending
@@ -154,9 +173,13 @@ class Individual(Dispatcher):
     def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
         """Take entries from a consumer, to be delivered again."""
 
+    @abstractmethod
+    def _return(self, entry: int) -> None:
+        """Have an entry that no consumer holds be delivered again."""
+
     def _look_up(self, number: int, ahead: int) -> Entry | None:
         """Return an entry; None: it is acknowledged, or has to be read first."""
-        if self._source.cursor.is_acked(number):
+        if self._source.delivered.is_acked(number):
             return None
         return self.feed.get(number, ahead)
 

@@ -63,6 +63,8 @@ class KeyShared(Individual):
         self._queues: dict[Consumer, list[int]] = {}
         self._barred: dict[int, list[int]] = {}
         self._stale = 0
+        # Entries that no consumer holds and that are to come again; their slots are not known.
+        self._returned: list[int] = []
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer; raise HashRangeError, or SubscriptionBusyError if its mode differs."""
@@ -87,7 +89,7 @@ class KeyShared(Individual):
         """Send what is parked as far as it can be, then what is new."""
         self._blocked = False
         self._park_due()
-        if self._send_parked():
+        if self._park_returned() and self._send_parked():
             self._send_new()
         if self.delayed:
             self.delayed.arm()
@@ -159,6 +161,22 @@ class KeyShared(Individual):
         while len(self._parked) < MAX_PARKED and (due := self.delayed.due()) is not None:
             self._park(*due)
 
+    def _return(self, entry: int) -> None:
+        heappush(self._returned, entry)
+
+    def _park_returned(self) -> bool:
+        """Park what was returned without its slot; False: a read has to end first."""
+        while self._returned:
+            number = self._returned[0]
+            entry = self._look_up(number, REPLAY_AHEAD)
+            if entry is not None:
+                info = self._formats[entry.format].describe(entry.payload)
+                self._park(number, slot_of_hash(info.key_hash()))
+            elif not self._source.delivered.is_acked(number):
+                return False
+            heappop(self._returned)
+        return True
+
     def _send_parked(self) -> bool:
         """Send what can be sent of what is parked; False: a read has to end first."""
         heads = [
@@ -184,7 +202,7 @@ class KeyShared(Individual):
         entry = None
         if slot is not None:
             entry = self._look_up(number, min(len(self._parked), REPLAY_AHEAD))
-            if entry is None and not self._source.cursor.is_acked(number):
+            if entry is None and not self._source.delivered.is_acked(number):
                 return False
         self._parked.pop(number, None)
         queue = self._queues[consumer]

@@ -142,7 +142,7 @@ class Shared(Individual):
         for consumer, queue in self._chunks.queues():
             while queue and self._can_take(consumer):
                 entry = self._look_up(queue[0], REPLAY_AHEAD)
-                if entry is None and not self._source.cursor.is_acked(queue[0]):
+                if entry is None and not self._source.delivered.is_acked(queue[0]):
                     return False
                 self._chunks.sent(consumer)
                 if entry is not None:
@@ -159,13 +159,16 @@ class Shared(Individual):
             self._release(consumer, entry)
             self._pending.make_due(entry)
 
+    def _return(self, entry: int) -> None:
+        self._pending.make_due(entry)
+
     def _next_entry(self) -> Entry | None:
         if self.delayed and (due := self.delayed.due()) is not None:
             self._pending.make_due(due[0])
         waiting = self._pending.due.ranks
         while waiting and (number := self._pending.next_due()) is not None:
             entry = self._look_up(number, min(len(waiting), REPLAY_AHEAD))
-            if entry is None and not self._source.cursor.is_acked(number):
+            if entry is None and not self._source.delivered.is_acked(number):
                 return None
             del waiting[number]
             if entry is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from router.broker.consume import Consumer, Flow, Kind, Subscription
 from router.broker.consume.cursor.in_flight import runs
+from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.dispatch.exclusive import Exclusive
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.polls.fetching import PartitionFetch
@@ -135,6 +136,10 @@ class PollReader(Exclusive):
             feed.position = self.subscription.cursor.mark_delete + 1
         else:
             self.rewind()
+
+    def restore(self, entries: Iterable[int]) -> None:
+        """Go on: nothing was read past the entries of a transaction."""
+        self.run()
 
     def detach(self) -> None:
         """Read no longer for a poll; callable twice."""
@@ -264,7 +269,10 @@ class PollReader(Exclusive):
         """
         if self._fetch is not None and not self._may_go_on(self._fetch):
             return None
-        feed, opened = self.feed, self._opened
+        feed, opened, delivered = self.feed, self._opened, self.subscription.delivered
+        if isinstance(delivered, PendingAcks) and delivered.holds_next(feed.position):
+            # What a poll returns is acknowledged with all before it: it waits for the decision.
+            return None
         if opened is not None:
             number = opened.stored.entry_id
             if self.subscription.cursor.next_unacked(feed.position) == number:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.consume import Subscription
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC, MAX_TIMEOUT_MS
-from router.broker.transactions import coordinator
+from router.broker.transactions import Transactions, coordinator
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import TOPIC, with_client
-from tests.unit.broker.pulsar.transacting import TransactionalClient
+from tests.unit.broker.pulsar.transacting import Ids, TransactionalClient
 
 EXCLUSIVE, SHARED = pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared
 LOST = {"txnid_most_bits": 0, "txnid_least_bits": 99}
@@ -51,17 +52,17 @@ def test_a_transaction_is_seen_whole_in_the_order_of_the_log_or_not_at_all(folde
     async def test(client: TransactionalClient, _: Context) -> None:
         await client.subscribe(EXCLUSIVE)
         await client.write(b"a")
-        assert await client.values() == [b"a"]
+        assert await client.sees(b"a")
         ids, other = await client.begin(), await client.begin()
         await client.write(b"b", b"c", ids=ids)
         await client.write(b"d", ids=other)
         await client.write(b"e")
         await client.write(b"f", ids=ids)
-        assert await client.values() == []
+        assert await client.sees()
         assert not (await client.end(ids)).HasField("error")
-        assert await client.values() == [b"b", b"c"]
+        assert await client.sees(b"b", b"c")
         assert not (await client.end(other, commit=False)).HasField("error")
-        assert await client.values() == [b"e", b"f"]
+        assert await client.sees(b"e", b"f")
 
     with_transactions(folder, test)
 
@@ -118,11 +119,7 @@ def test_a_transaction_whose_time_is_over_is_aborted(
         ids = await client.begin(timeout_ms=1_000)
         await client.write(b"a", ids=ids)
         await client.write(b"b")
-        seen: list[bytes] = []
-        async with asyncio.timeout(20):
-            while not seen:
-                seen = await client.values()
-        assert seen == [b"b"]
+        assert await client.sees(b"b")
         assert (await client.end(ids)).error == pb.TransactionNotFound
 
     with_transactions(folder, test)
@@ -141,10 +138,226 @@ def test_a_restart_goes_on_with_what_is_open(folder: Path) -> None:
         assert context.broker.transactions is not None
         await context.broker.transactions.transactions.load()
         await client.subscribe(EXCLUSIVE)
-        assert await client.values() == []
+        assert await client.sees()
         await client.end(kept[0], commit=False)
         await client.end(kept[1])
-        assert await client.values() == [b"b"]
+        assert await client.sees(b"b")
+
+    with_transactions(folder, before)
+    with_transactions(folder, after)
+
+
+KINDS = [
+    pytest.param(kind, id=pb.CommandSubscribe.SubType.Name(kind))
+    for kind in (SHARED, pb.CommandSubscribe.Key_Shared)
+]
+
+
+def subscription_of(context: Context) -> Subscription:
+    partition = context.topics.opened(TOPIC)
+    assert partition is not None
+    return partition.subscriptions["s"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_acknowledgement_takes_effect_with_the_commit(
+    folder: Path, kind: pb.CommandSubscribe.SubType
+) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(kind)
+        for value in (b"a", b"b"):
+            await client.write(value)
+        first, second = await client.received(2)
+        ids = await client.begin()
+        assert not (await client.acknowledge(first, ids=ids)).HasField("error")
+        cursor = subscription_of(context).cursor
+        assert cursor.mark_delete == -1
+        # Held out of redelivery, whoever asks for it, and of another consumer's messages.
+        await client.ask("CLOSE_CONSUMER", consumer_id=0)
+        await client.subscribe(kind)
+        assert await client.sees(b"b")
+        await client.end(ids)
+        assert cursor.mark_delete == 0
+        assert subscription_of(context).delivered is cursor
+        await client.acknowledge(second)
+        assert cursor.mark_delete == 1
+        assert await client.sees()
+
+    with_transactions(folder, test)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, pytest.param(EXCLUSIVE, id="Exclusive")])
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_abort_delivers_again(
+    folder: Path, kind: pb.CommandSubscribe.SubType, *, anew: bool
+) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(kind)
+        for value in (b"a", b"b", b"c"):
+            await client.write(value)
+        received = await client.received(3)
+        ids = await client.begin()
+        await client.acknowledge(received[1], ids=ids)
+        if anew:
+            await client.ask("CLOSE_CONSUMER", consumer_id=0)
+            await client.subscribe(kind)
+            assert await client.sees(b"a", b"c")
+        await client.end(ids, commit=False)
+        expected = [b"a", b"b", b"c"] if kind == EXCLUSIVE else [b"b"]
+        assert await client.sees(*expected)
+        await client.acknowledge(*received)
+        assert subscription_of(context).cursor.mark_delete == 2
+
+    with_transactions(folder, test)
+
+
+def test_each_abort_counts_as_a_redelivery(folder: Path) -> None:
+    async def test(client: TransactionalClient, _: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a")
+        for count in range(3):
+            (received,) = await client.received(1)
+            assert received.redeliveries == count
+            ids = await client.begin()
+            await client.acknowledge(received, ids=ids)
+            await client.end(ids, commit=False)
+
+    with_transactions(folder, test)
+
+
+def test_what_a_transaction_acknowledged_is_a_conflict_for_every_other(folder: Path) -> None:
+    async def test(client: TransactionalClient, _: Context) -> None:
+        await client.subscribe(SHARED)
+        for value in (b"a", b"b", b"c"):
+            await client.write(value)
+        first, second, third = await client.received(3)
+        ids, other = await client.begin(), await client.begin()
+        await client.acknowledge(first, ids=ids)
+        for again in (ids, other):
+            answer = await client.acknowledge(second, first, ids=again)
+            assert answer.error == pb.TransactionConflict
+            assert {name: getattr(answer, name) for name in again} == again
+        assert not (await client.acknowledge(second, ids=other)).HasField("error")
+        assert not (await client.acknowledge(third)).HasField("error")
+        assert (await client.acknowledge(third, ids=ids)).error == pb.TransactionConflict
+        # Without a transaction it is acknowledged for good, whatever is decided.
+        assert not (await client.acknowledge(first)).HasField("error")
+        await client.end(ids, commit=False)
+        await client.end(other, commit=False)
+        assert await client.sees(b"b")
+        answer = await client.acknowledge(second, ids=LOST)
+        assert answer.error == pb.TransactionNotFound
+
+    with_transactions(folder, test)
+
+
+def test_messages_of_a_batch_are_acknowledged_one_by_one(folder: Path) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a", b"b", b"c")
+        received = await client.received(3)
+        ids, other = await client.begin(), await client.begin()
+        for index, transaction in enumerate((ids, other, ids)):
+            answer = await client.acknowledge(received[index].alone(3), ids=transaction)
+            assert not answer.HasField("error")
+        answer = await client.acknowledge(received[1].alone(3), ids=ids)
+        assert answer.error == pb.TransactionConflict
+        await client.end(other, commit=False)
+        assert await client.sees(b"b")
+        cursor = subscription_of(context).cursor
+        await client.end(ids)
+        assert cursor.ack_set(0) == [0b010]
+        await client.acknowledge(received[1].alone(3))
+        assert cursor.mark_delete == 0
+
+    with_transactions(folder, test)
+
+
+def test_one_transaction_acknowledges_cumulatively_at_a_time(folder: Path) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(EXCLUSIVE)
+        for value in (b"a", b"b", b"c"):
+            await client.write(value)
+        received = await client.received(3)
+        ids, other = await client.begin(), await client.begin()
+        cumulative = {"ack_type": pb.CommandAck.Cumulative}
+
+        async def acknowledge(index: int, transaction: Ids) -> pb.ServerError | None:
+            answer = await client.acknowledge(received[index], ids=transaction, **cumulative)
+            return answer.error if answer.HasField("error") else None
+
+        assert await acknowledge(1, ids) is None
+        assert await acknowledge(2, other) == pb.TransactionConflict
+        assert await acknowledge(0, ids) == pb.TransactionConflict
+        await client.end(ids, commit=False)
+        assert await client.sees(b"a", b"b", b"c")
+        assert await acknowledge(1, other) is None
+        await client.end(other)
+        assert subscription_of(context).cursor.mark_delete == 1
+        ids = await client.begin()
+        assert await acknowledge(1, ids) == pb.TransactionConflict
+
+    with_transactions(folder, test)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_restart_goes_on_with_what_was_acknowledged(folder: Path, *, commit: bool) -> None:
+    kept: list[Ids] = []
+
+    async def before(client: TransactionalClient, _: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a", b"b")
+        await client.write(b"c")
+        first, _second, third = await client.received(3)
+        kept.append(await client.begin())
+        await client.acknowledge(first.alone(2), third, ids=kept[0])
+
+    async def after(client: TransactionalClient, context: Context) -> None:
+        assert context.broker.transactions is not None
+        await context.broker.transactions.transactions.load()
+        await client.subscribe(SHARED)
+        assert await client.sees(b"b")
+        await client.end(kept[0], commit=commit)
+        cursor = subscription_of(context).cursor
+        assert cursor.ack_set(0) == ([0b10] if commit else [])
+        assert cursor.is_acked(1) is commit
+        again = [] if commit else [b"a", b"b", b"c"]
+        assert await client.sees(*again)
+
+    with_transactions(folder, before)
+    with_transactions(folder, after)
+
+
+def test_a_decision_that_was_cut_off_acknowledges_with_the_next_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def before(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a")
+        ids = await client.begin()
+        await client.write(b"b", ids=ids)
+        await client.acknowledge(*await client.received(1), ids=ids)
+        decided = asyncio.Event()
+
+        async def cut_off(*_: object) -> None:
+            decided.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(Transactions, "_finish", cut_off)
+        ending = asyncio.ensure_future(client.end(ids))
+        async with asyncio.timeout(20):
+            await decided.wait()
+        ending.cancel()
+        assert context.broker.transactions is not None
+        await context.broker.transactions.transactions.close()
+        monkeypatch.undo()
+
+    async def after(client: TransactionalClient, context: Context) -> None:
+        assert context.broker.transactions is not None
+        await context.broker.transactions.transactions.load()
+        await client.subscribe(SHARED)
+        assert await client.sees(b"b")
+        assert subscription_of(context).cursor.mark_delete == 0
 
     with_transactions(folder, before)
     with_transactions(folder, after)

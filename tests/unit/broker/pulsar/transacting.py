@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, replace
 from typing import Any
 
+from router.broker.storage import words
 from router.model import Message
 from router.wire.pulsar import FrameReader, command, encode, pack, unpack
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -23,6 +25,14 @@ class Received:
     place: pb.MessageIdData
     index: int
     redeliveries: int
+
+    def alone(self, messages: int) -> Received:
+        """Return it with an id that names it alone among so many messages of its batch."""
+        place = pb.MessageIdData()
+        place.CopyFrom(self.place)
+        place.ack_set[:] = words((1 << messages) - 1 & ~(1 << self.index))
+        place.batch_size = messages
+        return replace(self, place=place)
 
 
 class TransactionalClient:
@@ -110,16 +120,18 @@ class TransactionalClient:
         permits = command(pb.BaseCommand.FLOW, consumer_id=number, messagePermits=1_000)
         self.client.send(encode(permits))
 
-    async def received(self) -> list[Received]:
-        """Return the messages that came since the last call."""
-        await self.client.settle()
-        self._take()
+    async def received(self, least: int = 0) -> list[Received]:
+        """Return the messages that came since the last call, when so many did."""
+        async with asyncio.timeout(20):
+            await self.client.settle()
+            while self._take() or len(self._messages) < least:
+                await self.client.settle()
         found, self._messages = self._messages, []
         return found
 
-    async def values(self) -> list[bytes]:
-        """Return the values of what came since the last call."""
-        return [one.value for one in await self.received()]
+    async def sees(self, *values: bytes) -> bool:
+        """Return whether these messages and no others came since the last call."""
+        return [one.value for one in await self.received(len(values))] == list(values)
 
     async def acknowledge(
         self, *received: Received, ids: Ids | None = None, number: int = 0, **fields: Any

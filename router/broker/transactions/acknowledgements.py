@@ -1,0 +1,180 @@
+"""Owns what open transactions acknowledge of subscriptions: it takes effect with the decision.
+
+Theory of operation. `Subscription.delivered` of a subscription with such acknowledgements is its
+`PendingAcks`, by which delivery leaves out what is held. Each is a value of its transaction, too.
+With a commit they are made on the cursor, in the step that forgets the transaction; after an abort
+their messages are delivered again, as if their consumers had returned them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from router.broker.consume import Partition, Subscription
+from router.broker.consume.cursor.pending_acks import AcknowledgedError, EntryPart, PendingAcks
+from router.broker.storage import Ack, Store, words
+from router.broker.topics.cursor_administration import acknowledge_now
+from router.broker.transactions.errors import Refusal, TransactionError
+from router.broker.transactions.transaction import PositionKey, Transaction
+from router.errors import RouterError
+
+MAX_ACKS: Final = 100_000
+"""Entries that one transaction acknowledges."""
+ENTRY: Final = "a"
+"""Begins the keys of values that are entries acknowledged one by one."""
+CUMULATIVE: Final = "c"
+_log = structlog.get_logger(__name__)
+
+
+class Acknowledgements:
+    """The acknowledgements of all open transactions.
+
+    `partition` returns that of a log, None: it is gone; `put` stores a value of a transaction.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        partition: Callable[[int], Partition | None],
+        put: Callable[[Transaction, str, bytes], None],
+    ) -> None:
+        self._store = store
+        self._partition = partition
+        self._put = put
+
+    def add(
+        self,
+        transaction: Transaction,
+        subscription: Subscription,
+        parts: Sequence[tuple[int, EntryPart]],
+    ) -> None:
+        """Acknowledge entries, or messages of them; all or none. On disk with the next sync.
+
+        Raises TransactionError.
+        """
+        key = PositionKey(subscription.ledger.id, subscription.name)
+        if sum(map(len, transaction.acks.values())) + len(parts) > MAX_ACKS:
+            sentence = f"a transaction acknowledges {MAX_ACKS} entries"
+            raise TransactionError(Refusal.TOO_MANY, sentence)
+        pending = _pending(subscription)
+        taken: list[tuple[int, EntryPart]] = []
+        try:
+            for entry, part in parts:
+                pending.check(entry, part)
+                pending.hold(entry, part)
+                taken.append((entry, part))
+        except AcknowledgedError as error:
+            pending.release(taken)
+            _settle(subscription)
+            raise TransactionError(Refusal.CONFLICT, str(error)) from error
+        acks = transaction.acks.setdefault(key, {})
+        for entry, part in taken:
+            before, acks[entry] = acks.get(entry), part
+            if before is not None:
+                acks[entry] = before.joined(part)
+                pending.release([(entry, before), (entry, part)])
+                pending.hold(entry, acks[entry])
+            place = f"{ENTRY}/{key.ledger}/{entry}/{key.name}"
+            self._put(transaction, place, b"%x/%x" % acks[entry])
+        if subscription.dispatcher is not None:
+            whole = [entry for entry, _ in taken if pending.is_acked(entry)]
+            subscription.dispatcher.hold_out(whole)
+
+    def add_cumulative(
+        self, transaction: Transaction, subscription: Subscription, ack: Ack
+    ) -> None:
+        """Acknowledge all up to an entry; as `add`."""
+        key = PositionKey(subscription.ledger.id, subscription.name)
+        pending = _pending(subscription)
+        try:
+            pending.check_cumulative(transaction, ack)
+        except AcknowledgedError as error:
+            _settle(subscription)
+            raise TransactionError(Refusal.CONFLICT, str(error)) from error
+        pending.cumulative = transaction, ack
+        transaction.cumulative[key] = ack
+        left = b"/".join(b"%d" % word for word in (ack.entry, *ack.ack_set))
+        self._put(transaction, f"{CUMULATIVE}/{key.ledger}/{key.name}", left)
+
+    def restore(self, transaction: Transaction) -> None:
+        """Hold what a transaction that was stored acknowledged."""
+        for key, parts in transaction.acks.items():
+            if (subscription := self._find(key)) is not None:
+                pending = _pending(subscription)
+                for entry, part in parts.items():
+                    pending.hold(entry, part)
+        for key, ack in transaction.cumulative.items():
+            if (subscription := self._find(key)) is not None:
+                _pending(subscription).cumulative = transaction, ack
+
+    def commit(self, transaction: Transaction) -> None:
+        """Acknowledge for good; on disk with whatever else this step changes."""
+        for subscription, parts, ack in self._released(transaction):
+            acks = [
+                Ack(entry, ack_set=tuple(words(part.left))) for entry, part in sorted(parts.items())
+            ]
+            acks += [] if ack is None else [ack]
+            acknowledge_now(self._store, subscription, acks)
+
+    def abort(self, transaction: Transaction) -> None:
+        """Deliver again what was acknowledged."""
+        for subscription, parts, _ in self._released(transaction):
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.restore(sorted(parts))
+
+    def _released(
+        self, transaction: Transaction
+    ) -> list[tuple[Subscription, dict[int, EntryPart], Ack | None]]:
+        """Hold nothing of a transaction any more; return what was held, by subscription."""
+        found = []
+        for key in {**transaction.acks, **transaction.cumulative}:
+            subscription = self._find(key)
+            if subscription is None or not isinstance(subscription.delivered, PendingAcks):
+                _log.warning(
+                    "transaction-acknowledgements-lost",
+                    transaction=transaction.key,
+                    subscription=key.name,
+                )
+                continue
+            parts, ack = transaction.acks.get(key, {}), transaction.cumulative.get(key)
+            subscription.delivered.release(parts.items())
+            if ack is not None:
+                subscription.delivered.cumulative = None
+            _settle(subscription)
+            found.append((subscription, parts, ack))
+        return found
+
+    def _find(self, key: PositionKey) -> Subscription | None:
+        """Return a subscription; None: it, or its topic, was deleted."""
+        try:
+            partition = self._partition(key.ledger)
+        except RouterError:
+            return None
+        return None if partition is None else partition.subscriptions.get(key.name)
+
+
+def restore_entry(value: bytes) -> EntryPart:
+    """Return the part of an entry that was stored as bytes."""
+    acked, left = value.split(b"/")
+    return EntryPart(int(acked, 16), int(left, 16))
+
+
+def restore_cumulative(value: bytes) -> Ack:
+    """Return the cumulative acknowledgement that was stored as bytes."""
+    entry, *left = map(int, value.split(b"/"))
+    return Ack(entry, cumulative=True, ack_set=tuple(left))
+
+
+def _pending(subscription: Subscription) -> PendingAcks:
+    if not isinstance(subscription.delivered, PendingAcks):
+        subscription.delivered = PendingAcks(subscription.cursor)
+    return subscription.delivered
+
+
+def _settle(subscription: Subscription) -> None:
+    """Have delivery ask the cursor alone again if nothing is held."""
+    if isinstance(subscription.delivered, PendingAcks) and subscription.delivered.idle:
+        subscription.delivered = subscription.cursor
