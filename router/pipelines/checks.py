@@ -29,7 +29,16 @@ from router.backends import Backend
 from router.errors import BadNameError, TopicNotFoundError
 from router.errors.quoting import nearest
 from router.model import TopicName
-from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step, is_local
+from router.pipelines.declaration import (
+    DATE,
+    KINDS,
+    RECORDS,
+    TIMES,
+    Pipeline,
+    SinkSpec,
+    Step,
+    is_local,
+)
 from router.pipelines.declared_columns import columns
 from router.pipelines.reading import Origin, Place
 from router.pipelines.stream_rules import refused
@@ -287,7 +296,7 @@ def _check_sink(
         if column.lower() not in names and not dated:
             sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
             raise origin.error((*path, "partition_by"), sentence)
-    if sink.kind == "topic" and not sink.topic and "topic" not in names:
+    if not KINDS[sink.kind].files and not sink.topic and "topic" not in names:
         sentence = f"sink {sink.name}: name a topic, or give each row one in a column topic"
         raise origin.error((*path, "topic"), sentence)
 

@@ -31,7 +31,6 @@ METADATA: Final = (
 DATE: Final = "date"
 TIMES: Final = ("event_time", "_event_time", "publish_time", "_publish_time")
 FORMATS: Final = ("bytes", "text", "json", "cambria", "avro", "csv")
-KINDS: Final = ("topic", "parquet", "delta")
 POLICIES: Final = ("fail", "skip", "dlq")
 
 
@@ -86,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """Where rows go: `kind` is topic, parquet or delta.
+    """Where rows go: `kind` is one of KINDS.
 
     A topic takes the column `value` (text or bytes; without one the whole row, as JSON), `key`,
     `properties` and `event_time` where there are such; without a `topic` a column `topic` says
@@ -103,6 +102,27 @@ class SinkSpec:
     mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
     line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SinkKind:
+    """What a declaration may say of a kind of sink: its output modes, and whether it is `files`.
+
+    `one_writer`: no other sink may write to its folder. `connectors` are those of Spark that it
+    needs.
+    """
+
+    modes: tuple[str, ...]
+    files: bool = True
+    one_writer: bool = False
+    connectors: tuple[str, ...] = ()
+
+
+KINDS: Final[Mapping[str, SinkKind]] = {
+    "topic": SinkKind(("append", "update", "complete"), files=False),
+    "parquet": SinkKind(("append",), one_writer=True),
+    "delta": SinkKind(("append", "complete"), connectors=("delta",)),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,6 @@ from router.settings import BY_NAME
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _VIEW: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
-_MODES: Final = {
-    "parquet": ("append",),
-    "delta": ("append", "complete"),
-    "topic": ("append", "update", "complete"),
-}
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
@@ -211,13 +206,17 @@ def _sinks(top: Table, views: Sequence[str]) -> tuple[SinkSpec, ...]:
 
 
 def _collide(one: SinkSpec, other: SinkSpec) -> bool:
-    """Return whether two sinks write to one folder, and one of them Parquet."""
+    """Return whether two sinks write to one folder, which one of them has to have alone."""
     folders = {posixpath.normpath(sink.path.removeprefix("file://")) for sink in (one, other)}
-    return bool(one.path) and len(folders) == 1 and "parquet" in {one.kind, other.kind}
+    return (
+        bool(one.path)
+        and len(folders) == 1
+        and any(KINDS[sink.kind].one_writer for sink in (one, other))
+    )
 
 
 def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
-    kind = table.choice("kind", KINDS, "")
+    kind = table.choice("kind", tuple(KINDS), "")
     sink = SinkSpec(
         name=table.text("name", kind),
         kind=kind,
@@ -225,7 +224,7 @@ def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
         topic=table.text("topic"),
         path=table.text("path"),
         partition_by=table.words("partition_by"),
-        mode=table.choice("mode", _MODES[kind], "append"),
+        mode=table.choice("mode", KINDS[kind].modes, "append"),
         options=table.texts("options"),
         line=table.origin.line(table.path),
     )
@@ -240,9 +239,10 @@ def _check_sink(table: Table, sink: SinkSpec, views: Sequence[str]) -> None:
     if sink.from_step not in views:
         near = nearest(sink.from_step, views)
         table.refuse("from", f"sink {sink.name!r}: there is no step {sink.from_step!r}{near}")
-    if sink.kind == "topic" and (sink.path or sink.partition_by):
+    files = KINDS[sink.kind].files
+    if not files and (sink.path or sink.partition_by):
         table.refuse("path" if sink.path else "partition_by", "a topic is no folder of files")
-    if sink.kind != "topic" and (sink.topic or not sink.path):
+    if files and (sink.topic or not sink.path):
         key = "topic" if sink.topic else "path"
         table.refuse(key, f"sink {sink.name!r}: {sink.kind} files need a path, and no topic")
 

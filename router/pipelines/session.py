@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final
 from router.errors import SettingError
 from router.pipelines import jobs
 from router.pipelines.connectors import Say, cache, jars, run_followed
-from router.pipelines.declaration import Pipeline
+from router.pipelines.declaration import KINDS, Pipeline
 from router.pipelines.failures import sentence
 
 if TYPE_CHECKING:
@@ -139,12 +139,13 @@ def submitted(environ: Mapping[str, str] = os.environ) -> bool:
 
 def needed(pipeline: Pipeline, url: str) -> list[str]:
     """Return the connectors that a pipeline needs."""
-    tables = any(sink.kind == "delta" for sink in pipeline.sinks)
+    found = {name for sink in pipeline.sinks for name in KINDS[sink.kind].connectors}
     named = pipeline.job is not None and "delta" in pipeline.job.options.values()
     once = pipeline.job is not None and not jobs.streams(pipeline.job)
     defaults = once and pipeline.job is not None and "format" not in pipeline.job.options
-    connector_names = ["kafka"] if url.startswith("kafka:") else []
-    return [*connector_names, "delta"] if tables or named or defaults else connector_names
+    if url.startswith("kafka:"):
+        found.add("kafka")
+    return sorted(found | {"delta"} if named or defaults else found)
 
 
 def start(

@@ -6,20 +6,40 @@ that; `tidy_sink`, after a query ended well, takes away what only a replay would
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
-from router.pipelines.sinks import files, topic
+from router.pipelines.sinks import delta, parquet_files, topic
 from router.pipelines.sinks.context import SinkContext
 
-__all__ = ["SinkContext", "check_sink", "start_sink", "tidy_sink"]
+__all__ = ["Sink", "SinkContext", "check_sink", "start_sink", "tidy_sink"]
 
 # An object of the JVM's Hadoop file system.
 Hadoop = Any
+
+
+class Sink(Protocol):
+    """What a kind of sink is, a module for each of the declaration's KINDS."""
+
+    def check(self, frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
+        """Raise SettingError for rows or options that the sink cannot take."""
+        ...
+
+    def start(self, frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
+        """Start writing and return the query."""
+        ...
+
+    def tidy(self, sink: SinkSpec, context: SinkContext) -> None:
+        """Take away what only a repeat of a batch would have needed."""
+        ...
+
+
+_SINKS: Final[Mapping[str, Sink]] = {"topic": topic, "parquet": parquet_files, "delta": delta}
 
 
 def check_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
@@ -27,13 +47,9 @@ def check_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
 
     Needs a session, but starts nothing and reads nothing of the topics' messages.
     """
-    if sink.kind == "topic":
-        topic.check(frame, sink, context)
-    elif sink.kind in files.FORMATS:
-        files.check(frame, sink)
-        files.check_table(sink, context)
-    else:
+    if sink.kind not in _SINKS:
         raise SettingError(f"sink {sink.name}: there is no kind {sink.kind!r}")
+    _SINKS[sink.kind].check(frame, sink, context)
 
 
 def start_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
@@ -45,15 +61,12 @@ def start_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> Stream
     """
     check_sink(frame, sink, context)
     _sweep(frame.sparkSession, context.folder(sink.name))
-    if sink.kind == "topic":
-        return topic.start(frame, sink, context)
-    return files.start(frame, sink, context)
+    return _SINKS[sink.kind].start(frame, sink, context)
 
 
 def tidy_sink(sink: SinkSpec, context: SinkContext) -> None:
     """Take away the staged rows of batches that are over; to be called when the query has ended."""
-    if sink.kind == "topic":
-        topic.tidy(sink, context)
+    _SINKS[sink.kind].tidy(sink, context)
 
 
 # Spark writes each entry of a checkpoint's logs to a hidden file first and renames it. A run that

@@ -1,15 +1,13 @@
-"""Parquet and Delta: Spark's own streaming sinks, whose commit protocols store a batch once.
+"""What tables of files share: their options, their partitions, Spark's own streaming writers.
 
-Both write a batch's files first and then its number with their names in a log of their own
-(`_spark_metadata`, `_delta_log`): a batch whose number is there is not stored again. So a Parquet
-folder has to be read as a whole, by Spark or by its log; files that a killed run left count for
-nothing, but lie there for readers that list folders (`maintain` sweeps them).
+The commit protocols of these write a batch's files first and then its number with their names in a
+log of their own (`_spark_metadata`, `_delta_log`): a batch whose number is there is not stored
+again. Files that a killed run left count for nothing, but lie there for readers that list folders
+(`maintain` sweeps them).
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -18,51 +16,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, TimestampType
 
 from router.errors import SettingError
-from router.pipelines.declaration import DATE, TIMES, SinkSpec, is_local
+from router.pipelines.declaration import DATE, TIMES, SinkSpec
 from router.pipelines.sinks.context import SinkContext
 
-FORMATS: Final = ("parquet", "delta")
-_LOG: Final = "_spark_metadata"
-_BATCH: Final = re.compile(r"[0-9]+(\.compact)?")
 # What Spark is told by the sink itself, which options may not change.
 _OURS: Final = frozenset({"path", "checkpointlocation", "txnappid", "txnversion"})
 
 
-def check(frame: DataFrame, sink: SinkSpec) -> None:
+def check_files(frame: DataFrame, sink: SinkSpec) -> None:
     """Raise SettingError for a sink that cannot be written."""
     if not sink.path:
         raise SettingError(f"sink {sink.name}: a sink of kind {sink.kind} needs a path.")
-    if sink.kind == "parquet" and sink.mode != "append":
-        raise SettingError(
-            f"sink {sink.name}: Parquet files take the mode append, not {sink.mode}: a table that "
-            "changes is one for the kind delta."
-        )
     for option in sink.options:
         if option.lower() in _OURS:
             raise SettingError(f"sink {sink.name}: the option {option} is not for a declaration.")
     dated(frame, sink)
 
 
-def check_table(sink: SinkSpec, context: SinkContext) -> None:
-    """Raise SettingError for a Parquet table whose batches another checkpoint has numbered.
-
-    Spark would take the first batches of this one for those, and drop them without a word. Only
-    folders of this machine are looked at.
-    """
-    here = is_local(sink.path) and is_local(context.folder(sink.name))
-    if sink.kind != "parquet" or not here:
-        return
-    table = sink.path.removeprefix("file://")
-    known = (context.local_folder(sink.name) / "metadata").exists()
-    if not known and any(_BATCH.fullmatch(one.name) for one in Path(table, _LOG).glob("*")):
-        raise SettingError(
-            f"sink {sink.name}: {sink.path} was written with another checkpoint, by whose numbers "
-            "Spark would pass over the batches of this one: name another path, or delete it too."
-        )
-
-
-def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
-    """Start writing and return the query."""
+def start_files(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
+    """Start writing with Spark's own sink and return the query."""
     writer = (
         dated(frame, sink)
         .writeStream.format(sink.kind)

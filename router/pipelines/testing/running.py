@@ -31,7 +31,7 @@ from pyspark.sql.types import BinaryType
 
 from router.errors import SettingError
 from router.pipelines import session
-from router.pipelines.declaration import Pipeline, SourceSpec
+from router.pipelines.declaration import KINDS, Pipeline, SourceSpec
 from router.pipelines.failures import sentence
 from router.pipelines.graph import Flow, flows
 from router.pipelines.queries import RunFailedError
@@ -120,9 +120,10 @@ class _Queries:
 
     def begin(self, flow: Flow) -> None:
         """Start a query of the rows of a sink, in its mode."""
-        rows = message_rows(flow.rows, flow.sink) if flow.sink.kind == "topic" else flow.rows
+        files = KINDS[flow.sink.kind].files
+        rows = flow.rows if files else message_rows(flow.rows, flow.sink)
         writer = (
-            rows.select(_as_json(rows, nulls=flow.sink.kind != "topic").alias("row"))
+            rows.select(_as_json(rows, nulls=files).alias("row"))
             .writeStream.format("memory")
             .queryName(f"case_{uuid4().hex}")
             .outputMode(flow.sink.mode)
