@@ -39,7 +39,7 @@ def test_axe_finds_nothing_in_either_theme(page: Page) -> None:
     assert len(grounds) == len(THEMES)
 
 
-def test_narrow_screen_scrolls_in_one_direction(page: Page) -> None:
+def test_narrow_screen_scrolls_in_one_direction_and_axe_finds_nothing(page: Page) -> None:
     page.set_viewport_size({"width": NARROW, "height": 700})
     wide = page.evaluate(
         """(width) => [...document.querySelectorAll("body *")].filter((found) =>
@@ -48,3 +48,6 @@ def test_narrow_screen_scrolls_in_one_direction(page: Page) -> None:
         NARROW,
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, wide
+    page.emulate_media(color_scheme="dark")
+    page.evaluate(AXE)
+    assert not page.evaluate(VIOLATIONS)

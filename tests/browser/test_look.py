@@ -18,6 +18,18 @@ GROUND = "getComputedStyle(document.documentElement).backgroundColor"
 DOCS_GROUND = "getComputedStyle(document.body).backgroundColor"
 LIGHT, DARK = "rgb(247, 248, 250)", "rgb(13, 17, 23)"
 MIN_ROWS = 20
+# Of the texts in a heading and in the first cell below it, but not of a chart beside a number.
+RIGHT_EDGES = """(table) => {
+  const right = (cell) => {
+    const text = document.createRange();
+    text.selectNodeContents(cell.querySelector("button") ?? cell);
+    return text.getBoundingClientRect().right;
+  };
+  const [head, row] = table.rows;
+  return [...head.cells].map((cell, n) => [cell, row.cells[n]])
+    .filter(([cell, below]) => cell.className === "number" && !below.querySelector("svg"))
+    .map((both) => both.map(right));
+}"""
 TOP = "(found) => found.getBoundingClientRect().top"
 
 
@@ -73,6 +85,22 @@ def test_twenty_topics_stand_above_the_fold(browser: Browser, routers: Routers) 
         assert box is not None
         assert box["y"] + MIN_ROWS * box["height"] <= size["height"]
         visitor.check()
+
+
+def test_numbers_stand_under_their_headings(page: Page, routers: Routers) -> None:
+    page.goto("/console/topics")
+    table = page.get_by_role("table", name="Topics")
+    expect(table.get_by_role("button", name="Messages")).to_be_visible()  # it sorts by this column
+    found = table.evaluate(RIGHT_EDGES)
+    assert len(found) == 5
+    assert all(abs(heading - number) < 1 for heading, number in found), found
+
+
+def test_link_of_a_topic_leads_to_its_messages(page: Page, routers: Routers) -> None:
+    page.goto(f"/console/topics?q={TOPIC}")
+    page.get_by_role("link", name=TOPIC, exact=True).click()
+    expect(page.get_by_role("tab", name="Messages")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("log", name="Live messages")).to_be_visible()
 
 
 @pytest.mark.parametrize(("width", "height", "most"), [(1280, 800, 150), (390, 844, 200)])

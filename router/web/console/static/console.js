@@ -1,5 +1,7 @@
 // What all pages share: dialogs, copying of commands, tabs by arrow keys.
 
+document.querySelector("nav[aria-label=Main] [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 for (const opener of document.querySelectorAll("[data-dialog]")) {
   opener.addEventListener("click", (event) => {
     const dialog = document.getElementById(opener.dataset.dialog);

@@ -28,7 +28,7 @@ def test_topics_are_told_with_what_they_hold(site: Site) -> None:
         "groups": 1,
     }
     page = site.client.get("/console/topics", headers=BROWSER).text
-    assert '<a href="/console/topics/orders">orders</a>' in page
+    assert '<a href="/console/topics/orders?tab=messages">orders</a>' in page
     assert 'aria-label="Topics"' in page
 
 
