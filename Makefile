@@ -5,7 +5,7 @@
 #   make test    the same, all tests with real servers and the documentation: what .ci/run runs
 #   make bench   measure against a bare Flask view                  make soak   the long fault tests
 #   make simulate ARGS="--seed 1 --runs 10 --hours 1"      hours of faults in seconds, in a simulation of disk, network and time
-#   make pictures   write docs/pictures: pages of the console as they are now
+#   make pictures   write docs/pictures, and every page of the console as it is now to .cache/pictures
 #   make docs    the documentation, warnings are errors             make clean  leave nothing behind
 
 PYTHON ?= python3
@@ -77,7 +77,7 @@ bench: .venv/installed-test
 simulate: .venv/installed-test
 	$(BIN)/python -m tests.simulation $(ARGS)
 
-# The pages of the documentation, from a router that the tests fill.
+# The pictures of the documentation, and of every page in .cache/pictures, from a router that `router demo` fills.
 pictures: servers .venv/installed-test
 	WRITE_PICTURES=1 $(PYTEST) tests/browser/test_pictures.py
 
