@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "copy": "Copy topics, messages and groups to another store.",
     "user": "Add, remove, list the users of a file.",
     "token": "Make keys and tokens.",
+    "explain": "Say what a failure's code means, and what to do.",
     "zk": "See which node holds what, in ZooKeeper.",
     "migrate": "Import from an original Message Router.",
     "pipeline": "Run declared data pipelines on Spark.",

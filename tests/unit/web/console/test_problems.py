@@ -16,10 +16,9 @@ from router.errors import (
     BackendUnavailableError,
     RouterError,
     TooManyRequestsError,
-    by_code,
 )
+from router.errors.catalogue import ADVICE
 from router.services.manage import Topics
-from router.web.console.failures import HINTS
 from tests.unit.web.applications import BOTH, HASHES, Site
 
 Sites = Callable[..., Site]
@@ -44,14 +43,10 @@ def problem(answer: TestResponse, status: int) -> dict[str, Any]:
     assert found.keys() == {"type", "title", "status", "detail", "code", "hint"}
     assert (found["type"], found["title"]) == ("about:blank", HTTPStatus(status).phrase)
     assert found["status"] == status
-    assert found["hint"] == HINTS[found["code"]]
+    assert found["hint"] == ADVICE[found["code"]].remedy
     assert found["detail"]
     assert answer.headers["transactionId"]
     return found
-
-
-def test_every_failure_has_a_hint() -> None:
-    assert HINTS.keys() == by_code().keys()
 
 
 @pytest.mark.slow
