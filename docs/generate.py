@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from router.errors.catalogue import explain
-from router.settings import SETTINGS, Setting, variable
+from router.settings import SETTINGS, Setting
 from router.web.access import Right
 from router.web.dmaap.errors import ROUTES, TABLE
 from router.web.pulsar_admin.answers import CALLS
@@ -29,7 +29,8 @@ INTRODUCTION = """\
 For operators: every setting, its default and its meaning, and where settings come from.
 
 Every setting has one name. In a configuration file the part before the dot is the section. The
-environment variable of a setting is its name in capitals with the prefix `ROUTER_`. The most used
+environment variable of a setting is its name in capitals with the prefix `ROUTER_` and `_` for the
+dot. The most used
 settings are also options of `router serve`. A file overrides the default, a variable overrides the
 file, and an option overrides the variable.
 
@@ -145,13 +146,10 @@ def _sections() -> Iterator[tuple[str, list[Setting]]]:
 def _page() -> Iterator[str]:
     for section, settings in _sections():
         yield f"\n## {section}\n\n"
-        yield "| setting | variable | default | meaning |\n| --- | --- | --- | --- |\n"
+        yield "| setting | default | meaning |\n| --- | --- | --- |\n"
         for setting in settings:
             default = f"`{setting.default}`" if setting.default else "(empty)"
-            yield (
-                f"| `{setting.name}` | `{variable(setting.name)}` | {default} "
-                f"| {setting.sentence} ({_kind(setting)}) |\n"
-            )
+            yield (f"| `{setting.name}` | {default} | {setting.sentence} ({_kind(setting)}) |\n")
 
 
 def _errors() -> Iterator[str]:

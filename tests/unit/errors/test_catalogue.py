@@ -61,8 +61,9 @@ def test_explain_suggests_a_code_that_is_close() -> None:
 
 def test_explain_loads_no_server() -> None:
     program = (
-        "import sys; from router.cli import main; main(['explain', 'internal'], standalone_mode=False)"
-        "\n"
+        "import sys\n"
+        "from router.cli import main\n"
+        "main(['explain', 'internal'], standalone_mode=False)\n"
         "sys.exit(bool({'flask', 'gevent', 'asyncio', 'orjson'} & set(sys.modules)))"
     )
     done = subprocess.run(
