@@ -1,4 +1,4 @@
-"""Owns the store: its opening, topics, subscriptions, acknowledgements, and its failure.
+"""Owns the store: its opening, what its parts do under one name, its pressure, and its failure.
 
 The layout of the data folder:
   metadata.db              topics, subscriptions, cursors, what is synced (SQLite)
@@ -19,11 +19,8 @@ only space was missing, a restart recovers; anything else leaves READ-ONLY in th
 from __future__ import annotations
 
 import asyncio
-import secrets
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -35,25 +32,21 @@ from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, DiskUsage, measure_disk
 from router.broker.folder import write_mark
 from router.broker.storage import rows
-from router.broker.storage.catalog import skip_holes
 from router.broker.storage.checkpointer import MAX_UNCUT_JOURNALS, Checkpointer
 from router.broker.storage.context import StoreContext
 from router.broker.storage.cursor_log import CursorLog
-from router.broker.storage.cursors import Cursor
 from router.broker.storage.cuts import Cuts
 from router.broker.storage.faults import leaves_mark
-from router.broker.storage.loading import StoredLedger
+from router.broker.storage.metadata_changes import MetadataChanges
 from router.broker.storage.opening import Opened, open_folder
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
 from router.broker.storage.reclaim import Reclaimer
 from router.broker.storage.records import KeepMessages, LatestTime, keep_all, unknown_time
 from router.broker.storage.retention_task import RetentionTask
-from router.broker.storage.rows import SubscriptionRecord, TopicRecord
-from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
-from router.errors.quoting import said
+from router.broker.storage.rows import TopicRecord
+from router.errors import DiskFullError
 from router.metrics import Sample
-from router.model import NO_PROPERTIES
 from router.model.policies import Policies
 
 T = TypeVar("T")
@@ -70,7 +63,8 @@ class Store:
     callbacks in `pressure` are called when `full` changed, and when `congested` ended after it was
     seen to hold.
 
-    Lookups are those of Catalog, changes of cursors and values and deletions those of CursorLog,
+    Lookups are those of Catalog, changes of topics, subscriptions and ledgers those of
+    MetadataChanges, changes of cursors and values and deletions those of CursorLog,
     `reclaim` is that of Reclaimer, `expired_number` that of RetentionTask.
     `synced` returns when everything done so far is on disk, or raises StoreError. `append_in_turn`
     is for appends of much: see append_turns.
@@ -95,6 +89,7 @@ class Store:
             context, self._metadata, catalog, failed=self.fail, after=self._after_commit
         )
         self.cuts = Cuts(context, self._checkpointer)
+        self._bind_changes()
         cursors = CursorLog(catalog, journal)
         self.acknowledge = cursors.acknowledge
         self.reset = cursors.reset
@@ -115,6 +110,29 @@ class Store:
         self.history = opened.history
         self.pressure: set[Callable[[], None]] = set()
         self._after_commit()
+
+    def _bind_changes(self) -> None:
+        changes = MetadataChanges(
+            context=self._context,
+            database=self._metadata,
+            catalog=self._catalog,
+            checkpointer=self._checkpointer,
+            now_ms=self._now_ms,
+            check_space=self.check_space,
+            failed=self._journal.failed,
+            fail=self.fail,
+        )
+        self.create_topic = changes.create_topic
+        self.begin_topic, self.finish_topic = changes.begin_topic, changes.finish_topic
+        self.discard_topic = changes.discard_topic
+        self.grow_topic, self.change_topic = changes.grow_topic, changes.change_topic
+        self.delete_topic = changes.delete_topic
+        self.create_subscription = changes.create_subscription
+        self.activate_subscription = changes.activate_subscription
+        self.change_subscription = changes.change_subscription
+        self.delete_subscription = changes.delete_subscription
+        self.save_epoch, self.save_compacted = changes.save_epoch, changes.save_compacted
+        self.terminate = changes.terminate
 
     @classmethod
     async def open(
@@ -203,181 +221,9 @@ class Store:
         topics = self._catalog.topics.values()
         return tuple(topic for topic in topics if not topic.name.startswith(rows.UNFINISHED))
 
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        policies: Policies,
-        properties: Mapping[str, str],
-        first_number: int = 0,
-    ) -> TopicRecord:
-        """Store a topic; partitions = 0: it is not partitioned and has one ledger.
-
-        `first_number`: that of the first message of each partition.
-        Raises TopicExistsError, DiskFullError, StoreError.
-        """
-        self.check_space()
-        record = TopicRecord(0, name, partitions, policies, dict(properties), self._now_ms(), ())
-        try:
-            topic = await self._run(lambda c: rows.insert_topic(c, record, first_number))
-        except sqlite3.IntegrityError as error:
-            raise TopicExistsError(f"topic {name} exists already") from error
-        self._take_in(topic, 0, first_number)
-        return topic
-
-    async def begin_topic(self, policies: Policies, first_number: int) -> TopicRecord:
-        """Store a topic of one ledger that is not shown before `finish_topic`.
-
-        A start of the store removes it. `first_number`: that of the first message. Raises
-        DiskFullError, StoreError.
-        """
-        name = f"{rows.UNFINISHED}{secrets.token_hex(16)}"
-        return await self.create_topic(name, 0, policies, NO_PROPERTIES, first_number)
-
-    async def finish_topic(self, topic: TopicRecord, name: str) -> TopicRecord:
-        """Give a topic that was begun its name; on disk on return.
-
-        Raises TopicExistsError, StoreError.
-        """
-        try:
-            await self._run(lambda c: rows.update(c, "topics", topic.id, name=name))
-        except sqlite3.IntegrityError as error:
-            raise TopicExistsError(f"topic {name} exists already") from error
-        finished = self._catalog.topics[topic.id] = replace(topic, name=name)
-        return finished
-
-    async def discard_topic(self, topic: TopicRecord) -> None:
-        """Remove a topic that was begun; one that is finished stays. Raises StoreError."""
-        present = self._catalog.topics.get(topic.id)
-        if present is not None and present.name == topic.name:
-            await self.delete_topic(topic.id)
-
     def resolve(self, policies: Callable[[TopicRecord], Policies]) -> None:
         """Have retention take the policies of a topic from this function, not the topic's alone."""
         self._catalog.policies = policies
-
-    async def grow_topic(self, topic: TopicRecord, partitions: int) -> TopicRecord:
-        """Give a topic more partitions, with the subscriptions of the others at their beginning.
-
-        Raises TopicNotFoundError, DiskFullError, StoreError.
-        """
-        self.check_space()
-        known = (r for i in topic.ledger_ids for r in self.subscriptions(i))
-        names = {record.name: record.properties for record in known if not record.passive}
-        now_ms = self._now_ms()
-        try:
-            grown, made = await self._run(
-                lambda c: rows.grow_topic(c, topic, partitions, names, now_ms)
-            )
-        except sqlite3.IntegrityError as error:
-            raise TopicNotFoundError("there is no such topic any more") from error
-        self._take_in(grown, topic.partitions)
-        for record in made:
-            self._catalog.add(record)
-        return grown
-
-    async def change_topic(self, topic: TopicRecord) -> TopicRecord:
-        """Store the policies and properties of a topic; on disk on return. Raises StoreError."""
-        await self._run(lambda c: rows.save_topic(c, topic))
-        self._catalog.topics[topic.id] = topic
-        return topic
-
-    async def delete_topic(
-        self, topic_id: int, deleted: Callable[[], object] = lambda: None
-    ) -> None:
-        """Remove a topic with all that belongs to it; raise TopicNotFoundError, StoreError.
-
-        `deleted` is called as soon as that is on disk. Until then the topic is used as before: a
-        client that saw it gone could find it there again after a power cut.
-        """
-        topic = self._catalog.topics.get(topic_id)
-        if topic is None:
-            raise TopicNotFoundError("there is no such topic any more")
-        # What writes a ledger's segments down finds either its row or that it is discarded.
-        async with self._checkpointer.alone():
-            await self._metadata.run(lambda c: rows.delete(c, "topics", topic_id))
-            self._catalog.discard(topic)
-        deleted()
-        remove = self._context.writer.remove_ledger
-        async with self._checkpointer.alone():
-            for ledger_id in topic.ledger_ids:
-                await self._checkpointer.in_thread(partial(remove, ledger_id))
-
-    async def create_subscription(
-        self,
-        ledger_id: int,
-        name: str,
-        mark_delete: int,
-        properties: Mapping[str, str],
-        *,
-        passive: bool = False,
-    ) -> SubscriptionRecord:
-        """Store a subscription behind the entry `mark_delete`; one that exists is returned as is.
-
-        Raises TopicNotFoundError, DiskFullError, StoreError.
-        """
-        self.check_space()
-        now_ms = self._now_ms()
-        cursor = Cursor(mark_delete)
-        record = SubscriptionRecord(
-            0, ledger_id, name, dict(properties), now_ms, now_ms, cursor, now_ms, passive
-        )
-        if (ledger := self._catalog.find(ledger_id)) is not None:
-            skip_holes(record, ledger)
-        try:
-            record.id = await self._run(lambda c: rows.insert_subscription(c, record))
-        except sqlite3.IntegrityError as error:
-            for existing in self.subscriptions(ledger_id):
-                if existing.name == name:
-                    return existing
-            raise TopicNotFoundError("there is no such topic any more") from error
-        self._catalog.add(record)
-        return record
-
-    async def activate_subscription(self, subscription: SubscriptionRecord) -> None:
-        """Have a passive subscription hold its messages back; on disk on return.
-
-        Raises StoreError.
-        """
-        subscription.passive = False
-        await self._run(lambda c: rows.update(c, "subscriptions", subscription.id, passive=0))
-
-    async def change_subscription(
-        self, subscription: SubscriptionRecord, properties: Mapping[str, str]
-    ) -> None:
-        """Give a subscription other properties; on disk on return. Raises StoreError."""
-        await self._run(lambda c: rows.save_properties(c, subscription.id, properties))
-        subscription.properties = dict(properties)
-
-    async def delete_subscription(self, subscription: SubscriptionRecord) -> None:
-        """Forget a subscription, on disk on return; one that is gone is no error.
-
-        Until then it is used as before. Raises StoreError.
-        """
-        await self._run(lambda c: rows.delete(c, "subscriptions", subscription.id))
-        self._catalog.drop(subscription)
-
-    async def save_epoch(self, ledger: Ledger) -> None:
-        """Write a ledger's topic epoch down; on disk on return. Raises StoreError."""
-        epoch = ledger.topic_epoch
-        if epoch is not None:
-            await self._run(lambda c: rows.update(c, "ledgers", ledger.id, topic_epoch=epoch))
-
-    async def save_compacted(self, ledger: Ledger, number: int) -> None:
-        """Note that the messages before a number are compacted; on disk on return.
-
-        Raises StoreError.
-        """
-        await self._run(lambda c: rows.update(c, "ledgers", ledger.id, compacted_number=number))
-        ledger.compacted_number = number
-
-    async def terminate(self, ledger: Ledger) -> None:
-        """Have a ledger take no more entries, for good; on disk on return. Raises StoreError.
-
-        What is appended before the return is stored.
-        """
-        await self._run(lambda c: rows.update(c, "ledgers", ledger.id, terminated=1))
-        ledger.terminated = True
 
     def after_sync(self, done: Callable[[], object]) -> None:
         """Call when everything appended so far is on disk; at once if it is."""
@@ -398,24 +244,6 @@ class Store:
         Segments that hold only deleted messages are removed. Raises StoreError.
         """
         await self._sweep.delete_before(ledger, number, self._now_ms())
-
-    async def _run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """Change the metadata; sqlite3.IntegrityError passes, other errors fail the store."""
-        if self.failed.done():
-            raise StoreError("the store failed")
-        try:
-            return await self._metadata.run(operation)
-        except sqlite3.IntegrityError:
-            raise
-        except (OSError, sqlite3.Error) as error:
-            self.fail(error)
-            raise StoreError(f"the store failed: {said(error)}") from error
-
-    def _take_in(self, topic: TopicRecord, first: int, first_number: int = 0) -> None:
-        """Add a topic, and its new partitions from this one on."""
-        self._catalog.topics[topic.id] = topic
-        for partition, ledger_id in enumerate(topic.ledger_ids[first:], first):
-            self._catalog.add_idle(StoredLedger.new(ledger_id, topic.id, partition, first_number))
 
     def check_space(self) -> None:
         """Raise DiskFullError while the store is full, with what is free."""
