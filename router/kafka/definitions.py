@@ -1,9 +1,13 @@
-"""Kafka's message definitions that the product uses: the files of the installed kafka-python."""
+"""Kafka's message definitions that the product uses: the installed kafka-python's, and some own."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Final
+
+OWN: Final = Path(__file__).parent / "messages"
+"""Of APIs that kafka-python lacks: the consumer group protocol (KIP-848), as Apache released it."""
 
 
 def definition_texts() -> dict[str, str]:
@@ -11,7 +15,7 @@ def definition_texts() -> dict[str, str]:
     found = folder_texts(_folder())
     if not found:
         raise FileNotFoundError(f"{_folder()} holds no message definitions")
-    return found
+    return folder_texts(OWN) | found
 
 
 def definition_text(file: str) -> str:

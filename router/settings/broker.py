@@ -124,6 +124,12 @@ BROKER: Final[tuple[Setting, ...]] = (
         "3s",
         "Time for which a Kafka group that was empty waits for more members than the first.",
     ),
+    duration(
+        "broker.kafka_consumer_heartbeat",
+        "5s",
+        "How often members of Kafka's groups send heartbeats with `group.protocol=consumer`; a"
+        " rebalance takes up to two of them.",
+    ),
     text(
         "broker.http",
         "",

@@ -35,7 +35,12 @@ class KafkaStack(Stack):
     def __init__(self, folder: Path) -> None:
         self.kafka, self.pulsar = (f"127.0.0.1:{free_port()}" for _ in range(2))
         flags = ("--workers", "1", "--pulsar", self.pulsar, "--kafka", self.kafka)
-        super().__init__(folder, *flags, broker_kafka_rebalance_delay="0s")
+        super().__init__(
+            folder,
+            *flags,
+            broker_kafka_rebalance_delay="0s",
+            broker_kafka_consumer_heartbeat="300ms",
+        )
 
 
 class Clients:

@@ -215,3 +215,8 @@ def eager_rebalance(client: KafkaClient) -> Any:
 @shows(([0, 1, 2, 3], True, True))
 def cooperative_rebalance(client: KafkaClient) -> Any:
     return _rebalance(client, "cooperative")
+
+
+@shows(([0, 1, 2, 3], True, True))
+def rebalance_by_the_broker(client: KafkaClient) -> Any:
+    return _rebalance(client, "server")

@@ -42,6 +42,8 @@ QUICK = {
     "share.coordinator.state.topic.min.isr": 1,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
+    "group.consumer.min.heartbeat.interval.ms": 300,
+    "group.consumer.heartbeat.interval.ms": 300,
     "log.retention.check.interval.ms": 1000,
     "controller.quorum.election.timeout.ms": 200,
     "controller.quorum.election.backoff.max.ms": 200,

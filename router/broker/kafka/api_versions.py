@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from router.broker.kafka.client import Api, Request
@@ -11,9 +12,9 @@ from router.broker.kafka.failures import ErrorCode
 KEY: Final = 18
 VERSIONS: Final = 0, 4
 MAX_NAME_CHARACTERS: Final = 200
-FEATURE: Final = "transaction.version"
-FEATURE_VERSION: Final = 2
-"""Of the protocol of transactions: clients add partitions by writing to them (KIP-890)."""
+FEATURES: Final[Mapping[str, int]] = {"group.version": 1, "transaction.version": 2}
+"""Versions of protocols: consumer groups are served (KIP-848), and producers add partitions to
+transactions by writing to them (KIP-890)."""
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 
@@ -37,18 +38,18 @@ def api_versions(request: Request) -> Any:
     return request.response(
         api_keys=keys,
         supported_features=[
-            request.struct(
-                "SupportedFeatureKey", name=FEATURE, min_version=1, max_version=FEATURE_VERSION
-            )
+            request.struct("SupportedFeatureKey", name=name, min_version=1, max_version=version)
+            for name, version in FEATURES.items()
         ],
         finalized_features_epoch=0,
         finalized_features=[
             request.struct(
                 "FinalizedFeatureKey",
-                name=FEATURE,
-                min_version_level=1,
-                max_version_level=FEATURE_VERSION,
+                name=name,
+                min_version_level=version,
+                max_version_level=version,
             )
+            for name, version in FEATURES.items()
         ],
     )
 

@@ -8,6 +8,10 @@ from router.broker.kafka.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_C
 from router.broker.kafka.api_versions import API_VERSIONS
 from router.broker.kafka.client import Api
 from router.broker.kafka.cluster_administration import APIS as CLUSTER_ADMINISTRATION
+from router.broker.kafka.consumer_groups import (
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+)
 from router.broker.kafka.create_partitions import CREATE_PARTITIONS
 from router.broker.kafka.create_topics import CREATE_TOPICS
 from router.broker.kafka.delete_records import DELETE_RECORDS
@@ -45,6 +49,8 @@ APIS: Final[tuple[Api, ...]] = (
     SYNC_GROUP,
     DESCRIBE_GROUPS,
     LIST_GROUPS,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
     SASL_HANDSHAKE,
     API_VERSIONS,
     INIT_PRODUCER_ID,

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
+from router.broker.kafka.group_values import JoinRequest, Member
 from router.kafka.definitions import definition_text
 from router.wire.kafka.engine import compile_message
 from router.wire.kafka.errors import KafkaMessageError
@@ -26,6 +27,17 @@ _VERSION: Final = Struct(">h")
 def subscribed_topics(metadata: bytes) -> Sequence[str]:
     """Return the topics that a consumer subscribes to."""
     return _cached_topics(metadata) if len(metadata) <= MAX_CACHED_BYTES else _topics(metadata)
+
+
+def topics_of(member: JoinRequest | Member[Any], kind: str | None = None) -> Sequence[str]:
+    """Return the topics that a consumer's metadata names, in all of its protocols."""
+    protocol_type = member.protocol_type if isinstance(member, JoinRequest) else kind
+    if protocol_type != "consumer":
+        return ()
+    found: dict[str, None] = {}
+    for _, metadata in member.protocols:
+        found.update(dict.fromkeys(subscribed_topics(metadata)))
+    return tuple(found)
 
 
 def assigned_partitions(assignment: bytes) -> Mapping[str, Sequence[int]]:

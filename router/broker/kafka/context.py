@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import uuid
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from router.broker.context import BrokerContext
 from router.broker.entries.kafka import MAX_RECORDS, MAX_RECORDS_BYTES
 from router.broker.kafka.coordinator import Coordinator
 from router.broker.kafka.spec import KAFKA
+from router.broker.kafka.topic_catalog import read_topic_id, topic_id
 from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.broker.transport.connection import Connection
@@ -27,7 +27,6 @@ NODE_ID: Final = 1
 """The broker's number in its cluster of one."""
 LEADER_EPOCH: Final = 0
 """The only epoch of every partition: the leader never changes."""
-_TOPIC_ID: Final = Struct(">QQ")
 _MAX_ROW: Final = 1 << 63
 _CLUSTER_RECORDS: Final = "kafka"
 _CLUSTER_ID: Final = "cluster-id"
@@ -86,13 +85,13 @@ class KafkaContext:
 
     def topic_id(self, record: TopicRecord) -> bytes:
         """Return the id of a topic, which no other topic has, not even a later one of its name."""
-        return _TOPIC_ID.pack(record.created_ms, record.id)
+        return topic_id(record)
 
     def find_topic(self, topic: str | bytes) -> TopicRecord | None:
         """Return the topic with a Kafka name or an id, None: there is none."""
         if isinstance(topic, str):
             return self.topics.find_kafka(topic)
-        created_ms, number = _TOPIC_ID.unpack(topic)
+        created_ms, number = read_topic_id(topic)
         record = self.topics.store.topic(number) if number < _MAX_ROW else None
         return record if record is not None and record.created_ms == created_ms else None
 

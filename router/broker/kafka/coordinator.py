@@ -1,14 +1,11 @@
-"""The groups of the listener: their state machines, timers, names on topics, and who may use them.
+"""The groups of the listener: requests of their members, names on topics, and who may use them.
 
-Theory of operation. A group's state is in memory (`groups.py`) as long as it has members; its
+Theory of operation. A group's state is in memory (`held_groups.py`) as long as it has members; its
 offsets are the positions of subscriptions (`topics/offsets.py`). A request that waits is a callback
-of its group; each group has one timer, and no task stands behind either. When a connection closes
-its callbacks are dropped.
+of its group, and no task stands behind it. When a connection closes its callbacks are dropped.
 
-What a completed rebalance decided, and a static member's new id, is stored before any member gets
-it as an answer (`group_records.py`): answers wait for the newest record of their group. If that
-cannot be stored they become errors with which members join again. The record of a group whose last
-member is gone is deleted.
+A group is of the protocol of its members: classic ones join, sync and beat (`groups.py`), others
+send the heartbeats of KIP-848 (`consumer_group.py`). One that has no members is of none.
 
 A consumer's metadata names the topics that it reads. Each of them with the group's name there, as
 `kafka.group` says, is a subscription that consumers and polls of other protocols may use as well:
@@ -20,28 +17,28 @@ the form of `kafka.group` does not lead to is stored as `kafka:<id>`, so that it
 from __future__ import annotations
 
 import asyncio
-import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from router.broker.consume import LiveMember
 from router.broker.context import BrokerContext
 from router.broker.kafka import consumer_metadata
-from router.broker.kafka.consumer_metadata import assigned_partitions, subscribed_topics
-from router.broker.kafka.group_records import GroupRecords
+from router.broker.kafka.consumer_group import ConsumerGroup
+from router.broker.kafka.consumer_group_records import ConsumerGroupRecord
+from router.broker.kafka.consumer_group_values import JOINING, Heartbeat, HeartbeatResult
+from router.broker.kafka.consumer_metadata import topics_of
 from router.broker.kafka.group_values import (
     Caller,
     GroupLimits,
-    GroupState,
     JoinRequest,
     JoinResult,
-    Member,
     SyncRequest,
     SyncResult,
 )
 from router.broker.kafka.groups import Group
+from router.broker.kafka.held_groups import HeldGroup, HeldGroups, SubscriptionKey, Waiter
+from router.broker.kafka.topic_catalog import TopicCatalog
 from router.broker.storage import TopicRecord
 from router.broker.topics.offsets import GroupOffsets
 from router.broker.topics.topics import Topics
@@ -57,10 +54,6 @@ TOPICS_PER_YIELD: Final = 200
 UNMAPPED: Final = "kafka:"
 """Before the id of a group for which `kafka.group` has no name on a topic."""
 
-Waiter = Callable[[JoinResult | SyncResult], None]
-SubscriptionKey = tuple[str, str]
-"""A topic's full name and the group's name there."""
-
 
 class StoredPosition(NamedTuple):
     """Where a group has a position: topic in Kafka, its record, the partition, the name there."""
@@ -71,27 +64,6 @@ class StoredPosition(NamedTuple):
     name: str
 
 
-@dataclass(slots=True, eq=False)
-class HeldGroup:
-    """A group that is in memory: its timer, its size, and the topics that its members read.
-
-    `stored`: the registry has a record of it. `saving` is the task that stores the newest record;
-    `answers` wait for it. `failed`: the newest record was not stored.
-    """
-
-    id: str
-    group: Group[Waiter]
-    stored: bool = False
-    failed: bool = False
-    saving: asyncio.Task[None] | None = None
-    answers: list[tuple[Waiter, JoinResult | SyncResult]] = field(default_factory=list)
-    timer: asyncio.TimerHandle | None = None
-    fires_at: float = math.inf
-    size_bytes: int = 0
-    noted: tuple[int, GroupState, tuple[str, ...]] = (-1, GroupState.EMPTY, ())
-    subscriptions: set[SubscriptionKey] = field(default_factory=set)
-
-
 class Coordinator:
     """The groups of a broker; used on the event loop."""
 
@@ -99,16 +71,15 @@ class Coordinator:
         self.names = GroupNames(broker.settings.text("kafka.group"))
         self.offsets = GroupOffsets(topics, broker.leases.forget)
         self.topics = topics
+        self.heartbeat_seconds = broker.settings.seconds("broker.kafka_consumer_heartbeat")
         self._leases = broker.leases
-        self._records = GroupRecords(broker.registry)
-        self._saving: set[asyncio.Task[None]] = set()
+        self.catalog = TopicCatalog(topics)
         self._ending = broker.ending
         self._delay = broker.settings.seconds("broker.kafka_rebalance_delay")
         self._loop = asyncio.get_running_loop()
-        self._groups: dict[str, HeldGroup] = {}
-        self._size_bytes = 0
+        self._held = HeldGroups(broker.registry, topics, self.name_on, broker.ending)
         watch = broker.counters.watch
-        watch("router_kafka_groups", lambda: len(self._groups))
+        watch("router_kafka_groups", lambda: len(self.ids()))
         watch("router_kafka_group_members", self._count_members)
 
     async def load(self) -> None:
@@ -116,77 +87,113 @@ class Coordinator:
 
         Raises BackendUnavailableError.
         """
-        async for group_id, record in self._records.load():
-            held = self._hold(group_id)
-            held.group.restore(record, self._loop.time())
-            held.stored = True
-            self._observe(held)
-            self._watch(held)
+        async for group_id, record in self._held.records():
+            now = self._loop.time()
+            group: Group[Waiter] | ConsumerGroup[Waiter]
+            if isinstance(record, ConsumerGroupRecord):
+                group = ConsumerGroup(self.catalog)
+                group.restore(record, now)
+            else:
+                group = self._new_classic()
+                group.restore(record, now)
+            self._held.restored(self._held.hold(group_id, group))
 
     def join(self, group_id: str, request: JoinRequest, waiter: Waiter) -> None:
         """Have a member join; the waiter is called with its JoinResult."""
-        held = self._groups.get(group_id)
-        error = self._admit(held, group_id, request)
+        error = self._admit(group_id, request)
         if error is not ErrorCode.NONE:
             waiter(JoinResult(error, request.member_id))
             return
-        if held is None:
-            held = self._hold(group_id)
-        held.group.join(request, waiter, self._loop.time())
-        if any(member.joining is waiter for member in held.group.members.values()):
-            self._reserve(held, request)
-        self._settle(held)
+        group = self._classic(group_id)
+        if group is None:
+            group = self._new_classic()
+            self._held.hold(group_id, group)
+        group.join(request, waiter, self._loop.time())
+        held = self._held.by_id[group_id]
+        if any(member.joining is waiter for member in group.members.values()):
+            reader = LiveMember(request.client_id, request.client_host, frozenset())
+            self._held.reserve(held, topics_of(request), reader)
+        self._held.settle(held)
 
     def sync(self, group_id: str, request: SyncRequest, waiter: Waiter) -> None:
         """Have a member wait for its assignment; the waiter is called with its SyncResult."""
-        held = self._groups.get(group_id)
-        if held is None:
+        group = self._classic(group_id)
+        if group is None:
             waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        held.group.sync(request, waiter, self._loop.time())
-        self._settle(held)
+        group.sync(request, waiter, self._loop.time())
+        self._settle(group_id)
+
+    def beat(self, group_id: str, request: Heartbeat, waiter: Waiter) -> None:
+        """Serve a heartbeat of a consumer group's member; the waiter gets its HeartbeatResult."""
+        held = self._held.by_id.get(group_id)
+        if held is not None and not isinstance(held.group, ConsumerGroup) and held.group.members:
+            message = f"Group {group_id} is not a consumer group."
+            waiter(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, message=message))
+            return
+        error = self._admit_reader(held, group_id, request.member_id, request.names or ())
+        if request.epoch != JOINING and (held is None or held.group.unused):
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            waiter(HeartbeatResult(error))
+            return
+        if held is None or not isinstance(held.group, ConsumerGroup):
+            held = self._held.hold(group_id, ConsumerGroup(self.catalog))
+        if isinstance(held.group, ConsumerGroup):
+            held.group.heartbeat(request, waiter, self._loop.time())
+        self._held.settle(held)
 
     def abandon(self, group_id: str, waiter: Waiter) -> None:
         """Drop a waiter whose connection is closed, unless the broker closed it to end."""
-        if (held := self._groups.get(group_id)) is not None and not self._ending.is_set():
+        held = self._held.by_id.get(group_id)
+        if held is not None and not self._ending.is_set():
             held.group.abandon(waiter, self._loop.time())
-            self._settle(held)
+            self._held.settle(held)
 
     def leave(self, group_id: str, caller: Caller) -> ErrorCode:
-        """End a membership."""
-        held = self._groups.get(group_id)
-        if held is None:
+        """End a membership of a classic group."""
+        group = self._classic(group_id)
+        if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = held.group.leave(caller, self._loop.time())
-        self._settle(held)
+        error = group.leave(caller, self._loop.time())
+        self._settle(group_id)
         return error
 
     def heartbeat(self, group_id: str, caller: Caller) -> ErrorCode:
-        """Extend a session."""
-        held = self._groups.get(group_id)
-        if held is None:
+        """Extend a session of a classic group."""
+        group = self._classic(group_id)
+        if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return held.group.heartbeat(caller, self._loop.time())
+        return group.heartbeat(caller, self._loop.time())
 
     def check_commit(self, group_id: str, caller: Caller) -> ErrorCode:
         """Return whether a caller may commit offsets of a group now."""
-        held = self._groups.get(group_id)
-        if held is None:
+        group = self.find(group_id)
+        if group is None:
             return ErrorCode.NONE if caller.generation < 0 else ErrorCode.ILLEGAL_GENERATION
-        return held.group.check_commit(caller, self._loop.time())
+        if isinstance(group, ConsumerGroup):
+            return group.check(caller)
+        return group.check_commit(caller, self._loop.time())
 
-    def find(self, group_id: str) -> Group[Waiter] | None:
+    def check_fetch(self, group_id: str, caller: Caller) -> ErrorCode:
+        """Return whether a caller may learn the offsets of a group: any, but for late members."""
+        group = self.find(group_id)
+        if caller.generation < 0 or isinstance(group, Group):
+            return ErrorCode.NONE
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.check(caller)
+
+    def find(self, group_id: str) -> Group[Waiter] | ConsumerGroup[Waiter] | None:
         """Return a group that has members."""
-        held = self._groups.get(group_id)
-        return None if held is None else held.group
+        held = self._held.by_id.get(group_id)
+        return None if held is None or held.group.unused else held.group
 
     def ids(self) -> list[str]:
         """Return the groups that have members."""
-        return list(self._groups)
+        return [group_id for group_id, held in self._held.by_id.items() if not held.group.unused]
 
     def topics_read(self, group_id: str) -> set[str]:
         """Return the full names of the topics that members of a group read."""
-        held = self._groups.get(group_id)
+        held = self._held.by_id.get(group_id)
         return set() if held is None else {topic for topic, _ in held.subscriptions}
 
     def name_on(self, group_id: str, topic: str) -> str:
@@ -231,166 +238,58 @@ class Coordinator:
             return False
         return self._mapped(name.removeprefix(UNMAPPED), topic) is None
 
-    def _admit(self, held: HeldGroup | None, group_id: str, request: JoinRequest) -> ErrorCode:
-        if held is None:
+    def may_join(self, group_id: str, topic: str) -> bool:
+        """Return whether members of a group may read a topic by its Kafka name beside others."""
+        held = self._held.by_id.get(group_id)
+        return self._admit_topics(held, group_id, [topic])
+
+    def _classic(self, group_id: str) -> Group[Waiter] | None:
+        group = self.find(group_id)
+        return group if isinstance(group, Group) else None
+
+    def _settle(self, group_id: str) -> None:
+        if (held := self._held.by_id.get(group_id)) is not None:
+            self._held.settle(held)
+
+    def _admit(self, group_id: str, request: JoinRequest) -> ErrorCode:
+        held = self._held.by_id.get(group_id)
+        if held is None or held.group.unused:
             if request.member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-            if len(self._groups) >= MAX_GROUPS or self._size_bytes > MAX_METADATA_BYTES:
-                return ErrorCode.GROUP_MAX_SIZE_REACHED
-        elif self._size_bytes > MAX_METADATA_BYTES and request.member_id not in held.group.members:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        elif isinstance(held.group, ConsumerGroup):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if any(len(data) > consumer_metadata.MAX_METADATA_BYTES for _, data in request.protocols):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        for record, name in self._read_by(group_id, request):
-            noted = held is not None and (record.name, name) in held.subscriptions
-            if not noted and self.is_read(record, name):
-                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.NONE
+        return self._admit_reader(held, group_id, request.member_id, topics_of(request))
 
-    def _read_by(
-        self, group_id: str, request: JoinRequest | Member[Waiter], kind: str | None = None
-    ) -> Iterator[tuple[TopicRecord, str]]:
-        """Yield the topics that a member reads, with the group's name there."""
-        for topic in topics_of(request, kind):
-            if (record := self.topics.find_kafka(topic)) is not None:
-                yield record, self.name_on(group_id, topic)
+    def _admit_reader(
+        self, held: HeldGroup | None, group_id: str, member_id: str, topics: Collection[str]
+    ) -> ErrorCode:
+        """Return whether memory and other protocols let a member read topics."""
+        full = self._held.size_bytes > MAX_METADATA_BYTES
+        if held is None:
+            full = full or len(self._held.by_id) >= MAX_GROUPS
+        elif member_id in held.group.members:
+            full = False
+        if full:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        admitted = self._admit_topics(held, group_id, topics)
+        return ErrorCode.NONE if admitted else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
-    def _reserve(self, held: HeldGroup, request: JoinRequest) -> None:
-        """Keep consumers of other protocols out of the topics that a new member reads."""
-        for record, name in self._read_by(held.id, request):
-            key = record.name, name
-            if key not in held.subscriptions:
-                held.subscriptions.add(key)
-                member = LiveMember(request.client_id, request.client_host, frozenset())
-                self.topics.live_members.replace(*key, [member])
-
-    def _hold(self, group_id: str) -> HeldGroup:
-        group = Group[Waiter](_new_id, self._delay, GroupLimits())
-        held = self._groups[group_id] = HeldGroup(group_id, group)
-        return held
-
-    def _settle(self, held: HeldGroup) -> None:
-        """Note and store what changed, then answer what is answered."""
-        group = held.group
-        kept = group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and held.stored)
-        if self._observe(held) and kept:
-            self._save(held)
-        answers = group.answers()
-        if held.failed and answers and group.state is GroupState.STABLE:
-            self._save(held)
-        if held.saving is not None:
-            held.answers += answers
-        else:
-            for waiter, result in answers:
-                waiter(result)
-        self._watch(held)
-
-    def _observe(self, held: HeldGroup) -> bool:
-        """Note which members there are and what they take; return whether anything changed."""
-        group = held.group
-        state = group.generation, group.state, tuple(group.members)
-        if state == held.noted:
-            return False
-        held.noted = state
-        if group.state is not GroupState.PREPARING:
-            self._note_members(held)
-        size = group.size_bytes
-        self._size_bytes += size - held.size_bytes
-        held.size_bytes = size
+    def _admit_topics(self, held: HeldGroup | None, group_id: str, topics: Collection[str]) -> bool:
+        """Return whether no other protocol reads topics in the place of the group."""
+        noted = set[SubscriptionKey]() if held is None else held.subscriptions
+        for key in self._held.read_by(group_id, topics).values():
+            record = self.topics.find(key[0])
+            if key not in noted and record is not None and self.is_read(record, key[1]):
+                return False
         return True
 
-    def _save(self, held: HeldGroup) -> None:
-        """Begin to store a group as it is now; records are stored in the order of their tasks."""
-        record = held.group.record()
-        held.stored, held.failed = record is not None, False
-        value = None if record is None else record.dump()
-        held.saving = self._loop.create_task(self._finish_save(held, value))
-        self._saving.add(held.saving)
-        held.saving.add_done_callback(self._saving.discard)
-
-    async def _finish_save(self, held: HeldGroup, record: bytes | None) -> None:
-        error = await self._records.save(held.id, record)
-        if held.saving is not asyncio.current_task():
-            return  # the answers wait for a newer record
-        held.saving = None
-        held.failed = error is not ErrorCode.NONE and record is not None
-        answers, held.answers = held.answers, []
-        for waiter, result in answers:
-            waiter(_failed(result, error) if held.failed else result)
-
-    def _watch(self, held: HeldGroup) -> None:
-        """Let a group go that is not used, or look at it again when something is due."""
-        if held.group.unused:
-            self._drop(held)
-        elif (due := held.group.next_deadline()) is not None and due < held.fires_at:
-            self._arm(held, due)
-
-    def _arm(self, held: HeldGroup, due: float) -> None:
-        if held.timer is not None:
-            held.timer.cancel()
-        held.fires_at = due
-        held.timer = self._loop.call_at(due, self._fire, held)
-
-    def _fire(self, held: HeldGroup) -> None:
-        held.timer, held.fires_at = None, math.inf
-        if self._ending.is_set():
-            return  # the next broker begins the sessions again
-        held.group.tick(self._loop.time())
-        self._settle(held)
-
-    def _drop(self, held: HeldGroup) -> None:
-        if self._groups.get(held.id) is not held:
-            return
-        if held.timer is not None:
-            held.timer.cancel()
-        self._size_bytes -= held.size_bytes
-        self._release(held.subscriptions)
-        del self._groups[held.id]
-
-    def _note_members(self, held: HeldGroup) -> None:
-        """Note which members read which partitions of which topics."""
-        found: dict[SubscriptionKey, list[LiveMember]] = {}
-        for member in held.group.members.values():
-            assigned = assigned_partitions(member.assignment)
-            for record, name in self._read_by(held.id, member, held.group.protocol_type):
-                numbers = assigned.get(self.topics.kafka_names.of(TopicName.parse(record.name)), ())
-                live = LiveMember(
-                    member.id,
-                    f"{member.client_id} at {member.client_host}",
-                    frozenset(numbers if record.partitions else (NOT_PARTITIONED,) * len(numbers)),
-                )
-                found.setdefault((record.name, name), []).append(live)
-        self._release(held.subscriptions - found.keys())
-        held.subscriptions = set(found)
-        for key, members in found.items():
-            self.topics.live_members.replace(*key, members)
-
-    def _release(self, subscriptions: set[SubscriptionKey]) -> None:
-        for key in subscriptions:
-            self.topics.live_members.replace(*key, ())
-
     def _count_members(self) -> float:
-        return float(sum(len(held.group.members) for held in self._groups.values()))
+        return float(sum(len(held.group.members) for held in self._held.by_id.values()))
 
-
-def topics_of(member: JoinRequest | Member[Waiter], kind: str | None = None) -> Sequence[str]:
-    """Return the topics that a consumer's metadata names, in all of its protocols."""
-    protocol_type = member.protocol_type if isinstance(member, JoinRequest) else kind
-    if protocol_type != "consumer":
-        return ()
-    found: dict[str, None] = {}
-    for _, metadata in member.protocols:
-        found.update(dict.fromkeys(subscribed_topics(metadata)))
-    return tuple(found)
-
-
-def _failed(result: JoinResult | SyncResult, error: ErrorCode) -> JoinResult | SyncResult:
-    """Return the answer instead of one that depends on a record that was not stored."""
-    if result.error is not ErrorCode.NONE:
-        return result
-    if isinstance(result, JoinResult):
-        return JoinResult(error, result.member_id)
-    return SyncResult(error)
+    def _new_classic(self) -> Group[Waiter]:
+        return Group(_new_id, self._delay, GroupLimits())
 
 
 def _new_id(name: str) -> str:

@@ -14,6 +14,7 @@ from router.broker.kafka.client import Api, Request
 from router.broker.kafka.coordinator import StoredPosition
 from router.broker.kafka.failures import REFUSALS, error_code
 from router.broker.kafka.group_values import GroupState, Member
+from router.broker.kafka.groups import Group
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -24,19 +25,14 @@ NO_GROUP: Final = "Dead"
 
 
 async def describe_groups(request: Request) -> Any:
-    """Answer with the states and members of groups."""
+    """Answer with the states and members of classic groups; others are as if they were missing."""
     coordinator = request.context.coordinator
     stored = None
     groups = []
     for group_id in dict.fromkeys(request.body.groups):
         fields: dict[str, Any] = {"group_id": group_id, "protocol_type": "", "protocol_data": ""}
         group = coordinator.find(group_id)
-        if group is None:
-            stored = stored or await coordinator.stored_groups()
-            names = {one.record.name for one in stored.get(group_id, ())}
-            state = GroupState.EMPTY.value if names else NO_GROUP
-            fields |= {"group_state": state, "protocol_type": CONSUMER if names else ""}
-        else:
+        if isinstance(group, Group):
             names = coordinator.topics_read(group_id)
             protocol = group.protocol or ""
             fields |= {
@@ -45,6 +41,14 @@ async def describe_groups(request: Request) -> Any:
                 "protocol_data": protocol if group.state is GroupState.STABLE else "",
                 "members": [_member(request, one, protocol) for one in group.members.values()],
             }
+        elif group is not None:
+            names = coordinator.topics_read(group_id)
+            fields |= {"group_state": NO_GROUP}
+        else:
+            stored = stored or await coordinator.stored_groups()
+            names = {one.record.name for one in stored.get(group_id, ())}
+            state = GroupState.EMPTY.value if names else NO_GROUP
+            fields |= {"group_state": state, "protocol_type": CONSUMER if names else ""}
         if not _may(request, names):
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
             fields = {"group_id": group_id, "error_code": error, "group_state": ""}
@@ -56,28 +60,32 @@ async def describe_groups(request: Request) -> Any:
 async def list_groups(request: Request) -> Any:
     """Answer with the groups of which the client may see a topic."""
     body, coordinator = request.body, request.context.coordinator
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[str, str, str]] = {}
     for group_id, places in (await coordinator.stored_groups()).items():
         if any(_sees(request, one.record.name) for one in places):
-            found[group_id] = GroupState.EMPTY.value, CONSUMER
+            found[group_id] = GroupState.EMPTY.value, CONSUMER, CLASSIC
     for group_id in coordinator.ids():
         group = coordinator.find(group_id)
         topics = coordinator.topics_read(group_id)
         seen = not topics or any(_sees(request, topic) for topic in topics)
-        if group is not None and seen:
-            found[group_id] = group.state.value, group.protocol_type
+        if not seen or group is None:
+            continue
+        if isinstance(group, Group):
+            found[group_id] = group.state.value, group.protocol_type, CLASSIC
+        else:
+            found[group_id] = group.state, CONSUMER, CONSUMER
     states = {state.lower() for state in body.states_filter}
     types = {kind.lower() for kind in body.types_filter}
     groups = [
         request.struct(
             "ListedGroup",
             group_id=group_id,
-            protocol_type=kind,
+            protocol_type=protocol_type,
             group_state=state,
-            group_type=CLASSIC,
+            group_type=kind,
         )
-        for group_id, (state, kind) in sorted(found.items())
-        if (not states or state.lower() in states) and (not types or CLASSIC in types)
+        for group_id, (state, protocol_type, kind) in sorted(found.items())
+        if (not states or state.lower() in states) and (not types or kind in types)
     ]
     return request.response(groups=groups)
 

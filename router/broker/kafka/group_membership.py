@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from router.access.permissions import Right
 from router.broker.kafka.client import Api, Request
-from router.broker.kafka.coordinator import Waiter, topics_of
+from router.broker.kafka.consumer_metadata import topics_of
 from router.broker.kafka.group_values import (
     Caller,
     JoinRequest,
@@ -18,6 +18,7 @@ from router.broker.kafka.group_values import (
     SyncRequest,
     SyncResult,
 )
+from router.broker.kafka.held_groups import Result, Waiter
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -35,7 +36,7 @@ _BATCHED_FROM: Final = 3
 def join_group(request: Request) -> Any:
     """Answer once the next generation of the group has begun."""
     body, version = request.body, request.version
-    refusal = _refusal(request, body.group_instance_id)
+    refusal = refusal_of(request, body.group_instance_id)
     if len(body.protocols) > MAX_PROTOCOLS:
         refusal = ErrorCode.INVALID_REQUEST
     rebalance_ms = body.rebalance_timeout_ms if version else body.session_timeout_ms
@@ -56,14 +57,14 @@ def join_group(request: Request) -> Any:
     if refusal is not ErrorCode.NONE:
         return _join_response(request, JoinResult(refusal, body.member_id))
     coordinator = request.context.coordinator
-    _wait(request, lambda waiter: coordinator.join(body.group_id, joining, waiter))
+    wait(request, lambda waiter: coordinator.join(body.group_id, joining, waiter), _join_response)
     return None
 
 
 def sync_group(request: Request) -> Any:
     """Answer with the member's assignment once the leader has brought it."""
     body = request.body
-    refusal = _refusal(request, body.group_instance_id)
+    refusal = refusal_of(request, body.group_instance_id)
     if refusal is not ErrorCode.NONE:
         return _sync_response(request, SyncResult(refusal))
     syncing = SyncRequest(
@@ -73,14 +74,14 @@ def sync_group(request: Request) -> Any:
         {one.member_id: bytes(one.assignment) for one in body.assignments},
     )
     coordinator = request.context.coordinator
-    _wait(request, lambda waiter: coordinator.sync(body.group_id, syncing, waiter))
+    wait(request, lambda waiter: coordinator.sync(body.group_id, syncing, waiter), _sync_response)
     return None
 
 
 def heartbeat(request: Request) -> Any:
     """Extend a member's session."""
     body = request.body
-    error = _refusal(request, body.group_instance_id)
+    error = refusal_of(request, body.group_instance_id)
     if error is ErrorCode.NONE:
         caller = Caller(body.member_id, body.group_instance_id, body.generation_id)
         error = request.context.coordinator.heartbeat(body.group_id, caller)
@@ -94,7 +95,7 @@ def leave_group(request: Request) -> Any:
     leaving = [(one.member_id, one.group_instance_id) for one in body.members]
     if not batched:
         leaving = [(body.member_id, None)]
-    refusal = _refusal(request)
+    refusal = refusal_of(request)
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=refusal)
     leave = request.context.coordinator.leave
@@ -116,7 +117,7 @@ def check_group_id(group_id: str) -> ErrorCode:
     return ErrorCode.NONE if legal else ErrorCode.INVALID_GROUP_ID
 
 
-def _refusal(request: Request, instance: str | None = None) -> ErrorCode:
+def refusal_of(request: Request, instance: str | None = None) -> ErrorCode:
     """Return why a request of a group is refused: its members read what the client may not."""
     group_id = request.body.group_id
     if instance is not None and not 1 <= len(instance) <= MAX_INSTANCE_ID_CHARACTERS:
@@ -136,14 +137,15 @@ def _may_read(request: Request, topics: Iterable[str]) -> bool:
     return all(may(TopicName.parse(r.name), Right.SUBSCRIBE) for r in found if r is not None)
 
 
-def _wait(request: Request, begin: Callable[[Waiter], None]) -> None:
+def wait(
+    request: Request, begin: Callable[[Waiter], None], respond: Callable[[Request, Any], Any]
+) -> None:
     """Have a request answered when its group answers, or dropped when its connection closes."""
     on_close, group_id = request.client.on_close, request.body.group_id
     coordinator = request.context.coordinator
 
-    def answer(result: JoinResult | SyncResult) -> None:
+    def answer(result: Result) -> None:
         on_close.pop(abandon, None)
-        respond = _join_response if isinstance(result, JoinResult) else _sync_response
         # What fails here ends this client's connection, not the group's other answers.
         request.client.connection.guard(lambda: request.answer(respond(request, result)))
 

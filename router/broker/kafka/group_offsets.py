@@ -22,6 +22,8 @@ MAX_GROUPS: Final = 1_000
 _BATCHED_FROM: Final = 8
 _EPOCH_FROM: Final = 5
 _STABLE_FROM: Final = 7
+MEMBERS_FROM: Final = 9
+"""The first version that members of consumer groups (KIP-848) use."""
 _NO_OFFSET: Final = -1
 Check = Callable[[str], TopicRecord]
 """Returns a topic by its Kafka name; raises one of REFUSALS if nothing is done with it."""
@@ -57,7 +59,7 @@ async def offset_fetch(request: Request) -> Any:
     if request.version >= _BATCHED_FROM:
         groups = []
         for group in body.groups[:MAX_GROUPS]:
-            error = check_group_id(group.group_id)
+            error = check_group_id(group.group_id) or _check_fetch(request, group)
             topics = [] if error else await _fetch(request, group.group_id, group.topics, "s")
             error = error or await sync_topics(request, topics)
             groups.append(
@@ -133,6 +135,14 @@ async def _each_partition(request: Request, check: Check, work: Work) -> list[An
     return topics
 
 
+def _check_fetch(request: Request, group: Any) -> ErrorCode:
+    """Return whether a member of a consumer group is one of its newest epoch."""
+    if request.version < MEMBERS_FROM:
+        return ErrorCode.NONE
+    caller = Caller(group.member_id or "", None, group.member_epoch)
+    return request.context.coordinator.check_fetch(group.group_id, caller)
+
+
 def _check_commit(request: Request) -> ErrorCode:
     """Return whether the caller may commit offsets of its group now."""
     body = request.body
@@ -140,7 +150,14 @@ def _check_commit(request: Request) -> ErrorCode:
         return error
     generation = body.generation_id_or_member_epoch
     caller = Caller(body.member_id, body.group_instance_id, generation)
-    return request.context.coordinator.check_commit(body.group_id, caller)
+    coordinator = request.context.coordinator
+    error = coordinator.check_commit(body.group_id, caller)
+    if request.version >= MEMBERS_FROM and error is ErrorCode.ILLEGAL_GENERATION:
+        # A member of either protocol joins again, also if its group has no members any more.
+        return error if coordinator.find(body.group_id) else ErrorCode.UNKNOWN_MEMBER_ID
+    if request.version >= MEMBERS_FROM or error is not ErrorCode.STALE_MEMBER_EPOCH:
+        return error
+    return ErrorCode.UNSUPPORTED_VERSION
 
 
 async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
@@ -231,6 +248,6 @@ async def _delete(request: Request, record: TopicRecord, topic: str, requested: 
     await coordinator.offsets.delete(partition, name)
 
 
-OFFSET_COMMIT: Final = Api(8, "OffsetCommit", (2, 8), offset_commit)
-OFFSET_FETCH: Final = Api(9, "OffsetFetch", (1, 8), offset_fetch)
+OFFSET_COMMIT: Final = Api(8, "OffsetCommit", (2, 9), offset_commit)
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", (1, 9), offset_fetch)
 OFFSET_DELETE: Final = Api(47, "OffsetDelete", (0, 0), offset_delete)

@@ -6,10 +6,10 @@ back with the result, and asks nothing of it but that it is equal to itself alon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -32,6 +32,15 @@ class GroupState(Enum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
+
+
+class Reading(NamedTuple):
+    """What a member reads: topics by their names, each with the partitions that it has."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    topics: Mapping[str, Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ deadlines on, so that a timer which fires early costs a look at the members and 
 A stable group has a record (`record`) from which a later broker goes on (`restore`): with the same
 generation, members and assignments, so that no member learns of the restart. A rebalance that was
 under way is forgotten: its members join again by themselves. Answers depend on the record, so they
-are sent when it is on disk (`coordinator.py`).
+are sent when it is on disk (`held_groups.py`).
 
 Differences from Apache Kafka: a member that left before its client received its id is forgotten at
 once, because its connection is known to be closed; Apache Kafka waits five minutes. A static member
@@ -23,10 +23,11 @@ protocols that a member offers, at Apache Kafka the chosen one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Generic
 
+from router.broker.kafka.consumer_metadata import assigned_partitions, topics_of
 from router.broker.kafka.group_members import GroupMembers
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
@@ -37,6 +38,7 @@ from router.broker.kafka.group_values import (
     JoinRequest,
     JoinResult,
     Member,
+    Reading,
     SyncRequest,
     SyncResult,
     W,
@@ -90,6 +92,30 @@ class Group(Generic[W]):
     def unused(self) -> bool:
         """Return whether there is neither a member nor an id that one may come with."""
         return not self.members and not self._pending
+
+    @property
+    def revision(self) -> tuple[int, GroupState, tuple[str, ...]]:
+        """Return another value after each change of members or assignments."""
+        return self.generation, self.state, tuple(self.members)
+
+    @property
+    def storable(self) -> bool:
+        """Return whether what a later broker goes on with is as the group is now."""
+        return self.state in {GroupState.STABLE, GroupState.EMPTY}
+
+    def readings(self) -> Iterator[Reading] | None:
+        """Return what each member reads, None: as before, while a rebalance is prepared."""
+        return (
+            None
+            if self.state is GroupState.PREPARING
+            else map(self._reading, self.members.values())
+        )
+
+    def recorder(self) -> Callable[[], bytes | None]:
+        """Return what makes the bytes of which a later broker goes on, as they are now."""
+        record = self.record()
+        value = None if record is None else record.dump()
+        return lambda: value
 
     def answers(self) -> list[tuple[W, JoinResult | SyncResult]]:
         """Return the waiters that have a result since the last call, each once."""
@@ -208,6 +234,12 @@ class Group(Generic[W]):
         elif self._syncs_awaited():
             deadlines.append(self._sync_deadline)
         return min(deadlines, default=None)
+
+    def _reading(self, member: Member[W]) -> Reading:
+        assigned = assigned_partitions(member.assignment)
+        topics = topics_of(member, self.protocol_type)
+        read = {topic: assigned.get(topic, ()) for topic in topics}
+        return Reading(member.id, member.client_id, member.client_host, read)
 
     def _syncs_awaited(self) -> bool:
         settled = self.state in {GroupState.COMPLETING, GroupState.STABLE}

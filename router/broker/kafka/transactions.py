@@ -166,6 +166,8 @@ def _transaction(request: Request) -> Transaction:
     if body.member_id or body.generation_id >= 0:
         caller = Caller(body.member_id, body.group_instance_id, body.generation_id)
         error = request.context.coordinator.check_commit(body.group_id, caller)
+        if error is ErrorCode.STALE_MEMBER_EPOCH:
+            error = ErrorCode.ILLEGAL_GENERATION  # the other one is not of this API
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
     producer = producers.check(body.transactional_id, request.client.owner_name, current_of(body))

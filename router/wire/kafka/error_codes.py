@@ -43,10 +43,11 @@ ErrorCode = IntEnum(
     UNSUPPORTED_ENDPOINT_TYPE UNKNOWN_CONTROLLER_ID UNKNOWN_SUBSCRIPTION_ID TELEMETRY_TOO_LARGE
     INVALID_REGISTRATION TRANSACTION_ABORTABLE INVALID_RECORD_STATE SHARE_SESSION_NOT_FOUND
     INVALID_SHARE_SESSION_EPOCH FENCED_STATE_EPOCH INVALID_VOTER_KEY DUPLICATE_VOTER VOTER_NOT_FOUND
+    INVALID_REGULAR_EXPRESSION
     """,
     start=-1,
 )
-"""The codes of Kafka's protocol up to 127; later ones belong to APIs that the router lacks."""
+"""The codes of Kafka's protocol up to 128; later ones belong to APIs that the router lacks."""
 
 RETRIABLE: Final = frozenset(
     {

@@ -24,6 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 from tests.kafka.clients import SECONDS, SESSION_MS, ClientError, KafkaClient, Read, Record
 
 ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
+SERVER = "server"
+"""In the place of an assignor: the broker has them (KIP-848)."""
 
 
 @contextlib.contextmanager
@@ -155,17 +157,20 @@ class Confluent(KafkaClient):
         instance: str | None = None,
         session_ms: int = SESSION_MS,
     ) -> None:
+        protocol: dict[str, Any] = {
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": ASSIGNORS.get(assignor, "range"),
+        }
         consumer = Consumer(
             self._settings
             | {
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": session_ms,
-                "heartbeat.interval.ms": 200,
                 "reconnect.backoff.max.ms": 500,
-                "partition.assignment.strategy": ASSIGNORS[assignor],
             }
+            | ({"group.protocol": "consumer"} if assignor == SERVER else protocol)
             | ({} if instance is None else {"group.instance.id": instance})
         )
         events = self._events[member] = []

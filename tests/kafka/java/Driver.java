@@ -156,14 +156,19 @@ public final class Driver {
                         consumer.endOffsets(List.of(place)).get(place));
                 }
             case "join":
-                boolean eager = call.get("assignor").asText().equals("eager");
+                String assignor = call.get("assignor").asText();
                 // The default since 4.0 forgets all topics when no broker is reachable, with which a leader joins again.
                 Map<String, Object> settings = new HashMap<>(Map.of("group.id", call.get("group").asText(),
                     "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-                    "metadata.recovery.strategy", "none",
-                    "session.timeout.ms", call.get("session").asInt(), "heartbeat.interval.ms", "200",
-                    "partition.assignment.strategy", "org.apache.kafka.clients.consumer."
-                        + (eager ? "RangeAssignor" : "CooperativeStickyAssignor")));
+                    "metadata.recovery.strategy", "none"));
+                if (assignor.equals("server")) {
+                    settings.put("group.protocol", "consumer");
+                } else {
+                    settings.putAll(Map.of("session.timeout.ms", call.get("session").asInt(),
+                        "heartbeat.interval.ms", "200", "partition.assignment.strategy",
+                        "org.apache.kafka.clients.consumer."
+                            + (assignor.equals("eager") ? "RangeAssignor" : "CooperativeStickyAssignor")));
+                }
                 if (!call.get("instance").asText().isEmpty()) {
                     settings.put("group.instance.id", call.get("instance").asText());
                 }

@@ -175,7 +175,7 @@ def test_members_that_do_not_come_back_are_removed_after_their_session(tmp_path:
 
 async def gone(client: KafkaClient) -> None:
     """Wait until what the coordinator began to store is stored."""
-    await asyncio.gather(*coordinator_of(client)._saving)
+    await asyncio.gather(*coordinator_of(client)._held._tasks)
 
 
 def test_a_rebalance_under_way_is_forgotten_and_begins_again(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ class SlowRegistry:
 
 
 def slowed(client: KafkaClient) -> SlowRegistry:
-    records: Any = coordinator_of(client)._records
+    records: Any = coordinator_of(client)._held
     records._registry = SlowRegistry(records._registry)
     slow: SlowRegistry = records._registry
     return slow
@@ -372,11 +372,11 @@ def test_a_broker_that_ends_removes_no_member(tmp_path: Path) -> None:
         server.context.broker.ending.set()
         client.leave()
         other.leave()
-        held = coordinator_of(client)._groups["g"]
+        held: Any = coordinator_of(client)._held.by_id["g"]
         assert held.timer is not None
         held.timer.cancel()
         held.group._join_deadline = 0.0
-        coordinator_of(client)._fire(held)
+        coordinator_of(client)._held._fire(held)
         await gone(client)
 
     run(tmp_path, before)
