@@ -296,6 +296,12 @@ def _check_sink(
         if column.lower() not in names and not dated:
             sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
             raise origin.error((*path, "partition_by"), sentence)
+    named = [("key", column) for column in sink.key]
+    named += [("order", sink.order), ("deletes", sink.deletes)]
+    for key, column in named:
+        if column and column.lower() not in names:
+            sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
+            raise origin.error((*path, key), sentence)
     if not KINDS[sink.kind].files and not sink.topic and "topic" not in names:
         sentence = f"sink {sink.name}: name a topic, or give each row one in a column topic"
         raise origin.error((*path, "topic"), sentence)

@@ -91,6 +91,8 @@ class SinkSpec:
     `properties` and `event_time` where there are such; without a `topic` a column `topic` says
     where each row goes. Files are below `path`, in folders by the columns `partition_by`. `mode`
     is Spark's output mode: append, update or complete. `options` are the sink's own.
+    With a `key`, columns, a row replaces the one of the same key, unless that is newer by the
+    column `order`, and takes it away if the column `deletes` is true.
     """
 
     name: str
@@ -101,6 +103,9 @@ class SinkSpec:
     partition_by: tuple[str, ...] = ()
     mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    order: str = ""
+    deletes: str = ""
     line: int = 0
 
 
@@ -108,11 +113,12 @@ class SinkSpec:
 class SinkKind:
     """What a declaration may say of a kind of sink: its output modes, and whether it is `files`.
 
-    `one_writer`: no other sink may write to its folder. `connectors` are those of Spark that it
-    needs.
+    `merged` are the modes of a sink with a key, none: the kind has no keys. `one_writer`: no other
+    sink may write to its folder. `connectors` are those of Spark that it needs.
     """
 
     modes: tuple[str, ...]
+    merged: tuple[str, ...] = ()
     files: bool = True
     one_writer: bool = False
     connectors: tuple[str, ...] = ()
@@ -121,7 +127,9 @@ class SinkKind:
 KINDS: Final[Mapping[str, SinkKind]] = {
     "topic": SinkKind(("append", "update", "complete"), files=False),
     "parquet": SinkKind(("append",), one_writer=True),
-    "delta": SinkKind(("append", "complete"), connectors=("delta",)),
+    "delta": SinkKind(
+        ("append", "complete"), ("append", "update", "complete"), connectors=("delta",)
+    ),
 }
 
 

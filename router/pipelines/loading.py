@@ -217,6 +217,10 @@ def _collide(one: SinkSpec, other: SinkSpec) -> bool:
 
 def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
     kind = table.choice("kind", tuple(KINDS), "")
+    key = table.words("key")
+    if key and not KINDS[kind].merged:
+        known = ", ".join(name for name, one in KINDS.items() if one.merged)
+        table.refuse("key", f"a sink with a key is of the kind {known}, not {kind}")
     sink = SinkSpec(
         name=table.text("name", kind),
         kind=kind,
@@ -224,11 +228,17 @@ def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
         topic=table.text("topic"),
         path=table.text("path"),
         partition_by=table.words("partition_by"),
-        mode=table.choice("mode", KINDS[kind].modes, "append"),
+        mode=table.choice("mode", KINDS[kind].merged if key else KINDS[kind].modes, "append"),
         options=table.texts("options"),
+        key=key,
+        order=table.text("order"),
+        deletes=table.text("deletes"),
         line=table.origin.line(table.path),
     )
     table.done()
+    for name in ("order", "deletes"):
+        if table.has(name) and not key:
+            table.refuse(name, f"sink.{name} is for a sink with a key")
     _check_sink(table, sink, views)
     return sink
 

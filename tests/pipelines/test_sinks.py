@@ -178,6 +178,9 @@ def test_check_refuses_rows_that_are_no_messages(
         (SinkSpec("s", "parquet"), "needs a path"),
         (SinkSpec("s", "parquet", path="p", mode="update"), "mode append"),
         (SinkSpec("s", "delta", path="p", partition_by=("day",)), "no such column"),
+        (SinkSpec("s", "delta", path="p", key=("no",)), "no column 'no'"),
+        (SinkSpec("s", "delta", path="p", key=("id",), deletes="name"), "to be a BOOLEAN"),
+        (SinkSpec("s", "delta", path="p", key=("id",), options={"a": "b"}), "only option"),
         (SinkSpec("s", "delta", path="p", options={"checkpointLocation": "x"}), "not for"),
     ],
 )
@@ -211,3 +214,71 @@ def test_files_have_each_row_once_in_folders_by_date_when_a_commit_is_lost(
     )
     assert all(row.date == datetime.date(1970, 1, 1 + row.id) for row in found)
     assert (sinking.folder / kind / "date=1970-01-05").is_dir()
+
+
+class Changes:
+    """A stream of changes by key, merged into a Delta table."""
+
+    def __init__(self, sinking: Sinking, spark: SparkSession, **declared: object) -> None:
+        self.sinking = sinking
+        self.spark = spark
+        self.path = str(sinking.folder / "table`s")
+        self.sink = SinkSpec("out", "delta", path=self.path, key=("name",), **declared)  # type: ignore[arg-type]
+
+    def lose_commit(self) -> None:
+        """Have the last batch come again."""
+        commits = self.sinking.folder / "checkpoint" / "out" / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+        for name in (f"{last}", f".{last}.crc"):
+            (commits / name).unlink(missing_ok=True)
+
+    def rows(self) -> dict[str, int]:
+        """Return the table."""
+        found = self.spark.read.format("delta").load(self.path).collect()
+        assert len({row["name"] for row in found}) == len(found)
+        return {row["name"]: row["number"] for row in found}
+
+    def merges(self) -> int:
+        """Return how many commits of the table are merges."""
+        history = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.path.replace('`', '``')}`")
+        return sum(row["operation"] == "MERGE" for row in history.collect())
+
+
+def test_delta_keeps_the_newest_row_of_a_key_and_merges_a_batch_once(
+    sinking: Sinking, spark: SparkSession
+) -> None:
+    stream = Stream(spark, sinking.folder / "in")
+    changes = Changes(sinking, spark, order="number", deletes="gone")
+
+    def run() -> None:
+        rows = stream.frame().selectExpr("id AS number", "name", "id % 10 = 0 AS gone")
+        sinking.run(rows, changes.sink)
+
+    stream.add([(2, "a"), (1, "a"), (3, "b"), (4, "c"), (10, "d")])
+    stream.add([(1, "b"), (20, "c"), (5, "a")])
+    run()
+    assert changes.rows() == {"a": 5, "b": 3}
+    assert changes.merges() == 2
+    changes.lose_commit()
+    spark.sql(f"DELETE FROM delta.`{changes.path.replace('`', '``')}` WHERE name = 'a'")
+    stream.add([(6, "e")])
+    run()
+    # Had the lost batch been merged again, there were an `a`.
+    assert changes.rows() == {"b": 3, "e": 6}
+    assert changes.merges() == 3
+
+
+def test_delta_gets_the_results_of_updated_groups_and_refuses_two_rows_of_a_key(
+    sinking: Sinking, spark: SparkSession
+) -> None:
+    stream = Stream(spark, sinking.folder / "in")
+    changes = Changes(sinking, spark, mode="update")
+    stream.add([(1, "a"), (2, "a"), (3, "b")])
+    stream.add([(4, "a")])
+    sums = stream.frame().groupBy("name").agg(f.sum("id").alias("number"))
+    sinking.run(sums, changes.sink)
+    assert changes.rows() == {"a": 7, "b": 3}
+    shutil.rmtree(sinking.folder / "checkpoint")
+    with pytest.raises(PySparkException, match=r"several rows of one key: declare sink\.order"):
+        sinking.run(stream.frame().selectExpr("id AS number", "name"), changes.sink)
+    assert changes.rows() == {"a": 7, "b": 3}

@@ -17,6 +17,7 @@ from router.pipelines.declaration import SinkSpec, Trigger
 from router.settings import Settings, duration
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # Apache Pulsar's brokerDeduplicationProducerInactivityTimeoutMinutes, Kafka's
@@ -53,8 +54,13 @@ class SinkContext:
     wall_ms: Callable[[], int] = wall_ms
     reads: Callable[[TopicName], bool] = _none
 
-    def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
-        """Return a query's writer that begins its batches when the run says so."""
+    def writer(self, rows: DataFrame, sink: SinkSpec) -> DataStreamWriter:
+        """Return the writer of a sink's query, on its checkpoint, with batches as the run says."""
+        writer = (
+            rows.writeStream.queryName(f"{self.pipeline}/{sink.name}")
+            .outputMode(sink.mode)
+            .option("checkpointLocation", self.folder(sink.name))
+        )
         if self.trigger.available_now:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=f"{round(self.trigger.every * 1000)} milliseconds")

@@ -35,18 +35,10 @@ def check_files(frame: DataFrame, sink: SinkSpec) -> None:
 
 def start_files(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
     """Start writing with Spark's own sink and return the query."""
-    writer = (
-        dated(frame, sink)
-        .writeStream.format(sink.kind)
-        .queryName(f"{context.pipeline}/{sink.name}")
-        .outputMode(sink.mode)
-        .options(**sink.options)
-        .option("path", sink.path)
-        .option("checkpointLocation", context.folder(sink.name))
-    )
+    writer = context.writer(dated(frame, sink), sink).format(sink.kind).options(**sink.options)
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
-    return context.triggered(writer).start()
+    return writer.option("path", sink.path).start()
 
 
 def dated(frame: DataFrame, sink: SinkSpec) -> DataFrame:

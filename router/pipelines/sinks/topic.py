@@ -66,13 +66,7 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
 def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
     """Start publishing and return the query."""
     rows = message_rows(frame, sink)
-    writer = (
-        rows.writeStream.foreachBatch(TopicSink(sink, context).publish)
-        .queryName(f"{context.pipeline}/{sink.name}")
-        .outputMode(sink.mode)
-        .option("checkpointLocation", context.folder(sink.name))
-    )
-    return context.triggered(writer).start()
+    return context.writer(rows, sink).foreachBatch(TopicSink(sink, context).publish).start()
 
 
 def tidy(sink: SinkSpec, context: SinkContext) -> None:
