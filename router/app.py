@@ -32,6 +32,7 @@ from router.node import Node
 from router.process.build import VERSION
 from router.services.activity import Activities
 from router.services.blacklist import Blacklist
+from router.services.compaction import Compaction
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.dead_letters.service import DeadLetters
 from router.services.fetch.consumers import FetchOptions
@@ -218,6 +219,7 @@ def _blueprints(
         names,
         ConsoleServices(
             topics,
+            services.compaction,
             groups,
             inspection,
             MessageGroups(backend, timeout),
@@ -281,6 +283,7 @@ class Services:
         declared, data = settings.text("pipelines.folder"), settings.text("data.dir")
         self.pipelines = Pipelines(Path(declared), Path(data), node, timeout)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
+        self.compaction = Compaction(open_administration(settings, node))
         self.transactions = OpenTransactions(open_administration(settings, node))
         self.reading = Reading(backend, directory, ReadOptions.from_settings(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))

@@ -8,9 +8,9 @@ from typing import Final
 
 from router.backends import Backend, Capabilities
 from router.errors import BadRequestError, NotAllowedError, TopicExistsError, TopicNotFoundError
-from router.errors.quoting import quoted
 from router.model import NO_PROPERTIES, TopicInfo, TopicName, TopicStats
-from router.model.policies import CLEANUP_POLICIES, Policies
+from router.model.policies import Policies
+from router.services import compaction
 from router.services.topic_metadata import TopicMetadataCache
 
 MAX_PARTITIONS: Final = 1_000
@@ -69,9 +69,8 @@ class Topics:
         if asked is not None and not 0 <= asked <= MAX_PARTITIONS:
             raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {asked}")
         cleanup = new.policies.cleanup_policy
-        if cleanup is not None and cleanup not in CLEANUP_POLICIES:
-            expected = ", ".join(CLEANUP_POLICIES[:3])
-            raise BadRequestError(f"cleanup policy {quoted(cleanup, 40)}: expected {expected}")
+        if cleanup is not None:
+            compaction.check(cleanup)
         for key, value in new.properties.items():
             if len(value) > MAX_PROPERTY:
                 raise BadRequestError(f"{key} has more than {MAX_PROPERTY} characters")

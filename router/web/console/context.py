@@ -11,6 +11,7 @@ from flask import request
 from router.errors import ForbiddenError
 from router.model import Principal
 from router.services.activity import Activities
+from router.services.compaction import Compaction
 from router.services.dead_letters.service import DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
@@ -56,6 +57,7 @@ class ConsoleServices:
     """The services behind the pages."""
 
     topics: Topics
+    compaction: Compaction
     groups: Groups
     inspection: GroupInspection
     message_groups: MessageGroups

@@ -12,7 +12,8 @@ from flask import Response, request
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError
 from router.errors.quoting import quoted
 from router.model import Principal, TopicName, TopicStats
-from router.model.policies import Policies
+from router.model.policies import CLEANUP_POLICIES, Policies
+from router.services import compaction
 from router.services.groups import Group, grouped
 from router.services.manage import MAX_PARTITIONS
 from router.settings.parsing import duration, size
@@ -24,13 +25,19 @@ from router.web.console.message_tab import NOT_AVAILABLE, VIEWS, MessageTab
 from router.web.console.pages import action, page
 from router.web.console.publish_tab import FORMATS, PublishTab
 from router.web.console.selection import SELECTION
-from router.web.openapi.description import choice, number
+from router.web.openapi.description import choice, number, one_of
 from router.web.requests import Query
 
 TABS: Final = ("publish", "messages", "groups", "settings")
 DEFAULT: Final = "default"
 FOREVER: Final = "forever"
 MAX_MS: Final = 2**53
+CLEANUPS: Final = {
+    "delete": "Old messages are deleted.",
+    "compact": "The newest message of each key is kept; older ones are deleted.",
+    "compact,delete": "The newest message of each key is kept until it is old.",
+}
+"""What each cleanup policy does."""
 _EXPECTED: Final = f"expected {DEFAULT}, {FOREVER}, or"
 
 _log = structlog.get_logger(__name__)
@@ -137,9 +144,13 @@ class SettingsTab(PageViews):
             "retention_size": write_size(policies.retention_bytes),
             "partitions": partitions,
             "max_partitions": MAX_PARTITIONS,
+            "cleanup": compaction.policy_of(policies),
+            "cleanups": CLEANUPS,
+            "compaction": self._last_compaction(name),
             "cannot": {
                 "grow": may or able.grow or plain,
                 "retention": may or able.retention,
+                "compaction": may or self._services.compaction.unavailable_reason,
                 "delete": able.topics,
             },
             "commands": [
@@ -152,7 +163,8 @@ class SettingsTab(PageViews):
 
     @action(
         "POST /console/topics/<topic>/settings",
-        optional=("partitions", "retention", "retention_size", "confirm"),
+        optional=("partitions", "retention", "retention_size", "cleanup", "confirm"),
+        kinds={"cleanup": one_of(CLEANUP_POLICIES)},
     )
     def change(self, topic: str) -> Response:
         """Say what a form would change; with `confirm`, change it."""
@@ -169,8 +181,14 @@ class SettingsTab(PageViews):
             read_time("retention", fields.text("retention", write_time(kept[0]))),
             read_size("retention_size", fields.text("retention_size", write_size(kept[1]))),
         )
+        policy = compaction.policy_of(info.policies)
+        cleanup = compaction.check(fields.text("cleanup", policy))
         changes = _changes((has, *kept), (partitions or has, *retention))
+        if cleanup != policy:
+            changes.append(f"Cleanup policy: {policy} becomes {cleanup}. {CLEANUPS[cleanup]}")
         confirmed = bool(fields.text("confirm", ""))
+        if confirmed and cleanup != policy:
+            self._services.compaction.set_policy(name, cleanup)
         if confirmed and retention != kept:
             self._services.topics.set_retention(name, *retention)
         if confirmed and partitions is not None and partitions > has:
@@ -179,6 +197,7 @@ class SettingsTab(PageViews):
             "partitions": str(partitions or has),
             "retention": write_time(retention[0]),
             "retention_size": write_size(retention[1]),
+            "cleanup": cleanup,
         }
         data = {
             "topic": name.local,
@@ -192,6 +211,27 @@ class SettingsTab(PageViews):
         _log.info("topic-changed", topic=str(name), changes=changes, user=principal.name)
         path = commands.path("console", "topics", name.local)
         return self._context.pages.done(data, path, tab="settings")
+
+    @action("POST /console/topics/<topic>/compact", fails=("conflict",))
+    def compact(self, topic: str) -> Response:
+        """Begin to compact a topic."""
+        principal, name = self._context.authorized(topic, Right.MANAGE)
+        self._services.compaction.begin(name)
+        _log.info("topic-compaction", topic=str(name), user=principal.name)
+        url = commands.url("console", "topics", name.local, "compact")
+        data = {
+            "topic": name.local,
+            "compaction": self._last_compaction(name),
+            "commands": [commands.curl(principal, f"{url}?format=json", "-X", "POST")],
+        }
+        path = commands.path("console", "topics", name.local)
+        return self._context.pages.done(data, path, tab="settings")
+
+    def _last_compaction(self, name: TopicName) -> dict[str, str] | None:
+        """Return how the last compaction went, None: the store does not say."""
+        if self._services.compaction.unavailable_reason:
+            return None
+        return self._services.compaction.last(name)._asdict()
 
 
 def read_time(name: str, written: str) -> int | None:
@@ -250,7 +290,7 @@ def _rows(name: TopicName, stats: TopicStats) -> dict[str, Any]:
         "Size": shown.size(sum(part.bytes for part in stats.partitions)),
         "Retention": write_time(policies.retention_ms),
         "Retention by size": write_size(policies.retention_bytes),
-        "Cleanup policy": policies.cleanup_policy or "delete",
+        "Cleanup policy": compaction.policy_of(policies),
         "Backlog quota": write_size(policies.backlog_bytes),
         "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
     }

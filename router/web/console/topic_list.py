@@ -17,7 +17,7 @@ from router.web.console import charts, commands
 from router.web.console.context import PageViews, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import CONFIRMED, PAGED, WHOLE_NUMBER, action, page
-from router.web.console.topic import creating, read_time, write_time
+from router.web.console.topic import CLEANUPS, creating, read_time, write_time
 from router.web.openapi.description import NAME, choice, one_of, text
 from router.web.requests import Query
 
@@ -51,6 +51,7 @@ class TopicListViews(PageViews):
             "now": self._services.histories.now_ms(),
             "dialog": query.choice("dialog", ("create",), ""),
             "cannot": {"topics": able.topics, "policies": able.topics or able.policies},
+            "cleanups": CLEANUPS,
             "commands": _listing(principal),
         }
         return self._context.pages.answer("topics.html", data)

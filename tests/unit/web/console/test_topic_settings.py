@@ -19,6 +19,7 @@ from router.backends.pulsar.routes import Routes
 from router.errors import BadRequestError, NotAllowedError
 from router.model import Subscription, TopicInfo, TopicName
 from router.model.policies import Policies
+from router.services.compaction import NOT_HERE
 from router.web.console.topic import read_size, read_time, write_size, write_time
 from tests.unit.web.applications import HASHES, Site, header
 
@@ -79,6 +80,16 @@ def test_nothing_is_changed_by_what_is_the_same(site: Site) -> None:
     assert policies(site) == (2, 1500, None)
 
 
+def test_store_that_does_not_compact_says_so(site: Site) -> None:
+    page = site.client.get(f"{PAGE}?tab=settings").text
+    assert 'disabled aria-describedby="no-compaction"' in page
+    assert f'<button disabled title="{NOT_HERE}">Compact</button>' in page
+    answer = site.client.post(f"{PAGE}/compact?format=json")
+    assert (answer.status_code, answer.get_json()["code"]) == (400, "not-supported")
+    assert change(site, 400, cleanup="compact", confirm="yes")["code"] == "not-supported"
+    assert change(site, cleanup="delete", confirm="yes")["changes"] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "says"),
@@ -90,6 +101,7 @@ def test_nothing_is_changed_by_what_is_the_same(site: Site) -> None:
         ({"retention": "0s"}, "retention: expected"),
         ({"retention": "9" * 400 + "d"}, "retention: expected"),
         ({"retention_size": "1T"}, "retention_size: expected"),
+        ({"cleanup": "never"}, 'cleanup policy "never": expected delete, compact, compact,delete'),
     ],
 )
 def test_change_that_cannot_be_is_refused_whole(
