@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.kafka.batch_appends import Producing, refuse
+from router.broker.kafka.batch_appends import Producing
+from router.broker.kafka.batch_results import refuse
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.failures import ErrorCode
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ class _Child:
     def __init__(self, module: str) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START, module],
+            [sys.executable, "-X", "faulthandler", "-c", START, module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -58,8 +59,8 @@ class _Child:
             try:
                 process.wait(ENDING_SECONDS)
             except subprocess.TimeoutExpired:
-                process.kill()
-            status = process.wait()
+                process.send_signal(signal.SIGABRT)  # its stack is written to stderr
+            status = process.wait(ENDING_SECONDS)
             self._stderr.seek(0)
             return status, self._stderr.read().decode(errors="replace")
 
