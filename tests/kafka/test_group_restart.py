@@ -36,6 +36,8 @@ CLIENTS: dict[str, Callable[[str, Path], Client]] = {
     "java-4.4.0": lambda bootstrap, folder: java("java-4.4.0", folder, bootstrap),
 }
 KINDS = {"eager": False, "cooperative": False, "static": True}
+SERVER = "server"
+"""The kind of groups whose partitions the broker assigns (KIP-848), of clients that know it."""
 
 
 @dataclass
@@ -86,9 +88,9 @@ class Group:
         self.id = f"g-{client.name}-{kind}-{uuid.uuid4()}"
         self.members = [f"{self.id}-{number}" for number in range(2)]
         self.received: list[tuple[int, int]] = []
-        assignor = "cooperative" if kind == "cooperative" else "eager"
+        assignor = kind if kind in {"cooperative", SERVER} else "eager"
         for member in self.members:
-            instance = member if KINDS[kind] else None
+            instance = member if KINDS.get(kind) else None
             client.join(member, self.id, topic, assignor, instance=instance, session_ms=SESSION_MS)
 
     def poll(self) -> None:
@@ -140,6 +142,11 @@ def groups(broker: Broker, folder: Path) -> Iterator[list[Group]]:
         with closing(Confluent(broker.address)) as admin:
             admin.create(topic, PARTITIONS)
         made = [Group(client, kind, topic) for client in clients for kind in KINDS]
+        made += [
+            Group(client, SERVER, topic)
+            for client in clients
+            if not isinstance(client, KafkaPython)
+        ]
         for group in made:
             wait_until(group.settled, SECONDS)
         for client in clients:

@@ -205,9 +205,11 @@ class ConsumerGroup(Generic[W]):
             raise KafkaError(
                 ErrorCode.UNRELEASED_INSTANCE_ID, "a member of the same instance has not left"
             )
-        if current is None and (member := self.members.get(request.member_id)) is not None:
-            _check_epoch(member, request)
-            return member
+        known = self.members.get(request.member_id)
+        if known is not None and known.instance_id == request.instance_id and current is None:
+            return known  # whatever its epoch: it has no partitions any more
+        if known is not None and known.id != current:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the member has another instance")
         member = ConsumerMember(
             request.member_id, request.instance_id, request.client_id, request.client_host
         )

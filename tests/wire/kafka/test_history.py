@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from router.cli import main, status
+from router.kafka.definitions import OWN, folder_texts
 from tests.wire.kafka.releases import releases
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -76,3 +77,23 @@ def test_from_3_to_4_old_versions_were_dropped(folders: dict[str, Path]) -> None
 
 def test_within_4_all_changes_are_compatible(folders: dict[str, Path]) -> None:
     assert changes(check(folders["4.1.0"], folders["4.4.0"])) == {}
+
+
+def test_the_definitions_of_the_router_are_as_released() -> None:
+    """Those of `router/kafka/messages`, which kafka-python lacks, but for their comments."""
+    (released,) = releases("kafka-clients")
+    own = folder_texts(OWN)
+    assert own
+    assert {name: layout(text) for name, text in own.items()} == {
+        name: layout(released.texts[name]) for name in own
+    }
+
+
+def layout(text: str) -> Any:
+    """Return a definition without what it says for people."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
+
+    def plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in pairs if key != "about"}
+
+    return json.loads("\n".join(lines), object_pairs_hook=plain)

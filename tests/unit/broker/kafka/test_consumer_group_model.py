@@ -212,8 +212,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             client.owned = client.wanted
 
     def rejoin(self, client: Client) -> None:
-        """Lose all partitions, and be a member anew."""
-        client.member_id = f"m{next(self._ids)}"
+        """Lose all partitions, and join again."""
         client.epoch, client.owned, client.wanted = JOINING, NOTHING, NOTHING
         client.epochs.clear()
         client.heard_at = self.now
