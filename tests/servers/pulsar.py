@@ -51,6 +51,7 @@ ONE_NODE = {
     "numCacheExecutorThreadPoolSize": 2,
     "brokerShutdownTimeoutMs": 2000,
     "loadBalancerEnabled": "false",
+    "transactionCoordinatorEnabled": "true",
 }
 LOG = """appender.out.type=Console
 appender.out.name=out

@@ -62,6 +62,7 @@ var scenarios = []struct {
 	{"pattern", pattern},
 	{"schemas", schemas},
 	{"acknowledgements", acknowledgements},
+	{"transactions", transactions},
 	// The last one: this client closes the connection when it hears that a topic has ended.
 	{"terminated", terminated},
 }
@@ -69,12 +70,10 @@ var scenarios = []struct {
 var orders = bufio.NewReader(os.Stdin)
 
 func main() {
-	logger := logrus.New()
-	logger.SetOutput(io.Discard)
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
 		URL:              os.Args[1],
 		OperationTimeout: soon,
-		Logger:           log.NewLoggerWithLogrus(logger),
+		Logger:           quiet(),
 	})
 	if err != nil {
 		panic(err)
@@ -584,6 +583,79 @@ func acknowledgements(at *place) (any, error) {
 		return nil, err
 	}
 	return drain(again), nil
+}
+
+// transactions consumes and produces in one that is aborted, and in one that is committed.
+func transactions(at *place) (any, error) {
+	source, target := at.topic(), at.topic()
+	if _, err := at.publish(source, 2); err != nil {
+		return nil, err
+	}
+	own, err := pulsar.NewClient(pulsar.ClientOptions{
+		URL: os.Args[1], EnableTransaction: true, OperationTimeout: soon, Logger: quiet()})
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	at = &place{own, at.namespace, at.number}
+	output, err := at.consumer(target, pulsar.Exclusive)
+	if err != nil {
+		return nil, err
+	}
+	input, err := at.consumer(source, pulsar.Shared)
+	if err != nil {
+		return nil, err
+	}
+	producer, err := own.CreateProducer(pulsar.ProducerOptions{
+		Topic: target, DisableBatching: true, SendTimeout: -1})
+	if err != nil {
+		return nil, err
+	}
+	seen := list{}
+	for _, commit := range []bool{false, true} {
+		transaction, err := own.NewTransaction(time.Minute)
+		if err != nil {
+			return nil, err
+		}
+		other, err := own.NewTransaction(time.Minute)
+		if err != nil {
+			return nil, err
+		}
+		for number := 0; number < 2; number++ {
+			got, err := receive(input)
+			if err != nil {
+				return nil, err
+			}
+			message := &pulsar.ProducerMessage{Payload: got.Payload(), Transaction: transaction}
+			if _, err := producer.Send(context.Background(), message); err != nil {
+				return nil, err
+			}
+			if err := input.AckWithTxn(got, transaction); err != nil {
+				return nil, err
+			}
+			if number == 0 {
+				seen = append(seen, input.AckWithTxn(got, other) != nil)
+			}
+		}
+		end := transaction.Abort
+		if commit {
+			end = transaction.Commit
+		}
+		seen = append(seen, fmt.Sprint(end(context.Background())))
+		seen = append(seen, transaction.Commit(context.Background()) != nil)
+	}
+	input.Close()
+	again, err := at.consumer(source, pulsar.Shared)
+	if err != nil {
+		return nil, err
+	}
+	return append(seen, drain(output), drain(again)), nil
+}
+
+func quiet() log.Logger {
+	logger := logrus.New()
+	logger.SetOutput(io.Discard)
+	return log.NewLoggerWithLogrus(logger)
 }
 
 func (at *place) topic() string {

@@ -9,8 +9,6 @@ import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
-import org.apache.pulsar.client.api.PulsarClient;
-import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionType;
@@ -106,16 +104,6 @@ final class Reading extends Tools {
                     .sendAsync();
             }
             producer.flush();
-        }
-    }
-
-    public static Object transactions() throws Exception {
-        try (PulsarClient own = PulsarClient.builder().serviceUrl(url).enableTransaction(true)
-                .operationTimeout(3, TimeUnit.SECONDS).build()) {
-            return raised(() -> own.newTransaction().withTransactionTimeout(5, TimeUnit.SECONDS)
-                .build().get(SOON, TimeUnit.MILLISECONDS));
-        } catch (PulsarClientException failure) {
-            return "no client: " + failure.getClass().getSimpleName();
         }
     }
 }

@@ -23,7 +23,8 @@ import org.apache.pulsar.client.api.PulsarClient;
 public final class Scenarios extends Tools {
     static final int SECONDS = 40;
     static final List<Class<?>> GROUPS =
-        List.of(Publishing.class, Acknowledging.class, Sharing.class, Reading.class, Schemas.class);
+        List.of(Publishing.class, Acknowledging.class, Sharing.class, Reading.class, Schemas.class,
+            Transactions.class);
 
     public static void main(String[] arguments) throws Exception {
         url = arguments[0];
