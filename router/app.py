@@ -61,6 +61,7 @@ from router.web import offload
 from router.web.access import Access, AccessLists, ApiKeys, Passwords, Sessions, Signatures
 from router.web.access.sessions import RECORD, EndedSessions
 from router.web.addresses import Forwarded, trusted
+from router.web.audit import Audit
 from router.web.bodies import BodyReader, Bounds
 from router.web.console import Console, ConsoleServices
 from router.web.dmaap.admin import AdminViews, KeyViews
@@ -141,9 +142,10 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
     access = services.access()
     context = AccessContext(access, blacklist, services.rights, services.topics)
     administration = open_administration(settings, node)
+    app.audit = Audit(activities := Activities(administration))
     app.register_blueprint(PulsarAdmin(settings, context, administration, wall_ms).blueprint())
     if not only_admin:
-        for blueprint in _blueprints(settings, services, context, transactions, owner):
+        for blueprint in _blueprints(settings, services, context, transactions, owner, activities):
             app.register_blueprint(blueprint)
     app.wsgi_app = _wrapped(settings, app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
     app.extensions["router.stop"] = services.stop
@@ -162,6 +164,7 @@ def _blueprints(
     context: AccessContext,
     transactions: TransactionIds,
     owner: MetricsOwner,
+    activities: Activities,
 ) -> Iterator[Blueprint]:
     """Yield the routes of the router's own dialects, and of its operation."""
     backend, node, timeout = services.backend, services.node, settings.seconds("backend.timeout")
@@ -235,7 +238,7 @@ def _blueprints(
             keys,
             services.pipelines,
             Histories(wall_ms),
-            Activities(open_administration(settings, node)),
+            activities,
             services.transactions,
             streams,
         ),

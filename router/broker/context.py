@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from router.broker.audit import AuditLog
 from router.broker.compaction import Compactor
 from router.broker.consume.membership.leases import Leases
 from router.broker.entries import Transcoder
@@ -24,9 +25,9 @@ class BrokerContext:
 
     `topics` is None if another server has the messages; requests for messages are then refused with
     the sentence `refusal`. `transcoder` gives entries in the format of a reader; its workers serve
-    whatever takes entries apart beside the event loop. `compactor`, `nats` and `transactions` are
-    None where `topics` is. `ending` is set from when the broker ends: connections close, and no
-    client is to blame.
+    whatever takes entries apart beside the event loop. `compactor`, `nats`, `transactions` and
+    `audit` are None where `topics` is. `ending` is set from when the broker ends: connections
+    close, and no client is to blame.
     """
 
     settings: Settings
@@ -42,4 +43,5 @@ class BrokerContext:
     compactor: Compactor | None = None
     nats: NatsServer | None = None
     transactions: TransactionalProducers | None = None
+    audit: AuditLog | None = None
     ending: asyncio.Event = field(default_factory=asyncio.Event)

@@ -15,6 +15,7 @@ import structlog
 from router.access.authorizer import Authorizer, requires_authentication
 from router.broker.activity.calls import ActivityCalls
 from router.broker.activity.recorder import Recorder
+from router.broker.audit import AuditLog
 from router.broker.consume.membership.leases import Leases
 from router.broker.consume.polls.engine import PollEngine
 from router.broker.context import BrokerContext
@@ -100,6 +101,7 @@ class RunningBroker:
         nats = None
         if storage.topics is not None:
             nats = NatsServer(settings, storage.topics, counters, registry, transcoder, authorizer)
+        audit = None if storage.topics is None else AuditLog(folder, storage.topics.now_ms)
         context = BrokerContext(
             settings=settings,
             server_version=f"message-router {build_id()}",
@@ -114,6 +116,7 @@ class RunningBroker:
             compactor=storage.compactor,
             nats=nats,
             transactions=await _transactions(storage.topics, leases, counters),
+            audit=audit,
         )
         context.rpc.nats = nats
         if storage.topics is not None:
@@ -131,6 +134,7 @@ class RunningBroker:
         if nats is not None:
             join_streams(nats, storage.schemas, leases, folder)
             await nats.streams.load()
+            nats.api.audit = audit
         counters.watch("router_broker_connections", lambda: len(transport.connections))
         await stack.enter_async_context(storage.maintained())
         return cls(storage, listeners, context, transport)
@@ -138,10 +142,10 @@ class RunningBroker:
     async def record(self, folder: Path) -> Recorder | None:
         """Record what the broker does from now on, None: it has no log; `stop` ends it."""
         context, listeners = self._context, self._listeners
-        if context.topics is None:
+        if context.topics is None or context.audit is None:
             return None
         recorder = Recorder(context.topics, context.nats, context.counters, listeners.connected)
-        context.rpc.calls += (ActivityCalls(recorder, listeners),)
+        context.rpc.calls += (ActivityCalls(recorder, listeners, context.audit),)
         if context.transactions is not None:
             context.rpc.calls += (TransactionCalls(context.topics, context.transactions),)
         await recorder.start(folder)

@@ -1,8 +1,8 @@
-"""What the node's broker does and did: rates, lag, disk, alerts, and its connections."""
+"""What the node's broker does and did: rates, lag, disk, alerts, connections, and the audit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -82,7 +82,26 @@ class Activities:
         found: int = self._calls().call("disconnect", peer=peer)["disconnected"]
         return found
 
+    def record(
+        self, action: str, target: str, user: str, address: str, details: Mapping[str, Any]
+    ) -> None:
+        """Record an administrative change; do nothing where there is no audit."""
+        if self.administration is not None:
+            self.administration.call(
+                "record_change",
+                action=action,
+                target=target,
+                user=user,
+                address=address,
+                details=details,
+            )
+
+    def audit(self, limit: int, text: str) -> list[dict[str, Any]]:
+        """Return the last changes that hold a text, the newest first; raise NotSupportedError."""
+        found: list[dict[str, Any]] = self._calls().call("audit", limit=limit, text=text)
+        return found
+
     def _calls(self) -> AdminCalls:
         if self.administration is None:
-            raise NotSupportedError("connections are known of the node's own broker only")
+            raise NotSupportedError("they are known of the node's own broker only")
         return self.administration

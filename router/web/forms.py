@@ -14,6 +14,8 @@ from router.errors import BadRequestError
 from router.errors.quoting import json_failure, quoted
 from router.web import requests
 
+FIELDS: Final = "router.fields"
+"""Where the environment has the fields that were read."""
 MAX_BODY: Final = 64 * 1024
 _WHOLE: Final = re.compile(r"\s*-?[0-9]{1,18}\s*")
 
@@ -32,6 +34,7 @@ def fields(environ: WSGIEnvironment, known: Collection[str]) -> dict[str, Any]:
             raise BadRequestError(
                 f"Unrecognized field {quoted(name)}; known are {', '.join(known)}."
             )
+    environ[FIELDS] = values
     return values
 
 

@@ -252,6 +252,9 @@ class Front(Flask):
         self._blacklist = blacklist
         self._clock = clock
         self._refusals = RefusalLog(clock)
+        # Set by what puts the application together: called with each answer to a request that
+        # may change something.
+        self.audit: Callable[[Request, int], None] | None = None
         # By route, method and status: the seconds that answers took which are not counted yet.
         self._ended: defaultdict[tuple[str, str, int], deque[float]] = defaultdict(_uncounted)
         self.parts = clock, blacklist, transactions
@@ -390,6 +393,8 @@ class Front(Flask):
             response.headers["Allow"] = ", ".join(allowed(self))
         for name, value in self._cors.marks(environ) if self._cors.origins else ():
             response.headers.add(name, value)
+        if self.audit is not None and environ["REQUEST_METHOD"] != "GET" and rule is not None:
+            self.audit(current, status)
         self._note("other" if rule is None else rule.rule, environ, status)
         return response
 

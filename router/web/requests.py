@@ -54,6 +54,8 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _NEEDLESS: Final = re.compile(r"%(2[DdEe]|5[Ff]|7[Ee]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+CHANGES_NOTHING: Final = "router.changes-nothing"
+"""Set in the environment by a view of administration that was asked for a preview."""
 TRANSACTION: Final = "router.transaction"
 """Where a view leaves the id of its answer in the environment, if it made one."""
 

@@ -68,6 +68,7 @@ PAGES = (
     Entry("connections", "/console/connections", "Connections"),
     Entry("transactions", "/console/transactions", "Transactions"),
     Entry("access", "/console/access", "Access"),
+    Entry("audit", "/console/audit", "Audit"),
     Entry("access-topics", "/console/access/topics", "Access"),
     Entry("access-topic", f"/console/access/topics/{TOPIC}", "Access"),
     Entry("access-keys", "/console/access/keys", "Access"),

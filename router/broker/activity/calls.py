@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from router.broker.activity.alerts import firing
 from router.broker.activity.history import ActivitySample
 from router.broker.activity.recorder import Recorder
+from router.broker.audit import AuditLog
 from router.broker.transport.connection import Connection
 from router.broker.transport.listener import Listeners
-from router.errors import BadRequestError
+from router.errors import BadRequestError, ReadFailedError
 from router.errors.quoting import quoted
 
 MAX_CONNECTIONS: Final = 1_000
@@ -23,9 +24,10 @@ DAY_MINUTES: Final = 24 * 60
 class ActivityCalls:
     """Each returns what JSON can hold."""
 
-    def __init__(self, recorder: Recorder, listeners: Listeners) -> None:
+    def __init__(self, recorder: Recorder, listeners: Listeners, audit: AuditLog) -> None:
         self._recorder = recorder
         self._listeners = listeners
+        self._audit = audit
 
     async def activity(self, minutes: int) -> Mapping[str, Any]:
         """Return what happened in the last minutes: `fields`, and `samples` with a value of each.
@@ -78,6 +80,20 @@ class ActivityCalls:
         for one in found:
             one.abort("disconnected-by-administrator")
         return {"disconnected": len(found)}
+
+    async def record_change(
+        self, action: str, target: str, user: str, address: str, details: Mapping[str, Any]
+    ) -> None:
+        """Record a change that a request of HTTP made; return when it is written."""
+        self._audit.add(action, target, user, address, "http", **details)
+        await self._audit.written()
+
+    async def audit(self, limit: int, text: str) -> Sequence[Mapping[str, Any]]:
+        """Return the last changes that hold a text, the newest first."""
+        try:
+            return await self._audit.newest(limit, text)
+        except OSError as error:
+            raise ReadFailedError(f"the audit cannot be read: {error}") from error
 
     def _clients(self) -> list[tuple[str, Connection]]:
         found = self._listeners.clients()

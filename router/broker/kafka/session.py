@@ -21,6 +21,7 @@ from struct import Struct
 from typing import Any, Final
 
 from router.broker.context import BrokerContext
+from router.broker.kafka import audit
 from router.broker.kafka.apis import APIS
 from router.broker.kafka.client import NO_ANSWER, Client, Request, ServedApi
 from router.broker.kafka.context import KafkaContext
@@ -81,6 +82,7 @@ class KafkaSession(Client):
         super().__init__(connection, context)
         self.frames = FrameReader(MAX_REQUEST_BYTES)
         self._store = context.topics.store
+        self._audit = context.broker.audit
         self._served = served
         self._header = context.messages.message("RequestHeader")
         self._waiting: deque[bytes] = deque()
@@ -205,6 +207,8 @@ class KafkaSession(Client):
 
     def _answer(self, request: Request, response: Message | None) -> None:
         """Send a response in its turn; a failure to do so is this connection's alone."""
+        if response is not None and request.served.api.key in audit.CHANGES:
+            audit.record(self._audit, self.identity, request, response)
         if not self.connection.closed:
             self.connection.guard(partial(self._reply, request, response))
 

@@ -62,6 +62,11 @@ class Identity:
         self._received = 0
 
     @property
+    def address(self) -> str:
+        """Return the client's address and port, empty for one on the node's own socket."""
+        return "" if self.trusted else self._peer.name
+
+    @property
     def administers(self) -> bool:
         """Return whether the client may administer this node."""
         authorizer = self.authorizer

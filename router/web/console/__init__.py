@@ -16,6 +16,7 @@ from router.web.console.administrators import (
     SettingsViews,
     TransactionPageViews,
 )
+from router.web.console.audit import AuditViews
 from router.web.console.context import ConsoleServices, PageContext
 from router.web.console.dead_letters import DeadLetterPageViews
 from router.web.console.export import ExportViews, StreamViews
@@ -80,6 +81,7 @@ class Console:
             SettingsViews(context, settings),
             PipelineViews(context),
             ConnectionViews(context),
+            AuditViews(context),
             TransactionPageViews(context),
             DeadLetterPageViews(context),
         )

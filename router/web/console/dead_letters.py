@@ -24,7 +24,7 @@ from router.web.console.context import PageViews, words
 from router.web.console.fields import Fields
 from router.web.console.pages import WHOLE_NUMBER, action, page, wants_json_page
 from router.web.openapi.description import number, one_of, text
-from router.web.requests import Query
+from router.web.requests import CHANGES_NOTHING, Query
 
 PATH: Final = "/console/dead-letters"
 SHOWN_LETTERS: Final = 50
@@ -126,6 +126,7 @@ class DeadLetterPageViews(PageViews):
         chosen = self._chosen()
         confirmed = bool(Fields(request.environ).text("confirm", ""))
         if chosen.positions is None and not confirmed and not wants_json_page(request.environ):
+            request.environ[CHANGES_NOTHING] = True
             counted = self._services.dead_letters.count(name)
             data = {"topic": name.local, "waiting": None if counted is None else counted[0]}
             return self._context.pages.answer("dead_letter_discard.html", data)

@@ -54,6 +54,7 @@ NAVIGATION: Final = (
     ("Connections", "/console/connections"),
     ("Transactions", "/console/transactions"),
     ("Access", "/console/access"),
+    ("Audit", "/console/audit"),
     ("Settings", "/console/settings"),
 )
 TYPES: Final = {

@@ -26,7 +26,7 @@ from router.web.console.pages import action, page
 from router.web.console.publish_tab import FORMATS, PublishTab
 from router.web.console.selection import SELECTION
 from router.web.openapi.description import choice, number, one_of
-from router.web.requests import Query
+from router.web.requests import CHANGES_NOTHING, Query
 
 TABS: Final = ("publish", "messages", "groups", "settings")
 DEFAULT: Final = "default"
@@ -207,6 +207,7 @@ class SettingsTab(PageViews):
             "commands": _commands(principal, name, form),
         }
         if not confirmed:
+            request.environ[CHANGES_NOTHING] = True
             return self._context.pages.answer("topic_change.html", data)
         _log.info("topic-changed", topic=str(name), changes=changes, user=principal.name)
         path = commands.path("console", "topics", name.local)

@@ -23,7 +23,7 @@ from router.services.manage import Topics
 from router.web import forms
 from router.web.access import Right
 from router.web.openapi import description as api
-from router.web.requests import MAX_NUMBER, MILLISECONDS, Query, group_name
+from router.web.requests import CHANGES_NOTHING, MAX_NUMBER, MILLISECONDS, Query, group_name
 from router.web.topic_access import TopicAccess
 
 _log = structlog.get_logger(__name__)
@@ -110,6 +110,7 @@ class GroupViews:
             "to": shown_target(to),
         }
         if preview:
+            request.environ[CHANGES_NOTHING] = True
             return forms.answer(fields | {"preview": asdict(self.groups.preview(subscription, to))})
         self.groups.reset(subscription, to)
         _log.info("group-reset", **fields, user=principal.name)

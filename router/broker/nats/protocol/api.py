@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from router.broker.audit import AuditLog
 from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
@@ -29,6 +30,11 @@ from router.wire.nats.jetstream.replies import ApiReply, Result
 from router.wire.nats.message import NatsMessage
 
 PREFIX: Final = "$JS.API."
+CHANGES: Final = (
+    *("STREAM.CREATE.", "STREAM.UPDATE.", "STREAM.DELETE.", "STREAM.PURGE.", "STREAM.RESTORE."),
+    *("STREAM.MSG.DELETE.", "CONSUMER.DELETE.", "CONSUMER.PAUSE.", "CONSUMER.RESET."),
+)
+"""What the subjects of administrative calls begin with."""
 MAX_CALLS: Final = 4_096
 """Calls under way; those beyond them are refused."""
 
@@ -90,6 +96,8 @@ class JetStreamApi:
 
     def __init__(self, hub: Hub) -> None:
         self.total = self.errors = 0
+        # Set by what starts the broker.
+        self.audit: AuditLog | None = None
         self._hub = hub
         self._pace = Pace()
         self._tasks = Tasks()
@@ -140,7 +148,7 @@ class JetStreamApi:
             work = self._pace.run(self._finish(api, call, result))
             self._tasks.start(work)
         else:
-            self._send(call, self._reply(api, result))
+            self._send(call, self._replied(api, call, result))
 
     async def collect(self) -> list[Sample]:
         """Return the counts of calls; nothing before the first."""
@@ -157,9 +165,19 @@ class JetStreamApi:
 
     async def _finish(self, api: ApiRoute, call: ApiCall, work: object) -> None:
         try:
-            self._send(call, self._reply(api, await _settled(work)))
+            self._send(call, self._replied(api, call, await _settled(work)))
         except Exception:  # noqa: BLE001 - the boundary of a task: other calls go on
             _log.exception("nats-api-failed", api=api.subject)
+
+    def _replied(self, api: ApiRoute, call: ApiCall, result: object) -> ApiReply | None:
+        reply = self._reply(api, result)
+        changed = api.subject.startswith(CHANGES) and not isinstance(result, Exception)
+        # Requests of HTTP have no address here: the front records them.
+        if changed and self.audit is not None and (address := call.caller.identity.address):
+            action = "-".join(reversed(api.subject.lower().replace(".*", "").split(".", 1)))
+            target = "/".join(call.names)
+            self.audit.add(action, target, call.caller.name, address, "nats")
+        return reply
 
     def _reply(self, api: ApiRoute, result: object) -> ApiReply | None:
         self.total += 1

@@ -39,6 +39,7 @@ class RequestIdentity(NamedTuple):
     administers: bool
     authorizer: Authorizer | None
     trusted: bool = False
+    address: str = ""
 
 
 class NatsCaller:

@@ -1,0 +1,61 @@
+"""Administrative changes over HTTP, Kafka and NATS are in one audit, with who made them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+
+from tests.nats.api_client import ApiClient
+from tests.ports import free_port
+from tests.system.stack import Stack
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+
+def test_changes_of_every_protocol_are_in_the_audit_and_outlive_a_restart(tmp_path: Path) -> None:
+    kafka, nats = free_port(), free_port()
+    listening = ("--kafka", f"127.0.0.1:{kafka}", "--nats", f"127.0.0.1:{nats}")
+    stack = Stack(tmp_path, "--workers", "1", *listening)
+    stack.start()
+    try:
+        with requests.Session() as session:
+            session.post(f"{stack.url}/topics/create", json={"topicName": "web"}, timeout=20)
+            session.post(f"{stack.url}/events/web", data="a", timeout=20)
+            session.delete(f"{stack.url}/topics/web", timeout=20)
+        admin = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{kafka}")
+        admin.create_topics([NewTopic("over-kafka", 2, 1)])
+        admin.delete_topics(["over-kafka"])
+        admin.close()
+        with ApiClient(f"127.0.0.1:{nats}") as client:
+            client.call("STREAM.CREATE.OVER", {"name": "OVER", "subjects": ["over.>"]})
+            client.call("STREAM.DELETE.ABSENT")
+            client.call("STREAM.DELETE.OVER")
+        before = audit(stack)
+        stack.stop()
+        stack.start()
+        assert audit(stack) == before
+    finally:
+        stack.stop()
+    made = [(one["protocol"], one["action"], one["target"]) for one in reversed(before)]
+    assert made == [
+        ("http", "create-topic", ""),
+        ("http", "delete-topic", "web"),
+        ("kafka", "create-topic", "over-kafka"),
+        ("kafka", "delete-topic", "over-kafka"),
+        ("nats", "create-stream", "OVER"),
+        ("nats", "delete-stream", "OVER"),
+    ]
+    assert all(one["from"].startswith("127.0.0.1") for one in before)
+
+
+def audit(stack: Stack) -> list[dict[str, Any]]:
+    """Return what the console exports."""
+    answer = requests.get(f"{stack.url}/console/audit/export", timeout=20)
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]

@@ -1,0 +1,77 @@
+"""The audit of changes: in order, bounded, searchable, and readable after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from router.broker.audit import FILE, MAX_TEXT, OLDER, AuditLog
+
+NOW = 1_790_000_000_000
+
+
+async def filled(folder: Path, count: int, max_bytes: int) -> AuditLog:
+    audit = AuditLog(folder, lambda: NOW, max_bytes)
+    for number in range(count):
+        audit.add("delete-topic", f"t{number}", "anna", "192.0.2.1:5", "kafka", partitions=number)
+        if number % 3 == 0:
+            await audit.written()
+    await audit.written()
+    return audit
+
+
+def test_changes_come_back_newest_first_and_by_what_they_hold(tmp_path: Path) -> None:
+    async def run() -> None:
+        audit = await filled(tmp_path, 5, 1 << 20)
+        audit.add("create-topic", "Orders", "", "", "http", to="x" * 2 * MAX_TEXT)
+        first, *rest = await audit.newest(4)
+        assert first == {
+            "at": NOW,
+            "user": "",
+            "from": "",
+            "protocol": "http",
+            "action": "create-topic",
+            "target": "Orders",
+            "details": {"to": "x" * MAX_TEXT},
+        }
+        assert [one["target"] for one in rest] == ["t4", "t3", "t2"]
+        assert [one["target"] for one in await audit.newest(9, "orders")] == ["Orders"]
+        assert [one["target"] for one in await audit.newest(9, "partitions=3")] == ["t3"]
+
+    asyncio.run(run())
+
+
+def test_files_are_bounded_and_hold_the_newest(tmp_path: Path) -> None:
+    async def run() -> None:
+        audit = await filled(tmp_path, 60, 2_000)
+        sizes = [(tmp_path / name).stat().st_size for name in (FILE, OLDER)]
+        assert max(sizes) <= 2_000
+        found = [one["target"] for one in await audit.newest(100)]
+        assert found == [f"t{n}" for n in range(59, 59 - len(found), -1)]
+        assert len(found) > 10
+
+    asyncio.run(run())
+
+
+def test_torn_line_is_left_out_and_the_next_one_is_not(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path, 2, 1 << 20)
+        path = tmp_path / FILE
+        path.write_bytes(path.read_bytes()[:-9])
+        audit = await filled(tmp_path, 1, 1 << 20)
+        assert [one["target"] for one in await audit.newest(9)] == ["t0", "t0"]
+        assert json.loads(path.read_bytes().splitlines()[-1])["target"] == "t0"
+
+    asyncio.run(run())
+
+
+def test_disk_that_refuses_does_not_stop_the_broker(tmp_path: Path) -> None:
+    async def run() -> None:
+        audit = await filled(tmp_path / "absent", 2, 1 << 20)
+        assert await audit.newest(9) == []
+        (tmp_path / "absent").mkdir()
+        audit.add("create-topic", "t", "", "", "http")
+        assert len(await audit.newest(9)) == 1
+
+    asyncio.run(run())
