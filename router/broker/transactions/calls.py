@@ -93,7 +93,7 @@ class TransactionCalls:
             "dialect": found.key.partition("/")[0],
             "state": STATES[found.committed],
             "producer": "" if producer is None else producer.name,
-            "user": "" if producer is None else producer.principal,
+            "user": found.owner if producer is None else producer.principal,
             "epoch": None if producer is None else producer.current.epoch,
             "begun_ms": found.begun_ms,
             "age": max(0, self._topics.now_ms() - found.begun_ms) / 1_000,
