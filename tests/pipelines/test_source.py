@@ -166,6 +166,42 @@ def test_frame_begins_and_ends_at_times(store: Store) -> None:
     future = str(now_ms() + 3_600_000)
     assert frame_rows(store, topics=topic.local, starting=future) == []
     assert frame_rows(store, topics=topic.local, ending=future) == told
+    by_partition = json.dumps({topic.local: {"0": between}})
+    named = {"subscribe": topic.local}
+    assert frame_rows(store, **named, startingOffsetsByTimestamp=by_partition) == told[2:]
+    assert frame_rows(store, **named, endingOffsetsByTimestamp=by_partition) == told[:2]
+
+
+def test_partitions_that_are_assigned_are_read_alone(store: Store) -> None:
+    topic = store.create(name(), 3)
+    fill(store, topic, 9)
+    source = store.source(assign=json.dumps({topic.local: [0, 2]}))
+    assert {row["partition"] for row in source.all()} == {0, 2}
+    start = source.begin()
+    end = source.end(start)
+    fill(store, topic, 9)
+    again = source.rows(end, source.end(end))
+    assert sorted(row["partition"] for row in again) == [0] * 3 + [2] * 3
+    with pytest.raises(TopicNotFoundError, match="has no partition 3"):
+        store.source(assign=json.dumps({topic.local: [3]})).begin()
+
+
+def test_tasks_that_are_asked_for_divide_partitions(store: Store) -> None:
+    topic = store.create(name(), 2)
+    told = fill(store, topic, 16, 5)
+    source = store.source(topics=topic.local, minPartitions="8")
+    start = source.begin()
+    tasks = source.planner.tasks(start, source.end(start))
+    assert len(tasks) >= 6
+    rows = [
+        row
+        for task in tasks
+        for batch in batches(source.options, task)
+        for row in batch.to_pylist()
+    ]
+    assert values(rows) == values(source.all())
+    assert sorted(values(rows)) == sorted(told)
+    assert [row["index"] for row in rows] == [row["index"] for row in source.all()]
 
 
 def test_columns_of_kafkas_connector_hold_the_same(store: Store) -> None:

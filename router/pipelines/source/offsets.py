@@ -16,8 +16,8 @@ entry were not taken: a bound of rows is exact enough without, and Apache Pulsar
 A read begins and ends at a word, a time, or an offset for each partition. Offsets are written as
 the options of Spark's Kafka connector have them, a JSON object by topic and partition: `{"orders":
 {"0": 120, "1": -2}}`. A number counts the messages before, -2 is earliest and -1 latest. A text is
-a position as the column `position` has it, for stores that do not count. What is not named is read
-from its first message, and to its last one.
+a position as the column `position` has it, for stores that do not count, or a time in ms since 1970
+behind an @. What is not named is read from its first message, and to its last one.
 
 A batch consists of whole entries. A bound inside an entry therefore takes the entry into the batch,
 and the task that reads it drops the rows outside of the bound: `row_key` orders rows and bounds.
@@ -40,6 +40,7 @@ VERSION: Final = 1
 _POINT: Final = re.compile(r"([0-9]{1,19}):([0-9]{1,19})(?::([0-9]{1,19}))?")
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+TIME: Final = "@"
 _WORDS: Final = {-2: EARLIEST, -1: LATEST}
 
 
@@ -226,6 +227,9 @@ def _at(where: str, value: Any) -> At:
         if value in _WORDS:
             return _WORDS[value]
     if isinstance(value, str):
+        time = value.removeprefix(TIME)
+        if time != value and time.isascii() and time.isdigit():
+            return time
         with suppress(ValueError):
             return Point.parse(value)
     raise SettingError(

@@ -21,7 +21,15 @@ from router.backends.opening import opened, scheme
 from router.backends.pulsar import PulsarBackend
 from router.errors import BackendTimeoutError, BackendUnavailableError, SettingError
 from router.node.spawn import REGISTRY, absent
-from router.pipelines.source.offsets import EARLIEST, FROM_EARLIEST, LATEST, TO_LATEST, Bound
+from router.pipelines.source.offsets import (
+    EARLIEST,
+    FROM_EARLIEST,
+    LATEST,
+    TIME,
+    TO_LATEST,
+    Bound,
+    Part,
+)
 from router.pipelines.source_columns import Layout
 from router.settings import BY_NAME, Settings, load, without_password
 
@@ -35,8 +43,11 @@ _SYNONYMS: Final = {
     "subscribepattern": "pattern",
     "startingoffsets": "starting",
     "startingtimestamp": "starting",
+    "startingoffsetsbytimestamp": "starting",
     "endingoffsets": "ending",
     "endingtimestamp": "ending",
+    "endingoffsetsbytimestamp": "ending",
+    "minpartitions": "min_partitions",
     "maxoffsetspertrigger": "max_rows",
     "failondataloss": "on_loss",
 }
@@ -63,6 +74,8 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
 
 def _value(name: str, text: str) -> str:
     """Return the value of an option as the source has it."""
+    if name.endswith("bytimestamp"):
+        return _times(name, text)
     if name.endswith("timestamp") and not (text.isascii() and text.isdigit()):
         raise SettingError(f"{name} = {text!r}: expected a time in ms since 1970")
     if name == "failondataloss":
@@ -75,6 +88,20 @@ def _value(name: str, text: str) -> str:
     if name in _WORDS_OF and text.lower() in _WORDS_OF[name]:
         return text.lower()
     return text
+
+
+def _times(name: str, text: str) -> str:
+    """Return times by topic and partition as `Bound` has them; raise SettingError."""
+    try:
+        return json.dumps(
+            {
+                topic: {partition: f"{TIME}{int(ms)}" for partition, ms in partitions.items()}
+                for topic, partitions in json.loads(text).items()
+            }
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        expected = 'expected times in ms since 1970, such as {"orders": {"0": 1790000000000}}'
+        raise SettingError(f"{name} = {text!r}: {expected}") from error
 
 
 EMBEDDED: Final = "embedded"
@@ -92,6 +119,8 @@ _OWN: Final = frozenset(
         "topics",
         "topic",
         "pattern",
+        "assign",
+        "min_partitions",
         "dead_letters",
         "starting",
         "ending",
@@ -123,7 +152,9 @@ class Options:
     `load` and `save` were given: topics of a reader, the topic of a writer. `topic` is where rows
     without a topic of their own are written. `skip_dead`: a pattern passes over `<topic>.dlq` where
     it finds the topic. `layout`: the columns of its rows. `broker` names the one that the driver
-    has met, for tasks; empty: whichever answers.
+    has met, for tasks; empty: whichever answers. `assigned`: the partitions of the topics that
+    are read; none: all. `min_partitions`: at least about as many tasks, for which ranges of a
+    partition are divided.
     """
 
     settings: Settings
@@ -139,6 +170,8 @@ class Options:
     path: tuple[str, ...] = ()
     layout: Layout = Layout.ROUTER
     broker: str = ""
+    assigned: frozenset[Part] = frozenset()
+    min_partitions: int = 0
 
     @property
     def kind(self) -> str:
@@ -175,10 +208,13 @@ class Options:
                 f"a pipeline reads and writes {', '.join(KINDS)}; {kind!r} is not among them"
             )
         path = _path(given)
+        assigned = _assigned(given.get("assign", "{}"), settings)
+        if assigned and "topics" in given:
+            raise SettingError("a source has either topics or partitions of topics (`assign`)")
         return cls(
             settings,
             given,
-            _words(given.get("topics", "")),
+            tuple(sorted({part.topic for part in assigned})) or _words(given.get("topics", "")),
             given.get("pattern", ""),
             Bound.parse(
                 "starting", given.get("starting", EARLIEST), (EARLIEST, LATEST), settings.topic
@@ -190,6 +226,8 @@ class Options:
             _one(given, "dead_letters", DEAD) == "skip",
             path,
             _layout(given),
+            assigned=assigned,
+            min_partitions=_number(given, "min_partitions"),
         )
 
     @contextmanager
@@ -251,6 +289,7 @@ class Options:
             raise SettingError(
                 "a source has either topics (`topics`, `subscribe`, or the argument of `load`)"
                 " or a pattern of their names (`pattern`, `subscribePattern`)"
+                " or partitions of topics (`assign`)"
             )
         read = replace(self, topics=self.topics or self.path)
         for name in read.topics:
@@ -278,6 +317,19 @@ def _path(given: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(map(str, json.loads(given["paths"])))
     except (ValueError, TypeError) as error:
         raise SettingError(f"paths = {given['paths']!r} is no JSON list of topics") from error
+
+
+def _assigned(text: str, settings: Settings) -> frozenset[Part]:
+    """Return the partitions that are assigned, as rows show them; raise SettingError."""
+    try:
+        return frozenset(
+            Part(str(settings.topic(topic)), int(partition))
+            for topic, partitions in json.loads(text).items()
+            for partition in partitions
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        expected = 'expected partitions by topic, such as {"orders": [0, 2]}'
+        raise SettingError(f"assign = {text!r}: {expected}") from error
 
 
 def _layout(given: Mapping[str, str]) -> Layout:

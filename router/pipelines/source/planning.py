@@ -48,13 +48,17 @@ from router.pipelines.source.ranges import (
     batch_ends,
     bound_end,
     bound_stretch,
+    cuts,
+    divided,
     entries_between,
+    entry_at,
     first_row,
     known_index,
     missing,
     planned,
     removed_start,
     share,
+    shared_out,
 )
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -115,6 +119,36 @@ class Planner:
             return None
         found = self._bounded_by(ending)
         return Offset({part: bound_end(at, extent) for part, (at, extent) in found.items()})
+
+    def tasks(self, start: Offset, end: Offset) -> list[tuple[Range, ...]]:
+        """Return what each task reads of a batch; raise MessagesLostError."""
+        ranges, least = self.ranges(start, end), self._options.min_partitions
+        if least > len(ranges):
+            total = sum(span.messages for span in ranges)
+            ranges = [
+                part for span in ranges for part in self._divided(span, cuts(span, total, least))
+            ]
+        return list(shared_out(ranges, least))
+
+    def _divided(self, span: Range, count: int) -> Iterable[Range]:
+        """Return a range cut in so many places: by messages where they are counted, or entries."""
+        places: list[tuple[Place, int | None]] = []
+        entries = entries_between(span.ledgers, span.start, span.behind)
+        for number in range(1, count + 1):
+            if span.index is None:
+                found: tuple[Place, int | None] = (
+                    entry_at(span, number * entries // (count + 1)),
+                    None,
+                )
+            else:
+                index = span.index + number * span.messages // (count + 1)
+                (one,) = self._stretches(
+                    [(span.part, Stretch(span.part.partition, index=index))]
+                ).values()
+                found = one.start, one.start_index
+            if (places[-1][0] if places else span.start) < found[0] < span.behind:
+                places.append(found)
+        return divided(span, places)
 
     def broker(self) -> str:
         """Return what names the broker, for `Options.broker`."""
@@ -180,6 +214,9 @@ class Planner:
         topics = self.topics()
         known = set() if start is None else {part.topic for part in start.next}
         found = self._located(dict.fromkeys(topics, ()))
+        shown = {Part(part.topic, max(0, part.partition)) for part in found}
+        if absent := sorted(self._options.assigned - shown):
+            raise TopicNotFoundError(f"{absent[0].topic} has no partition {absent[0].partition}")
         if not self._options.pattern:
             known |= {part.topic for part in found}
             if unknown := [topic for topic in topics if str(topic) not in known]:
@@ -190,10 +227,12 @@ class Planner:
         """Return the extents of topics, which are all asked about at once."""
         if not by_topic:
             return {}
+        assigned = self._options.assigned
         return {
             Part(str(topic), one.partition): one
             for topic, extents in self._backend.extents(by_topic, TIMEOUT_SECONDS).items()
             for one in extents
+            if not assigned or Part(str(topic), max(0, one.partition)) in assigned
         }
 
     def _stretches(self, requests: Iterable[tuple[Part, Stretch]]) -> dict[Part, Extent]:

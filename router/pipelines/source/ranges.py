@@ -2,7 +2,8 @@
 
 A task costs tenths of a second, whatever it reads, so a range of its own for each of a thousand
 small topics takes minutes. The ranges of a batch are put together in their order up to a share of
-the batch; a range is never divided, as the messages of a partition stay in order.
+the batch. A range is divided only where a number of tasks is asked for: the messages of a partition
+are in order within a task.
 
 All of it is pure functions of what the store has answered; `planning` asks it.
 """
@@ -10,7 +11,7 @@ All of it is pure functions of what the store has answered; `planning` asks it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from router.backends.pulsar.extents import Extent, Place, Stretch
@@ -76,11 +77,56 @@ def gap_losses(part: Part, gap: Gap, extent: Extent) -> Iterator[Loss]:
             yield Loss(part, first, behind, why, messages if whole else None)
 
 
-def shared_out(ranges: Iterable[Range]) -> Iterator[tuple[Range, ...]]:
-    """Yield the ranges of each task, all in their order."""
+def cuts(span: Range, total: int, tasks: int) -> int:
+    """Return in how many places to cut a range, for so many tasks of `total` messages."""
+    pieces = round(span.messages * tasks / max(1, total))
+    entries = entries_between(span.ledgers, span.start, span.behind)
+    return max(0, min(pieces, entries) - 1)
+
+
+def divided(span: Range, places: Iterable[tuple[Place, int | None]]) -> Iterator[Range]:
+    """Yield the parts of a range between places, which are in order and have a message's number."""
+    ends = [*places, (span.behind, None)]
+    share_size, begin, index = span.size // len(ends), span.start, span.index
+    for end, number in ends:
+        counted = 0 if number is None or index is None else number - index
+        yield replace(
+            span,
+            start=begin,
+            last=_before(span, end),
+            behind=end,
+            index=index,
+            messages=counted or span.messages // len(ends),
+            size=share_size,
+        )
+        begin, index = end, number
+
+
+def entry_at(span: Range, number: int) -> Place:
+    """Return the place of an entry of a range by its number in the range."""
+    for ledger, entries in span.ledgers:
+        first = span.start.entry if ledger == span.start.ledger else 0
+        if number < entries - first:
+            return Place(ledger, first + number)
+        number -= entries - first
+    return span.behind
+
+
+def _before(span: Range, end: Place) -> Place:
+    """Return the last entry of a range before a place."""
+    if end == span.behind:
+        return span.last
+    return entry_at(span, entries_between(span.ledgers, span.start, end) - 1)
+
+
+def shared_out(ranges: Iterable[Range], tasks: int = 0) -> Iterator[tuple[Range, ...]]:
+    """Yield the ranges of each task, all in their order; at least about so many tasks."""
     ranges = list(ranges)
-    most_messages = max(MIN_TASK_MESSAGES, sum(r.messages for r in ranges) // MAX_SHARED_TASKS)
-    most_bytes = max(MIN_TASK_BYTES, sum(r.size for r in ranges) // MAX_SHARED_TASKS)
+    messages, size = sum(r.messages for r in ranges), sum(r.size for r in ranges)
+    most_messages = max(MIN_TASK_MESSAGES, messages // MAX_SHARED_TASKS)
+    most_bytes = max(MIN_TASK_BYTES, size // MAX_SHARED_TASKS)
+    if tasks:
+        most_messages = min(most_messages, messages // tasks)
     task: list[Range] = []
     messages = size = 0
     for one in ranges:

@@ -29,7 +29,7 @@ from router.errors import SettingError
 from router.pipelines.source.offsets import TO_LATEST, Offset
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
-from router.pipelines.source.ranges import Range, shared_out
+from router.pipelines.source.ranges import Range
 from router.pipelines.source.reading import batches
 from router.pipelines.source.writing import BatchWriter, StreamWriter, started
 
@@ -180,9 +180,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _partitions(planner: Planner, start: Offset, end: Offset) -> list[RangePartition]:
-    ranges = planner.ranges(start, end)
-    broker = planner.broker() if ranges else ""
-    return [RangePartition(some, broker) for some in shared_out(ranges)]
+    tasks = planner.tasks(start, end)
+    broker = planner.broker() if tasks else ""
+    return [RangePartition(some, broker) for some in tasks]
 
 
 def _read(options: Options, partition: RangePartition) -> Iterator[pa.RecordBatch]:
