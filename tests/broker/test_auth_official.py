@@ -345,6 +345,34 @@ def test_producers_of_requests_are_for_administrators_alone(broker: Guarded, top
     client.producer(topic)
 
 
+def test_transactions_are_their_owners_and_add_what_these_may_use(
+    broker: Guarded, topic: str
+) -> None:
+    writer, reader = (broker.raw(**token_of(broker, role)) for role in ("writer", "reader"))
+    for client in (writer, reader):
+        client.expect("CONNECTED")
+    coordinator = "persistent://pulsar/system/transaction_coordinator_assign"
+    answer = "PARTITIONED_METADATA_RESPONSE"
+    assert writer.ask("PARTITIONED_METADATA", answer, topic=coordinator).partitions == 1
+    found = writer.ask("LOOKUP", "LOOKUP_RESPONSE", topic=f"{coordinator}-partition-0")
+    assert found.response == pb.CommandLookupTopicResponse.Connect
+    writer.producer(topic)
+    begun = writer.ask("NEW_TXN", "NEW_TXN_RESPONSE", txn_ttl_seconds=60_000)
+    ids = {"txnid_most_bits": begun.txnid_most_bits, "txnid_least_bits": begun.txnid_least_bits}
+    answer = "ADD_PARTITION_TO_TXN_RESPONSE"
+    for name, error in ((topic, None), ("persistent://public/default/x", pb.AuthorizationError)):
+        added = writer.ask("ADD_PARTITION_TO_TXN", answer, partitions=[name], **ids)
+        assert (added.error if added.HasField("error") else None) == error
+    named = [pb.Subscription(topic=topic, subscription="s")]
+    answer = "ADD_SUBSCRIPTION_TO_TXN_RESPONSE"
+    added = writer.ask("ADD_SUBSCRIPTION_TO_TXN", answer, subscription=named, **ids)
+    assert added.error == pb.AuthorizationError
+    ended = reader.ask("END_TXN", "END_TXN_RESPONSE", txn_action=pb.COMMIT, **ids)
+    assert ended.error == pb.TransactionNotFound
+    ended = writer.ask("END_TXN", "END_TXN_RESPONSE", txn_action=pb.ABORT, **ids)
+    assert not ended.HasField("error")
+
+
 def test_partition_is_open_to_whom_its_topic_is(broker: Guarded) -> None:
     name = f"orders.{uuid4().hex}"
     broker.permissions.write_text(f"{PERMISSIONS}exact {name} publish\n")

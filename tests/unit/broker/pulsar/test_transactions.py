@@ -273,6 +273,25 @@ def test_messages_of_a_batch_are_acknowledged_one_by_one(folder: Path) -> None:
     with_transactions(folder, test)
 
 
+def test_a_batch_of_which_the_rest_is_deleted_comes_again_after_an_abort(folder: Path) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a", b"b")
+        received = await client.received(2)
+        ids = await client.begin()
+        await client.acknowledge(received[1].alone(2), ids=ids)
+        subscription = subscription_of(context)
+        context.topics.store.delete_messages(subscription.ledger, [(0, 0)])
+        await client.ask("CLOSE_CONSUMER", consumer_id=0)
+        await client.subscribe(SHARED)
+        assert await client.sees()
+        assert subscription.cursor.mark_delete == -1
+        await client.end(ids, commit=False)
+        assert await client.sees(b"b")
+
+    with_transactions(folder, test)
+
+
 def test_one_transaction_acknowledges_cumulatively_at_a_time(folder: Path) -> None:
     async def test(client: TransactionalClient, context: Context) -> None:
         await client.subscribe(EXCLUSIVE)
@@ -300,12 +319,15 @@ def test_one_transaction_acknowledges_cumulatively_at_a_time(folder: Path) -> No
     with_transactions(folder, test)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_restart_goes_on_with_what_was_acknowledged(folder: Path, *, commit: bool) -> None:
+def test_a_restart_goes_on_with_what_was_acknowledged(
+    folder: Path, kind: pb.CommandSubscribe.SubType, *, commit: bool
+) -> None:
     kept: list[Ids] = []
 
     async def before(client: TransactionalClient, _: Context) -> None:
-        await client.subscribe(SHARED)
+        await client.subscribe(kind)
         await client.write(b"a", b"b")
         await client.write(b"c")
         first, _second, third = await client.received(3)
@@ -315,7 +337,7 @@ def test_a_restart_goes_on_with_what_was_acknowledged(folder: Path, *, commit: b
     async def after(client: TransactionalClient, context: Context) -> None:
         assert context.broker.transactions is not None
         await context.broker.transactions.transactions.load()
-        await client.subscribe(SHARED)
+        await client.subscribe(kind)
         assert await client.sees(b"b")
         await client.end(kept[0], commit=commit)
         cursor = subscription_of(context).cursor
