@@ -78,14 +78,14 @@ def _remove(there: RemoteConnection) -> None:
 
 def _run(there: RemoteConnection, rate: float, seconds: float, seed: int) -> None:
     from router.cli.demo_messages import DemoMessages  # noqa: PLC0415 - as above
-    from router.cli.demo_run import TOPICS, Demo  # noqa: PLC0415 - as above
+    from router.cli.demo_run import Demo  # noqa: PLC0415 - as above
 
     click.echo(f"Console: {there.context.server}/console/")
     demo = Demo(there, DemoMessages(seed), options.warn)
     try:
         demo.create()
         click.echo(
-            f"Publishing {rate:g} messages a second to {', '.join(TOPICS)}."
+            f"Publishing {rate:g} messages a second to {', '.join(demo.topics)}."
             " Ctrl-C ends it; `router demo --remove` deletes them."
         )
         demo.run(rate, seconds)

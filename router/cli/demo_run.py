@@ -38,6 +38,8 @@ FIRST_MESSAGES: Final = 600
 MAX_FETCHES: Final = 5
 """Of one group in one tick."""
 MAX_FETCHED: Final = 1_000
+MAX_TICK_MESSAGES: Final = 5_000
+"""Published in one tick, however long the router or this process stood still."""
 MAX_LAG: Final = 2_000
 """Messages by which billing may lag; it reads three of four until then."""
 _SHARES: Final = {ORDERS: 0.4, CLICKS: 0.45, CUSTOMERS: 0.05, DEVICES: 0.1}
@@ -81,6 +83,11 @@ class Demo:
         if self._possible("streams", self._create_stream):
             self._makers[DEVICES] = self._publish_readings
 
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics to which it publishes."""
+        return [*self._makers, DEAD_LETTERS]
+
     def run(self, rate: float, seconds: float) -> None:
         """Publish `rate` messages a second and read them for so long."""
         groups = [
@@ -95,7 +102,7 @@ class Demo:
             while (now := self._clock()) < begin + seconds:
                 self._sleep(max(0.0, min(last + TICK_SECONDS, begin + seconds) - now))
                 now = self._clock()
-                self._tick(rate * (now - last), packing, billing)
+                self._tick(min(MAX_TICK_MESSAGES, rate * (now - last)), packing, billing)
                 last = now
         finally:
             for group in groups:

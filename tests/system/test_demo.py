@@ -86,13 +86,3 @@ def test_interrupt_ends_the_demo_with_a_summary(stack: Stack, environ: dict[str,
         assert process.stdout.read().startswith("Published ")
         assert process.wait(SECONDS) == 0
     run(environ, stack, "demo", "--remove")
-
-
-def test_same_seed_makes_the_same_messages() -> None:
-    def made(seed: int) -> list[object]:
-        messages = DemoMessages(seed)
-        each = (messages.order, messages.click, messages.customer, messages.reading)
-        return [make() for _ in range(50) for make in each]
-
-    assert made(7) == made(7)
-    assert made(7) != made(8)
