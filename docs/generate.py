@@ -16,7 +16,7 @@ from router.errors.catalogue import explain
 from router.settings import SETTINGS, Setting
 from router.web.access import Right
 from router.web.dmaap.errors import ROUTES, TABLE
-from router.web.pulsar_admin.answers import CALLS
+from router.web.pulsar_admin.answers import CALLS, Call
 from router.web.pulsar_admin.calls import NOT_SERVED
 from router.web.pulsar_admin.policies import POLICIES
 from router.web.pulsar_admin.views import NAMESPACE, TOPIC
@@ -110,19 +110,27 @@ def _administration(page: str) -> str:
 
 
 def _policies() -> Iterator[str]:
-    yield "| route | does |\n| --- | --- |\n"
+    yield "| routes: read, set, let the level above decide | policy |\n| --- | --- |\n"
     for of_topic, prefix in ((False, NAMESPACE), (True, TOPIC)):
         for policy in POLICIES:
-            for method, path, _, summary in policy.routes(of_topic=of_topic):
-                yield f"| `{method} {_route(f'{prefix}/{path}')}` | {_words(summary)} |\n"
+            routes = [
+                f"`{method} {_route(f'{prefix}/{path}')}`"
+                for method, path, _, _ in policy.routes(of_topic=of_topic)
+            ]
+            if routes:
+                yield f"| {', '.join(routes)} | {policy.subject} |\n"
 
 
 def _calls() -> Iterator[str]:
-    yield "| route | for | does |\n| --- | --- | --- |\n"
-    for call in CALLS:
-        who = call.who if isinstance(call.who, str) else _RIGHTS[call.who]
-        method, path = call.route.split(" ")
-        yield f"| `{method} {_route(path)}` | {who} | {_words(call.summary)} |\n"
+    for who, calls in groupby(sorted(CALLS, key=_caller), _caller):
+        yield f"\nFor {who}:\n\n| route | does |\n| --- | --- |\n"
+        for call in calls:
+            method, path = call.route.split(" ")
+            yield f"| `{method} {_route(path)}` | {_words(call.summary)} |\n"
+
+
+def _caller(call: Call) -> str:
+    return call.who if isinstance(call.who, str) else _RIGHTS[call.who]
 
 
 def _not_served() -> Iterator[str]:
