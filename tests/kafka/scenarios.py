@@ -220,3 +220,22 @@ def cooperative_rebalance(client: KafkaClient) -> Any:
 @shows(([0, 1, 2, 3], True, True))
 def rebalance_by_the_broker(client: KafkaClient) -> Any:
     return _rebalance(client, "server")
+
+
+@shows([[2, 2], [4], [2, 2], [4]])
+def change_of_the_protocol_of_a_group(client: KafkaClient) -> Any:
+    """Members come and go, first classic ones, then others, then classic ones again."""
+    topic, group = new_topic(client, 4), f"g-{uuid.uuid4()}"
+    client.join("one", group, topic, "eager")
+    _settle(client, ["one"], [4])
+    found = []
+    for came, protocol, left in (("two", "server", "one"), ("three", "cooperative", "two")):
+        client.join(came, group, topic, protocol)
+        _settle(client, [left, came], [2, 2])
+        both = client.assignment(left) + client.assignment(came)
+        found.append([len(set(both)) // 2] * 2)
+        client.leave(left)
+        _settle(client, [came], [4])
+        found.append([len(client.assignment(came))])
+    client.leave("three")
+    return found

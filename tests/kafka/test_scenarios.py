@@ -12,12 +12,13 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 EAGER_ONLY = ("aiokafka", "kafka-go")
 CONSUMER_PROTOCOL = ("confluent-kafka", "java-4.4.0")
 """The clients with the group protocol of KIP-848."""
+BY_THE_BROKER = ("rebalance_by_the_broker", "change_of_the_protocol_of_a_group")
 CASES = [
     (client, name)
     for client in CLIENTS
     for name in SCENARIOS
     if not (client in EAGER_ONLY and name == "cooperative_rebalance")
-    and not (client not in CONSUMER_PROTOCOL and name == "rebalance_by_the_broker")
+    and not (client not in CONSUMER_PROTOCOL and name in BY_THE_BROKER)
 ]
 
 

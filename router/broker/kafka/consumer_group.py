@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic
 
@@ -44,7 +44,14 @@ from router.broker.kafka.consumer_group_values import (
     TopicShape,
 )
 from router.broker.kafka.failures import KafkaError
-from router.broker.kafka.group_values import Caller, GroupLimits, Reading, W
+from router.broker.kafka.group_values import (
+    GroupLimits,
+    JoinResult,
+    Reading,
+    SyncResult,
+    W,
+    size_of,
+)
 from router.wire.kafka.error_codes import ErrorCode
 
 DEFAULT_LIMITS: Final = GroupLimits()
@@ -69,7 +76,7 @@ class ConsumerGroup(Generic[W]):
         # What members read, as of the last look at a version of the catalog.
         self._shapes: dict[str, TopicShape] = {}
         self._looked_version = -1
-        self._answers: list[tuple[W, HeartbeatResult]] = []
+        self._answers: list[tuple[W, HeartbeatResult | JoinResult | SyncResult]] = []
 
     @property
     def unused(self) -> bool:
@@ -96,7 +103,7 @@ class ConsumerGroup(Generic[W]):
         votes = Counter(one.assignor for one in self.members.values() if one.assignor is not None)
         return max(votes, key=lambda name: (votes[name], name), default=DEFAULT_ASSIGNOR)
 
-    def answers(self) -> list[tuple[W, HeartbeatResult]]:
+    def answers(self) -> list[tuple[W, HeartbeatResult | JoinResult | SyncResult]]:
         """Return the waiters that have a result since the last call, each once."""
         found, self._answers = self._answers, []
         return found
@@ -104,15 +111,9 @@ class ConsumerGroup(Generic[W]):
     def readings(self) -> Iterator[Reading]:
         """Yield what each member reads."""
         for member in self.members.values():
-            numbers: dict[bytes, list[int]] = {}
-            for topic, number in member.assigned:
-                numbers.setdefault(topic, []).append(number)
-            topics = {
-                name: numbers.get(shape.id, [])
-                for name in member.topics
-                if (shape := self._shapes.get(name)) is not None
-            }
-            yield Reading(member.id, member.client_id, member.client_host, topics)
+            topics = dict[str, Sequence[int]].fromkeys(member.topics, ())
+            read = topics | self._assigned_by_name(member)
+            yield Reading(member.id, member.client_id, member.client_host, read)
 
     def recorder(self) -> Callable[[], bytes | None]:
         """Return what makes the bytes of which a later broker goes on, as they are by then."""
@@ -129,7 +130,7 @@ class ConsumerGroup(Generic[W]):
             self._enter(member)
             self._own(member, member.assigned, member.revoking)
 
-    def heartbeat(self, request: Heartbeat, waiter: W, now: float) -> None:
+    def beat(self, request: Heartbeat, waiter: W, now: float) -> None:
         """Join, stay or leave; the waiter gets a HeartbeatResult."""
         self.tick(now)
         try:
@@ -137,15 +138,6 @@ class ConsumerGroup(Generic[W]):
         except KafkaError as refusal:
             result = HeartbeatResult(refusal.code, message=str(refusal) or None)
         self._answers.append((waiter, result))
-
-    def check(self, caller: Caller) -> ErrorCode:
-        """Return whether a caller may commit or fetch offsets; one without names is no member."""
-        member = self.members.get(caller.member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if caller.generation != member.epoch:
-            return ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.NONE
 
     def abandon(self, waiter: W, now: float) -> None:
         """Do nothing: a heartbeat waits for the disk alone."""
@@ -167,6 +159,10 @@ class ConsumerGroup(Generic[W]):
             return self._leave(request)
         find = self._find_joining if request.epoch == JOINING else self._find
         member = find(request)
+        return self._advance(member, request, now)
+
+    def _advance(self, member: ConsumerMember, request: Heartbeat, now: float) -> HeartbeatResult:
+        """Take over what a member brings, and bring it a step nearer to its target."""
         changed = self._update(member, request)
         member.extend(now)
         if self._look(changed=changed):
@@ -180,6 +176,15 @@ class ConsumerGroup(Generic[W]):
             self.revision += 1
         shown = member.assigned if moved or request.full or request.epoch == JOINING else None
         return HeartbeatResult(ErrorCode.NONE, member.id, member.epoch, shown)
+
+    def _assigned_by_name(self, member: ConsumerMember) -> dict[str, Sequence[int]]:
+        """Return the partitions of a member by the names of topics that are read."""
+        names = {shape.id: name for name, shape in self._shapes.items()}
+        found: dict[str, list[int]] = {}
+        for topic, number in sorted(member.assigned):
+            if topic in names:
+                found.setdefault(names[topic], []).append(number)
+        return dict(found)
 
     def _find(self, request: Heartbeat) -> ConsumerMember:
         """Return the member that a heartbeat comes from; raise KafkaError if it is none."""
@@ -207,6 +212,7 @@ class ConsumerGroup(Generic[W]):
             )
         known = self.members.get(request.member_id)
         if known is not None and known.instance_id == request.instance_id and current is None:
+            known.classic = None
             return known  # whatever its epoch: it has no partitions any more
         if known is not None and known.id != current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the member has another instance")
@@ -380,4 +386,6 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
 
 def _size(member: ConsumerMember) -> int:
     topics = sum(map(len, member.names)) + sum(map(len, member.matched)) + len(member.pattern)
+    if member.classic is not None:
+        topics += size_of(member.classic.protocols)
     return topics + BYTES_OF_PARTITION * (len(member.assigned) + len(member.target))

@@ -14,7 +14,12 @@ from typing import Any, Final
 import orjson
 
 from router.broker.kafka.assignors import Assignment
-from router.broker.kafka.consumer_group_values import ConsumerMember, MemberState, TopicShape
+from router.broker.kafka.consumer_group_values import (
+    ClassicTerms,
+    ConsumerMember,
+    MemberState,
+    TopicShape,
+)
 from router.broker.kafka.group_records import opened, sealed
 
 CONSUMER_VERSION: Final = 2
@@ -64,13 +69,15 @@ def _dump_member(member: ConsumerMember, numbers: dict[bytes, int]) -> list[Any]
         member.epoch,
         member.previous_epoch,
         member.state.value,
+        None if member.classic is None else _dump_terms(member.classic),
         *(_dump(part, numbers) for part in (member.assigned, member.revoking, member.target)),
     ]
 
 
 def _load_member(fields: list[Any], ids: list[bytes]) -> ConsumerMember:
     member_id, instance_id, client_id, client_host, rack_id, rebalance, *rest = fields
-    names, pattern, matched, assignor, epoch, previous, state, assigned, revoking, target = rest
+    names, pattern, matched, assignor, epoch, previous, state, classic, *parts = rest
+    assigned, revoking, target = (_load(part, ids) for part in parts)
     return ConsumerMember(
         id=member_id,
         instance_id=instance_id,
@@ -85,9 +92,21 @@ def _load_member(fields: list[Any], ids: list[bytes]) -> ConsumerMember:
         epoch=epoch,
         previous_epoch=previous,
         state=MemberState(state),
-        assigned=_load(assigned, ids),
-        revoking=_load(revoking, ids),
-        target=_load(target, ids),
+        assigned=assigned,
+        revoking=revoking,
+        target=target,
+        classic=None if classic is None else _load_terms(classic),
+    )
+
+
+def _dump_terms(terms: ClassicTerms) -> list[Any]:
+    return [terms.session_seconds, [(name, data.hex()) for name, data in terms.protocols]]
+
+
+def _load_terms(fields: list[Any]) -> ClassicTerms:
+    session_seconds, protocols = fields
+    return ClassicTerms(
+        session_seconds, tuple((name, bytes.fromhex(data)) for name, data in protocols)
     )
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from router.broker.kafka.assignors import NOTHING, Assignment
+from router.broker.kafka.group_values import Protocols
 from router.wire.kafka.error_codes import ErrorCode
 
 JOINING: Final = 0
@@ -92,13 +93,22 @@ class HeartbeatResult:
     message: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ClassicTerms:
+    """What a member of the classic protocol brought when it joined."""
+
+    session_seconds: float
+    protocols: Protocols
+
+
 @dataclass(slots=True, eq=False)
 class ConsumerMember:
     """A member; `deadline` is the end of its session by the group's clock.
 
     It may use the partitions `assigned`, is to stop to use `revoking` before `revoke_deadline`, and
     is to have `target` in the end. `matched` are the topics of its pattern as of a version of the
-    catalog. `previous_epoch` is that of its client if the last answer was lost.
+    catalog. `previous_epoch` is that of its client if the last answer was lost. `classic`: None of
+    a member that sends the heartbeats of KIP-848.
     """
 
     id: str
@@ -120,6 +130,7 @@ class ConsumerMember:
     target: Assignment = NOTHING
     deadline: float = math.inf
     revoke_deadline: float = math.inf
+    classic: ClassicTerms | None = None
 
     @property
     def topics(self) -> frozenset[str]:
@@ -128,4 +139,5 @@ class ConsumerMember:
 
     def extend(self, now: float) -> None:
         """Begin its session again."""
-        self.deadline = now + SESSION_SECONDS
+        classic = self.classic
+        self.deadline = now + (SESSION_SECONDS if classic is None else classic.session_seconds)

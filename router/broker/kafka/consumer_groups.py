@@ -28,8 +28,9 @@ from router.wire.kafka.error_codes import ErrorCode
 
 MAX_MEMBER_ID_CHARACTERS: Final = 1_000
 MAX_REBALANCE_SECONDS: Final = 86_400.0
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of a member of the new protocol in what is described."""
+"""The type of a member in what is described."""
 
 
 def consumer_group_heartbeat(request: Request) -> Any:
@@ -191,7 +192,7 @@ def _member(request: Request, member: ConsumerMember) -> Any:
         subscribed_topic_regex=member.pattern,
         assignment=_assignment(request, member.assigned),
         target_assignment=_assignment(request, member.target),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

@@ -1,7 +1,7 @@
 """What consumers write into the metadata and assignments of their groups, as far as it is read.
 
-Both begin with a version, and later versions add fields behind those of version 0, which has all
-that is read here. What cannot be read is none of a consumer's, and names nothing.
+Both begin with a version, and later versions add fields behind those of earlier ones. What cannot
+be read is none of a consumer's, and names nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ MAX_CACHED_BYTES: Final = 16 << 10
 MAX_CACHED: Final = 1_000
 """Metadata whose topics are remembered: members of a group mostly have the same."""
 _VERSION: Final = Struct(">h")
+_OWNED_FROM: Final = 1
+"""The first version with the partitions that a consumer has."""
 
 
 def subscribed_topics(metadata: bytes) -> Sequence[str]:
@@ -48,6 +50,23 @@ def assigned_partitions(assignment: bytes) -> Mapping[str, Sequence[int]]:
     return {one.topic: tuple(one.partitions) for one in found.assigned_partitions}
 
 
+def owned_partitions(metadata: bytes) -> Mapping[str, Sequence[int]]:
+    """Return the partitions that a consumer says it has, by topic."""
+    version = _VERSION.unpack_from(metadata)[0] if len(metadata) >= _VERSION.size else 0
+    if version < _OWNED_FROM:
+        return {}
+    found = _read("ConsumerProtocolSubscription", metadata, _OWNED_FROM)
+    return {} if found is None else {o.topic: tuple(o.partitions) for o in found.owned_partitions}
+
+
+def write_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    """Return what a consumer reads as its assignment, by topic."""
+    kind = _message("ConsumerProtocolAssignment")
+    struct = kind.STRUCTS["TopicPartition"]
+    found = [struct(topic=topic, partitions=numbers) for topic, numbers in partitions.items()]
+    return _VERSION.pack(0) + bytes(kind(assigned_partitions=found).write(0))
+
+
 def _topics(metadata: bytes) -> Sequence[str]:
     found = _read("ConsumerProtocolSubscription", metadata)
     return () if found is None else tuple(found.topics)
@@ -56,11 +75,11 @@ def _topics(metadata: bytes) -> Sequence[str]:
 _cached_topics = lru_cache(maxsize=MAX_CACHED)(_topics)
 
 
-def _read(name: str, data: bytes) -> Any:
+def _read(name: str, data: bytes, version: int = 0) -> Any:
     if len(data) < _VERSION.size:
         return None
     try:
-        return _message(name).read(data, 0, _VERSION.size)
+        return _message(name).read(data, version, _VERSION.size)
     except KafkaMessageError:
         return None
 

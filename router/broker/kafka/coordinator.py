@@ -5,7 +5,8 @@ offsets are the positions of subscriptions (`topics/offsets.py`). A request that
 of its group, and no task stands behind it. When a connection closes its callbacks are dropped.
 
 A group is of the protocol of its members: classic ones join, sync and beat (`groups.py`), others
-send the heartbeats of KIP-848 (`consumer_group.py`). One that has no members is of none.
+send the heartbeats of KIP-848 (`consumer_group.py`). One with both is of the latter, as long as one
+of these is there (`mixed_group.py`). One that has no members is of none.
 
 A consumer's metadata names the topics that it reads. Each of them with the group's name there, as
 `kafka.group` says, is a subscription that consumers and polls of other protocols may use as well:
@@ -24,7 +25,6 @@ from typing import Final, NamedTuple
 from router.broker.consume import LiveMember
 from router.broker.context import BrokerContext
 from router.broker.kafka import consumer_metadata
-from router.broker.kafka.consumer_group import ConsumerGroup
 from router.broker.kafka.consumer_group_records import ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import JOINING, Heartbeat, HeartbeatResult
 from router.broker.kafka.consumer_metadata import topics_of
@@ -38,6 +38,7 @@ from router.broker.kafka.group_values import (
 )
 from router.broker.kafka.groups import Group
 from router.broker.kafka.held_groups import HeldGroup, HeldGroups, SubscriptionKey, Waiter
+from router.broker.kafka.mixed_group import MixedGroup
 from router.broker.kafka.topic_catalog import TopicCatalog
 from router.broker.storage import TopicRecord
 from router.broker.topics.offsets import GroupOffsets
@@ -77,7 +78,9 @@ class Coordinator:
         self._ending = broker.ending
         self._delay = broker.settings.seconds("broker.kafka_rebalance_delay")
         self._loop = asyncio.get_running_loop()
-        self._held = HeldGroups(broker.registry, topics, self.name_on, broker.ending)
+        self._held = HeldGroups(
+            broker.registry, topics, self.name_on, broker.ending, self._new_classic
+        )
         watch = broker.counters.watch
         watch("router_kafka_groups", lambda: len(self.ids()))
         watch("router_kafka_group_members", self._count_members)
@@ -89,9 +92,9 @@ class Coordinator:
         """
         async for group_id, record in self._held.records():
             now = self._loop.time()
-            group: Group[Waiter] | ConsumerGroup[Waiter]
+            group: Group[Waiter] | MixedGroup[Waiter]
             if isinstance(record, ConsumerGroupRecord):
-                group = ConsumerGroup(self.catalog)
+                group = self._new_mixed()
                 group.restore(record, now)
             else:
                 group = self._new_classic()
@@ -104,20 +107,21 @@ class Coordinator:
         if error is not ErrorCode.NONE:
             waiter(JoinResult(error, request.member_id))
             return
-        group = self._classic(group_id)
+        group = self.find(group_id)
         if group is None:
             group = self._new_classic()
             self._held.hold(group_id, group)
         group.join(request, waiter, self._loop.time())
         held = self._held.by_id[group_id]
-        if any(member.joining is waiter for member in group.members.values()):
+        waiting = group.members.values() if isinstance(group, Group) else ()
+        if any(member.joining is waiter for member in waiting):
             reader = LiveMember(request.client_id, request.client_host, frozenset())
             self._held.reserve(held, topics_of(request), reader)
         self._held.settle(held)
 
     def sync(self, group_id: str, request: SyncRequest, waiter: Waiter) -> None:
         """Have a member wait for its assignment; the waiter is called with its SyncResult."""
-        group = self._classic(group_id)
+        group = self.find(group_id)
         if group is None:
             waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             return
@@ -127,21 +131,30 @@ class Coordinator:
     def beat(self, group_id: str, request: Heartbeat, waiter: Waiter) -> None:
         """Serve a heartbeat of a consumer group's member; the waiter gets its HeartbeatResult."""
         held = self._held.by_id.get(group_id)
-        if held is not None and not isinstance(held.group, ConsumerGroup) and held.group.members:
-            message = f"Group {group_id} is not a consumer group."
-            waiter(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, message=message))
-            return
         error = self._admit_reader(held, group_id, request.member_id, request.names or ())
-        if request.epoch != JOINING and (held is None or held.group.unused):
+        group = self.find(group_id)
+        if group is None and request.epoch != JOINING:
             error = ErrorCode.UNKNOWN_MEMBER_ID
+        consumers = isinstance(group, Group) and group.protocol_type in {"", "consumer"}
+        if isinstance(group, Group) and (request.epoch != JOINING or not consumers):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         if error is not ErrorCode.NONE:
             waiter(HeartbeatResult(error))
             return
-        if held is None or not isinstance(held.group, ConsumerGroup):
-            held = self._held.hold(group_id, ConsumerGroup(self.catalog))
-        if isinstance(held.group, ConsumerGroup):
-            held.group.heartbeat(request, waiter, self._loop.time())
-        self._held.settle(held)
+        if not isinstance(group, MixedGroup):
+            group = self._upgrade(group_id, group)
+        group.beat(request, waiter, self._loop.time())
+        self._settle(group_id)
+
+    def _upgrade(self, group_id: str, before: Group[Waiter] | None) -> MixedGroup[Waiter]:
+        """Hold a group that takes the heartbeats of KIP-848, with the members of a classic one."""
+        group = self._new_mixed()
+        if before is not None:
+            before.dissolve()
+            self._settle(group_id)
+            group.take_over(before, self._loop.time())
+        self._held.hold(group_id, group)
+        return group
 
     def abandon(self, group_id: str, waiter: Waiter) -> None:
         """Drop a waiter whose connection is closed, unless the broker closed it to end."""
@@ -152,7 +165,7 @@ class Coordinator:
 
     def leave(self, group_id: str, caller: Caller) -> ErrorCode:
         """End a membership of a classic group."""
-        group = self._classic(group_id)
+        group = self.find(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = group.leave(caller, self._loop.time())
@@ -161,7 +174,7 @@ class Coordinator:
 
     def heartbeat(self, group_id: str, caller: Caller) -> ErrorCode:
         """Extend a session of a classic group."""
-        group = self._classic(group_id)
+        group = self.find(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(caller, self._loop.time())
@@ -171,8 +184,6 @@ class Coordinator:
         group = self.find(group_id)
         if group is None:
             return ErrorCode.NONE if caller.generation < 0 else ErrorCode.ILLEGAL_GENERATION
-        if isinstance(group, ConsumerGroup):
-            return group.check(caller)
         return group.check_commit(caller, self._loop.time())
 
     def check_fetch(self, group_id: str, caller: Caller) -> ErrorCode:
@@ -180,9 +191,9 @@ class Coordinator:
         group = self.find(group_id)
         if caller.generation < 0 or isinstance(group, Group):
             return ErrorCode.NONE
-        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.check(caller)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.check_fetch(caller)
 
-    def find(self, group_id: str) -> Group[Waiter] | ConsumerGroup[Waiter] | None:
+    def find(self, group_id: str) -> Group[Waiter] | MixedGroup[Waiter] | None:
         """Return a group that has members."""
         held = self._held.by_id.get(group_id)
         return None if held is None or held.group.unused else held.group
@@ -243,21 +254,14 @@ class Coordinator:
         held = self._held.by_id.get(group_id)
         return self._admit_topics(held, group_id, [topic])
 
-    def _classic(self, group_id: str) -> Group[Waiter] | None:
-        group = self.find(group_id)
-        return group if isinstance(group, Group) else None
-
     def _settle(self, group_id: str) -> None:
         if (held := self._held.by_id.get(group_id)) is not None:
             self._held.settle(held)
 
     def _admit(self, group_id: str, request: JoinRequest) -> ErrorCode:
         held = self._held.by_id.get(group_id)
-        if held is None or held.group.unused:
-            if request.member_id:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-        elif isinstance(held.group, ConsumerGroup):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id and (held is None or held.group.unused):
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if any(len(data) > consumer_metadata.MAX_METADATA_BYTES for _, data in request.protocols):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return self._admit_reader(held, group_id, request.member_id, topics_of(request))
@@ -287,6 +291,9 @@ class Coordinator:
 
     def _count_members(self) -> float:
         return float(sum(len(held.group.members) for held in self._held.by_id.values()))
+
+    def _new_mixed(self) -> MixedGroup[Waiter]:
+        return MixedGroup(self.catalog, _new_id)
 
     def _new_classic(self) -> Group[Waiter]:
         return Group(_new_id, self._delay, GroupLimits())

@@ -215,6 +215,11 @@ class Group(Generic[W]):
                 self._remove([member], now)
             return
 
+    def dissolve(self) -> None:
+        """Answer all waiters that their members have to join again."""
+        for member in self.members.values():
+            self._answer_waiters(member, _REBALANCING)
+
     def tick(self, now: float) -> None:
         """Do what is due: end sessions and rebalances."""
         for member_id in [one for one, deadline in self._pending.items() if deadline <= now]:
@@ -284,7 +289,7 @@ class Group(Generic[W]):
             self._arrived = True
             self._try_complete_join(now)
         else:
-            self._begin_rebalance(now)
+            self.rebalance(now)
 
     def _rejoin(self, member: Member[W], request: JoinRequest, waiter: W, now: float) -> None:
         member.extend(now)
@@ -302,7 +307,7 @@ class Group(Generic[W]):
         if self.state is GroupState.PREPARING:
             self._try_complete_join(now)
         else:
-            self._begin_rebalance(now)
+            self.rebalance(now)
 
     def _replace_static(self, request: JoinRequest, waiter: W, now: float) -> None:
         """Give a static member that came back another id; the earlier one is fenced."""
@@ -344,9 +349,10 @@ class Group(Generic[W]):
         if self.state is GroupState.PREPARING:
             self._try_complete_join(now)
         else:
-            self._begin_rebalance(now)
+            self.rebalance(now)
 
-    def _begin_rebalance(self, now: float) -> None:
+    def rebalance(self, now: float) -> None:
+        """Have all members join again."""
         for member in self.members.values():
             if member.syncing is not None:
                 self._answer_sync(member, SyncResult(_REBALANCING))

@@ -1,7 +1,7 @@
 """The groups that are in memory: their records on disk, their timers, and what their members read.
 
 Theory of operation. A group of either protocol is a pure state machine (`groups.py`,
-`consumer_group.py`) that is in memory as long as it has members. It has one timer, and no task
+`mixed_group.py`) that is in memory as long as it has members. It has one timer, and no task
 stands behind it. After each change `settle` stores what is to last, in turns: what changes while a
 record is written is in the next one. Answers wait for the record that was begun after them; if it
 cannot be stored they become errors with which members try again. The record of a group whose last
@@ -19,12 +19,12 @@ from typing import Final
 import structlog
 
 from router.broker.consume import LiveMember
-from router.broker.kafka.consumer_group import ConsumerGroup
 from router.broker.kafka.consumer_group_records import CONSUMER_VERSION, ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import HeartbeatResult
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import JoinResult, SyncResult
 from router.broker.kafka.groups import Group
+from router.broker.kafka.mixed_group import MixedGroup
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, RouterError
 from router.model import NOT_PARTITIONED
@@ -49,7 +49,7 @@ class HeldGroup:
     """
 
     id: str
-    group: Group[Waiter] | ConsumerGroup[Waiter]
+    group: Group[Waiter] | MixedGroup[Waiter]
     stored: bool = False
     failed: bool = False
     saving: asyncio.Task[None] | None = None
@@ -65,7 +65,8 @@ class HeldGroup:
 class HeldGroups:
     """The groups by their ids; used on the event loop.
 
-    `name_on` returns the name of a group on a topic, by the id and the topic's Kafka name.
+    `name_on` returns the name of a group on a topic, by the id and the topic's Kafka name;
+    `new_classic` a classic group without members.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class HeldGroups:
         topics: Topics,
         name_on: Callable[[str, str], str],
         ending: asyncio.Event,
+        new_classic: Callable[[], Group[Waiter]],
     ) -> None:
         self.by_id: dict[str, HeldGroup] = {}
         self.size_bytes = 0
@@ -81,6 +83,7 @@ class HeldGroups:
         self._topics = topics
         self._name_on = name_on
         self._ending = ending
+        self._new_classic = new_classic
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -99,7 +102,7 @@ class HeldGroups:
                 _log.warning("kafka-group-damaged", group=one.name, reason=str(error))
                 await self._registry.delete(GROUP_RECORDS, one.name)
 
-    def hold(self, group_id: str, group: Group[Waiter] | ConsumerGroup[Waiter]) -> HeldGroup:
+    def hold(self, group_id: str, group: Group[Waiter] | MixedGroup[Waiter]) -> HeldGroup:
         """Keep a group in memory, in the place of one that has no members."""
         before = self.by_id.get(group_id)
         if before is None:
@@ -117,6 +120,9 @@ class HeldGroups:
     def settle(self, held: HeldGroup) -> None:
         """Note and store what changed, then answer what is answered."""
         group = held.group
+        if isinstance(group, MixedGroup) and group.is_classic:
+            self._downgrade(held, group)
+            return
         kept = group.storable and (held.stored or bool(group.members))
         if self._observe(held) and kept:
             self._save(held)
@@ -127,6 +133,16 @@ class HeldGroups:
         if held.saving is None:
             _answer(held)
         self._watch(held)
+
+    def _downgrade(self, held: HeldGroup, group: MixedGroup[Waiter]) -> None:
+        """Have the classic members that are left of a group be one of their protocol."""
+        held.answers += group.answers()
+        now = self._loop.time()
+        held.group, held.noted = self._new_classic(), NEVER
+        held.group.restore(group.classic_record(), now)
+        self.settle(held)  # stored first: what it rebalances to is stored in the end only
+        held.group.rebalance(now)
+        self.settle(held)
 
     def read_by(self, group_id: str, topics: Collection[str]) -> dict[str, SubscriptionKey]:
         """Return the topics of these Kafka names that there are, with the group's name there."""

@@ -1,7 +1,8 @@
 """Any order of heartbeats, departures, lost answers, time and restarts keeps a group's promises.
 
-Of a consumer group (KIP-848), by what its members were answered: a partition has one owner at a
-time, epochs do not go back, and once heartbeats go through each partition has an owner.
+Of a consumer group (KIP-848) with members of both protocols, by what these were answered: a
+partition has one owner at a time, epochs do not go back, and once heartbeats go through each has
+an owner.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.broker.kafka.assignors import NOTHING, Assignment
-from router.broker.kafka.consumer_group import ConsumerGroup
 from router.broker.kafka.consumer_group_records import ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import (
     AWAY,
@@ -26,7 +26,17 @@ from router.broker.kafka.consumer_group_values import (
     HeartbeatResult,
     TopicShape,
 )
+from router.broker.kafka.consumer_metadata import assigned_partitions
+from router.broker.kafka.group_values import (
+    Caller,
+    JoinRequest,
+    JoinResult,
+    SyncRequest,
+    SyncResult,
+)
+from router.broker.kafka.mixed_group import MixedGroup
 from router.wire.kafka.error_codes import ErrorCode
+from tests.unit.broker.kafka.grouping import subscription
 
 REBALANCE = 60.0
 """Longer than a session: a client whose answers are lost does not use partitions for so long."""
@@ -59,7 +69,7 @@ class Client:
     """A client of the protocol: it gives up at once what it is not assigned any more, or later.
 
     `heard_at` is the time of its last answer: it uses nothing when its session is over. After an
-    answer that it `missed` it says all that there is.
+    answer that it `missed` it says all that there is. A `classic` one gives up all to join again.
     """
 
     member_id: str
@@ -70,6 +80,7 @@ class Client:
     epoch: int = JOINING
     owned: Assignment = NOTHING
     wanted: Assignment = NOTHING
+    classic: bool = False
     heard_at: float = 0.0
     missed: bool = False
     epochs: list[int] = field(default_factory=list)
@@ -83,9 +94,13 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         self._ids = count(1)
         self.now = 0.0
         self.topics = Topics()
-        self.group: ConsumerGroup[Client] = ConsumerGroup(self.topics)
+        self.group = self.new_group()
         self.clients: list[Client] = []
         self.group_epoch = 0
+
+    def new_group(self) -> MixedGroup[Client]:
+        """Return an empty group."""
+        return MixedGroup(self.topics, lambda client: f"{client}-{next(self._ids)}")
 
     @rule(
         names=st.sets(st.sampled_from(TOPICS)).map(frozenset),
@@ -96,6 +111,13 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     @precondition(lambda self: len(self.clients) < 5)
     def come(self, names: Any, pattern: str, instance: str | None, assignor: str | None) -> None:
         client = Client(f"m{next(self._ids)}", instance, names, pattern, assignor)
+        self.clients.append(client)
+        self.beat(client)
+
+    @rule(names=st.sets(st.sampled_from(TOPICS)).map(frozenset))
+    @precondition(lambda self: len(self.clients) < 5)
+    def a_classic_one_comes(self, names: frozenset[str]) -> None:
+        client = Client("", None, names, "", None, classic=True)
         self.clients.append(client)
         self.beat(client)
 
@@ -117,6 +139,9 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(self.clients))
         self.clients.remove(client)
         away = away and client.instance_id is not None
+        if client.classic:
+            self.group.leave(Caller(client.member_id), self.now)
+            return
         self.send(client, epoch=AWAY if away else LEAVING)
 
     @rule(data=st.data())
@@ -142,7 +167,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     def restart(self) -> None:
         """The broker is killed: the group is as it was stored before its last answer."""
         record = self.group.recorder()()
-        self.group = ConsumerGroup(self.topics)
+        self.group = self.new_group()
         if record is None:
             self.group_epoch = 0
         else:
@@ -194,6 +219,9 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         self, client: Client, *, full: bool = False, lost: bool = False, slow: bool = False
     ) -> None:
         """Send a heartbeat; a slow client goes on to use what it is to give up."""
+        if client.classic:
+            self.beat_classic(client, full=full, lost=lost)
+            return
         joins = client.epoch == JOINING
         result = self.send(client, full=full or joins or client.missed)
         client.missed = lost
@@ -210,6 +238,40 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         client.owned = (client.owned & client.wanted) if not slow else client.owned
         if client.owned <= client.wanted:
             client.owned = client.wanted
+
+    def beat_classic(self, client: Client, *, full: bool, lost: bool) -> None:
+        """Send a classic heartbeat; join if that is its answer, or the client reads others."""
+        caller = Caller(client.member_id, None, client.epoch)
+        error = self.group.heartbeat(caller, self.now)
+        if lost:
+            return
+        client.heard_at = self.now
+        if error is ErrorCode.NONE and not full:
+            return
+        if error not in {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}:
+            client.member_id = ""
+        self.rejoin(client)
+        protocols = (("range", subscription(*client.names)),)
+        request = JoinRequest(
+            client.member_id, None, "c", "h", SESSION_SECONDS, REBALANCE, "consumer", protocols
+        )
+        self.group.join(request, client, self.now)
+        ((_, joined),) = self.group.answers()
+        assert isinstance(joined, JoinResult)
+        assert joined.error is ErrorCode.NONE
+        client.member_id, client.epoch = joined.member_id, joined.generation
+        client.epochs.append(joined.generation)
+        caller = Caller(client.member_id, None, client.epoch)
+        self.group.sync(SyncRequest(caller, "consumer", "range"), client, self.now)
+        ((_, synced),) = self.group.answers()
+        assert isinstance(synced, SyncResult)
+        assert synced.error is ErrorCode.NONE
+        client.owned = client.wanted = frozenset(
+            (shape.id, number)
+            for topic, partitions in assigned_partitions(synced.assignment).items()
+            if (shape := self.topics.shape(topic)) is not None
+            for number in partitions
+        )
 
     def rejoin(self, client: Client) -> None:
         """Lose all partitions, and join again."""
@@ -233,9 +295,10 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             assignor=client.assignor if full else None,
             owned=client.owned,
         )
-        self.group.heartbeat(request, client, self.now)
+        self.group.beat(request, client, self.now)
         ((waiter, result),) = self.group.answers()
         assert waiter is client
+        assert isinstance(result, HeartbeatResult)
         return result
 
 

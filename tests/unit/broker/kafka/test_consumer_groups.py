@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from router.broker.kafka.consumer_metadata import assigned_partitions
 from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.error_codes import ErrorCode
-from tests.unit.broker.kafka.grouping import NO_DELAY, TOPIC, alone, commit, fetch, join, run
+from tests.unit.broker.kafka.grouping import NO_DELAY, TOPIC, alone, commit, fetch, join, run, sync
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 from tests.unit.broker.kafka.test_sasl import login, with_users
 
@@ -175,16 +176,10 @@ def test_a_member_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     with_server(tmp_path, after, settings=load(None, NO_DELAY))
 
 
-def test_the_protocols_of_a_group_with_members_do_not_mix(tmp_path: Path) -> None:
+def test_a_consumer_group_is_listed_by_its_type(tmp_path: Path) -> None:
     async def test(server: KafkaServer) -> None:
         client = server.client()
-        joined = await alone(client)
-        refused = await enter(client, "a")
-        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert (await describe(client)).error_message == "Group g is not a consumer group."
-        await client.ask("LeaveGroup", 2, group_id="g", member_id=joined.member_id)
         assert (await enter(client, "a")).error_code == 0
-        assert (await join(client)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         (listed,) = (await client.ask("ListGroups", 5)).groups
         assert (listed.group_type, listed.group_state) == ("consumer", "Stable")
         assert (await client.ask("ListGroups", 5, types_filter=["Classic"])).groups == []
@@ -194,6 +189,56 @@ def test_the_protocols_of_a_group_with_members_do_not_mix(tmp_path: Path) -> Non
         assert results[0].error_code == ErrorCode.NON_EMPTY_GROUP
 
     run(tmp_path, test)
+
+
+def test_a_classic_group_is_taken_over_and_given_back(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        classic, client = server.client(), server.client()
+        joined = await alone(classic)
+        named = {"group_id": "g", "member_id": joined.member_id}
+        assert (await describe(client)).error_message == "Group g is not a consumer group."
+        entered = await enter(client, "a")
+        assert (entered.error_code, entered.member_epoch, numbers(entered)) == (0, 2, [])
+        told = await classic.ask("Heartbeat", 4, generation_id=1, **named)
+        assert told.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        joined = await join(classic, 9, member=joined.member_id)
+        assert (joined.error_code, joined.generation_id, joined.leader) == (0, 2, "")
+        (mine,) = assigned_partitions((await sync(classic, joined)).assignment)["orders"]
+        assert numbers(await beat(client, "a", 2)) == [1 - mine]
+        assert sorted(one.member_type for one in (await describe(client)).members) == [0, 1]
+        at = {"member_id": joined.member_id, "generation_id_or_member_epoch": 2}
+        assert await commit(classic, {mine: 3}, **at) == [0]
+        at["generation_id_or_member_epoch"] = 1
+        assert await commit(classic, {mine: 3}, **at) == [ErrorCode.ILLEGAL_GENERATION]
+        assert (await beat(client, "a", -1)).error_code == 0
+        told = await classic.ask("Heartbeat", 4, generation_id=2, **named)
+        assert told.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        joined = await join(classic, member=joined.member_id)
+        assert (joined.generation_id, joined.leader) == (3, joined.member_id)
+        (listed,) = (await client.ask("ListGroups", 5)).groups
+        assert listed.group_type == "classic"
+
+    run(tmp_path, test)
+
+
+def test_members_of_both_protocols_go_on_after_a_restart(tmp_path: Path) -> None:
+    found: list[Any] = []
+
+    async def before(server: KafkaServer) -> None:
+        client, classic = server.client(), server.client()
+        await enter(client, "a")
+        joined = await join(classic, 9)
+        assert (joined.error_code, joined.generation_id) == (0, 2)
+        found.append(joined)
+
+    async def after(server: KafkaServer) -> None:
+        client, classic = server.client(), server.client()
+        assert len(numbers(await beat(client, "a", 1)) or []) == 1
+        told = await sync(classic, found[0])
+        assert (told.error_code, assigned_partitions(told.assignment)) == (0, {})
+
+    run(tmp_path, before)
+    with_server(tmp_path, after, settings=load(None, NO_DELAY))
 
 
 def test_a_member_of_a_consumer_group_needs_the_right_to_read(tmp_path: Path) -> None:
