@@ -103,6 +103,13 @@ def test_link_of_a_topic_leads_to_its_messages(page: Page, routers: Routers) -> 
     expect(page.get_by_role("log", name="Live messages")).to_be_visible()
 
 
+def test_navigation_shows_the_page_on_a_narrow_screen(page: Page, routers: Routers) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/console/settings")
+    link = page.get_by_role("navigation", name="Main").get_by_role("link", name="Settings")
+    expect(link).to_be_in_viewport(ratio=0.9)
+
+
 @pytest.mark.parametrize(("width", "height", "most"), [(1280, 800, 150), (390, 844, 200)])
 def test_tab_of_a_topic_begins_high_on_the_page(
     browser: Browser, routers: Routers, width: int, height: int, most: int
