@@ -41,6 +41,7 @@ test: servers check integration alone docs
 servers:
 	@$(PYTHON) -m tests.servers.maven
 	@$(PYTHON) -m tests.servers.golang
+	@$(PYTHON) -m tests.servers.node
 	@$(PYTHON) -m tests.servers.chromium
 	@$(PYTHON) -m tests.servers.environments
 

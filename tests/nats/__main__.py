@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from tests.nats.playing import play
+from tests.nats.playing import PYTHON, play
 from tests.nats.record import recorded
 from tests.nats.scenarios import RECORDED, SCENARIOS
 from tests.nats.schemas import faults
@@ -16,7 +16,7 @@ def main() -> None:
     """Print what differs from nats-server; a line for each scenario."""
     url, *parts = sys.argv[1:]
     names = [one for one in SCENARIOS if not parts or any(part in one for part in parts)]
-    for name, outcome in play(url, names).items():
+    for name, outcome in play(PYTHON, url, names).items():
         expected = SCENARIOS[name][1]
         if expected is RECORDED:
             expected = recorded(name)

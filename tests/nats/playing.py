@@ -11,13 +11,17 @@ from typing import Any, Final
 
 from tests.nats.scenarios import SCENARIOS
 from tests.nats.users import SECONDS, connected
-from tests.servers.golang import NATS, built
+from tests.servers import golang, node
+from tests.servers.golang import built
+from tests.servers.maven import program
+from tests.servers.node import installed
 
 TOGETHER: Final = 12
 """Scenarios at a time: they wait for most of their time."""
-GO_SECONDS: Final = 240.0
+PROGRAM_SECONDS: Final = 240.0
 PYTHON: Final = "nats-py"
 GO: Final = "nats.go"
+JAVASCRIPT: Final = "nats.js"
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,19 @@ class Shown:
         client, name = case
         if client not in self._outcomes:
             names = [name for one, name in self._cases if one == client]
-            played = play_go(self._url, names) if client == GO else play(self._url, names)
-            self._outcomes[client] = played
+            self._outcomes[client] = play(client, self._url, names)
         return self._outcomes[client].get(name, Outcome(error="it was not played"))
 
 
-def play(url: str, names: list[str]) -> dict[str, Outcome]:
-    """Play scenarios with nats-py."""
-    return asyncio.run(_play(url, names))
+def play(client: str, url: str, names: list[str]) -> dict[str, Outcome]:
+    """Play scenarios with a client."""
+    if client == PYTHON:
+        return asyncio.run(_play(url, names))
+    if client == GO:
+        command = [str(built(golang.NATS)), "run"]
+    else:
+        command = [str(program("node")), str(installed(node.NATS) / "scenarios.mjs")]
+    return _play_program([*command, url, *names])
 
 
 async def _play(url: str, names: list[str]) -> dict[str, Outcome]:
@@ -80,10 +89,9 @@ def _located(error: BaseException) -> str:
     return f"{place} {type(error).__name__}: {error}"
 
 
-def play_go(url: str, names: list[str]) -> dict[str, Outcome]:
-    """Play scenarios with the program in Go."""
-    command = [str(built(NATS)), "run", url, *names]
-    done = subprocess.run(command, capture_output=True, timeout=GO_SECONDS, check=False)
+def _play_program(command: list[str]) -> dict[str, Outcome]:
+    """Play scenarios with a program, which prints a line of JSON for each."""
+    done = subprocess.run(command, capture_output=True, timeout=PROGRAM_SECONDS, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return {

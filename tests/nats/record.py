@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from tests.nats.playing import play
+from tests.nats.playing import PYTHON, play
 from tests.nats.scenarios import RECORDED, SCENARIOS
 from tests.servers.nats import Nats
 
@@ -29,7 +29,7 @@ def main() -> None:
         server = Nats(Path(folder))
         try:
             server.start()
-            found = play(server.url, names)
+            found = play(PYTHON, server.url, names)
         finally:
             server.stop()
     FOLDER.mkdir(exist_ok=True)

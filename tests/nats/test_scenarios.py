@@ -9,19 +9,25 @@ import pytest
 from tests.nats.conftest import OURS
 from tests.nats.differences import DIFFERENCES
 from tests.nats.golang_scenarios import GO_SCENARIOS
-from tests.nats.playing import GO, PYTHON, Shown
+from tests.nats.javascript_scenarios import JAVASCRIPT_SCENARIOS
+from tests.nats.playing import GO, JAVASCRIPT, PYTHON, Shown
 from tests.nats.record import recorded
 from tests.nats.scenarios import RECORDED, SCENARIOS
 from tests.nats.schemas import faults
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-CASES = [*((PYTHON, name) for name in SCENARIOS), *((GO, name) for name in GO_SCENARIOS)]
+EXPECTED: dict[str, dict[str, Any]] = {
+    PYTHON: {name: shows for name, (_, shows) in SCENARIOS.items()},
+    GO: GO_SCENARIOS,
+    JAVASCRIPT: JAVASCRIPT_SCENARIOS,
+}
+CASES = [(client, name) for client, expected in EXPECTED.items() for name in expected]
 
 
 @pytest.mark.parametrize(("client", "name"), CASES)
 def test_users_see_what_nats_server_shows(shown: Shown, client: str, name: str) -> None:
-    expected = SCENARIOS[name][1] if client == PYTHON else GO_SCENARIOS[name]
+    expected = EXPECTED[client][name]
     found = shown[client, name]
     assert found.error == ""
     if expected is RECORDED:

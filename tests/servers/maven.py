@@ -123,6 +123,8 @@ TOOLS = {
     "promtool": "prometheus",
     "go": "golang-go",
     "kcat": "kcat",
+    "node": "nodejs",
+    "npm": "npm",
 }
 
 
