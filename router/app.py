@@ -46,6 +46,7 @@ from router.services.latest import LatestValues
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
 from router.services.message_groups import MessageGroups
+from router.services.message_offsets import MessageOffsets
 from router.services.pipelines import Pipelines
 from router.services.producing import Producer
 from router.services.publish import Publisher, PublishOptions
@@ -240,6 +241,10 @@ def _blueprints(
             Histories(wall_ms),
             activities,
             services.transactions,
+            MessageOffsets(
+                open_administration(settings, node),
+                settings.text("backend.url").startswith("kafka"),
+            ),
             streams,
         ),
         settings,

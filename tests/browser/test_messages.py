@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -84,12 +85,33 @@ def test_columns_and_zone_are_chosen_and_kept(page: Page, filled: Stack) -> None
     page.get_by_text("Columns", exact=True).click()
     page.get_by_label("Headers", exact=True).check()
     page.get_by_label("Size", exact=True).uncheck()
-    page.get_by_label("Local times").check()
+    page.get_by_role("button", name="Local times").click()
     for _ in range(2):
         expect(line.get_by_text("type: order")).to_be_visible()
         expect(line.locator(".c-size")).to_be_hidden()
         expect(line.locator("time")).not_to_contain_text("Z")
         open_table(page)
+
+
+def test_from_takes_partition_and_offset(page: Page, filled: Stack) -> None:
+    page.goto(f"/console/topics/{TOPIC}?tab=messages&from=0:41")
+    expect(page.get_by_role("article").first).to_contain_text("xxx")
+    page.goto(f"/console/topics/{TOPIC}?tab=messages&from=0:39&before=0:41")
+    expect(page.get_by_role("article")).to_have_count(2)
+    expect(page.get_by_role("article").first).to_contain_text("line")
+    assert re.fullmatch(
+        r"[0-9]+:[0-9]+:0(:[0-9]+)?", page.get_by_label("From", exact=True).input_value()
+    )
+
+
+def test_zone_is_chosen_for_all_pages(page: Page, filled: Stack) -> None:
+    page.goto("/console/audit")
+    time = page.locator("main time").first
+    expect(time).to_contain_text("Z")
+    page.get_by_role("button", name="Local times").click()
+    expect(time).not_to_contain_text("Z")
+    page.goto(f"/console/topics/{TOPIC}?tab=messages")
+    expect(page.get_by_role("article").first.locator("time")).not_to_contain_text("Z")
 
 
 def test_line_opens_beside_the_table_by_mouse_and_keys(page: Page, filled: Stack) -> None:

@@ -63,6 +63,23 @@ class AdminCalls:
         found = await ledger.find_time(timestamp_ms)
         return ledger.id, min(found, partition.visible.end_entry - 1), partition.index
 
+    async def entry_at(self, topic: str, partition: int, number: int) -> Sequence[int]:
+        """Return the ledger, and the entry that has the message number `number` of a partition.
+
+        With its index in a batch, -1 if the entry is none. A number that is not there stands for
+        the nearest that is, or that comes next. Raises BadRequestError for no partition of it.
+        """
+        pieces = self._topics.pieces(self._topics.parse(topic))
+        found = next((one for one in pieces if one.index == partition), None)
+        if found is None:
+            raise BadRequestError(f"there is no partition {partition} of {topic}")
+        ledger, end = found.ledger, found.visible.end_entry
+        entry = min(max(await ledger.entry_of_number(max(0, number)), ledger.first_entry), end)
+        if entry == end:
+            return ledger.id, entry, -1
+        first, behind = await ledger.number_before(entry), await ledger.number_before(entry + 1)
+        return ledger.id, entry, number - first if 1 < behind - first > number - first >= 0 else -1
+
     async def bytes_from(self, topic: str, ledger: int, entry: int) -> int:
         """Return about how many bytes a partition has from an entry on."""
         held = only_partition(self._topics, topic).ledger

@@ -19,6 +19,7 @@ from router.services.history import Histories
 from router.services.jetstream import JetStream
 from router.services.manage import Topics
 from router.services.message_groups import MessageGroups
+from router.services.message_offsets import MessageOffsets
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
 from router.services.read import Reading
@@ -75,6 +76,7 @@ class ConsoleServices:
     histories: Histories
     activities: Activities
     transactions: OpenTransactions
+    offsets: MessageOffsets
     jetstream: JetStream
 
 

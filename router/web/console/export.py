@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -22,7 +23,7 @@ from router.web.console import shown
 from router.web.console.context import PageViews
 from router.web.console.message_tab import ends_of, find_messages
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN
-from router.web.console.selection import SELECTION, Selection, read_selection, texts
+from router.web.console.selection import SELECTION, Selection, read_selection, texts, with_positions
 from router.web.dmaap.stream import STREAM_FAILS, STREAMED
 from router.web.openapi.description import EVENTS, Reply, choice, operation
 from router.web.requests import Query
@@ -63,7 +64,9 @@ class ExportViews(PageViews):
         stats = self._services.topics.described(name)
         partitions = self._services.reading.partitions(name)
         now = self._services.histories.now_ms()
-        chosen = read_selection(texts(query), partitions, now)
+        position = partial(self._services.offsets.position, name)
+        given = with_positions(texts(query), partitions, position)
+        chosen = read_selection(given, partitions, now)
         write = _ndjson if kind == "ndjson" else _csv
         body = _File(self._services.reading, write, *self._messages(name, stats, chosen))
         answer = Response(body, content_type=KINDS[kind], headers=HEADERS | NO_STORE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from json import dumps
 from typing import Any, Final
 
 import structlog
@@ -13,6 +14,7 @@ from router.clocks.steps import run_blocking
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError, ValueNotFoundError
 from router.model import UNDECODED, Message, Position, Principal, Stored, TopicName, TopicStats
 from router.services import message_details as details
+from router.services import messagepack
 from router.services.dead_letters.letters import origin
 from router.services.position_texts import write_position
 from router.services.publish import timeouts_of_publish
@@ -27,7 +29,7 @@ from router.web.openapi.description import Reply, choice, number, operation
 from router.web.pulsar_rest import ids
 from router.web.requests import Query, decode
 
-FORMS: Final = ("auto", "schema", "json", "text", "hex", "base64")
+FORMS: Final = ("auto", "schema", "json", "messagepack", "text", "hex", "base64")
 MAX_CHARACTERS: Final = 1_000_000
 """Of a value in a page; a download has all of it."""
 MAX_NODES: Final = 5_000
@@ -157,19 +159,27 @@ class MessageViews(PageViews):
             "editable": editable,
         }
         json = shown.tree(text, MAX_NODES) if is_text else None
+        packed = (
+            None if is_text else messagepack.structure(message.value if plain is None else plain)
+        )
         if form == "auto":
             binary = read is not None and not read.failure and not is_text
-            form = "schema" if binary else "json" if json else "text" if readable else "hex"
+            packing = "hex" if packed is None else "messagepack"
+            form = "schema" if binary else "json" if json else "text" if readable else packing
         if form == "schema" and read is not None and not read.failure:
             text, json = read.text, shown.tree(read.text, MAX_NODES)
+        elif form == "messagepack" and packed is not None:
+            text = dumps(packed, ensure_ascii=False, indent=2)
+            json = shown.tree(text, MAX_NODES)
         elif form == "hex":
             text = shown.hexdump(message.value, MAX_CHARACTERS // 16)
         elif form == "base64":
             text = base64.b64encode(message.value).decode()
-        tree = json if form in {"json", "schema"} else None
+        tree = json if form in {"json", "schema", "messagepack"} else None
+        absent = {"schema" if read is None else "", "messagepack" if packed is None else ""}
         return data | {
             "as": form,
-            "forms": [one for one in FORMS[1:] if one != "schema" or read is not None],
+            "forms": [one for one in FORMS[1:] if one not in absent],
             "value": None if message.null else text[:MAX_CHARACTERS],
             "left_out": max(0, len(text) - MAX_CHARACTERS),
             "tree": tree,

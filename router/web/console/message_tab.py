@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from flask import request
 from router.errors import BadReadOptionError
 from router.model import Principal, Stored, TopicName, TopicStats
 from router.services.message_details import headers_of
+from router.services.message_offsets import MessageOffsets
 from router.services.pages import Found, after, before, first_since
 from router.services.position_texts import write_position
 from router.services.read import Reading
@@ -19,7 +21,7 @@ from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageContext
 from router.web.console.pages import base, wants_problem
-from router.web.console.selection import Selection, read_selection, texts
+from router.web.console.selection import Selection, read_selection, texts, with_positions
 from router.web.pulsar_rest import ids
 from router.web.requests import Query
 
@@ -38,8 +40,15 @@ BLIND_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 1.0)
 class MessageTab:
     """What the tab shows."""
 
-    def __init__(self, context: PageContext, reading: Reading, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        context: PageContext,
+        reading: Reading,
+        offsets: MessageOffsets,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._context = context
+        self._offsets = offsets
         self._reading = reading
         self._now_ms = now_ms
 
@@ -52,13 +61,13 @@ class MessageTab:
         given = texts(query) | {"view": view}
         may_read = self._context.may(principal, name, Right.SUBSCRIBE)
         try:
+            position = partial(self._offsets.position, name)
+            given = with_positions(given, partitions, position)
             chosen = read_selection(given, partitions, self._now_ms())
         except BadReadOptionError as error:
             if wants_problem(request.environ):
                 raise
-            field, _, text = str(error).partition(": ")
-            data = _empty(given, partitions, view)
-            return data | {"error": {"field": field, "text": text[:1].upper() + text[1:]}}
+            return _empty(given, partitions, view) | {"error": error_of(error)}
         data = _empty(chosen.given, partitions, view) | {
             "live": chosen.live,
             "latest": "?" + chosen.query(),
@@ -87,6 +96,12 @@ class MessageTab:
         mark = quote(ids.write_marks([places[partition] for partition in partitions]), safe="")
         path = commands.path("console", "topics", name.local, "stream")
         return {"stream": f"{base()}{path}?last_event_id={mark}"}
+
+
+def error_of(error: BadReadOptionError) -> dict[str, str]:
+    """Return the `field` that cannot be read, and a `text` for it."""
+    field, _, text = str(error).partition(": ")
+    return {"field": field, "text": text[:1].upper() + text[1:]}
 
 
 def _empty(given: Mapping[str, str], partitions: list[int], view: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from flask import Response, request
@@ -32,6 +33,7 @@ from router.web.console.selection import (
     read_places,
     read_selection,
     texts,
+    with_positions,
 )
 from router.web.pulsar_rest import ids
 from router.web.requests import Query
@@ -109,7 +111,9 @@ class ReplayViews(PageViews):
 
     def _selection(self, name: TopicName, given: Mapping[str, str]) -> Selection:
         now = self._services.histories.now_ms()
-        return read_selection(given, self._services.reading.partitions(name), now)
+        partitions = self._services.reading.partitions(name)
+        given = with_positions(given, partitions, partial(self._services.offsets.position, name))
+        return read_selection(given, partitions, now)
 
     def _target(self, principal: Principal, written: str) -> TopicName:
         # A name in a form is as it is: nothing in it is an escape.

@@ -1,23 +1,25 @@
 """Which stretch of a topic's messages a page, an export or a replay is about, as addresses say it.
 
 `from` is where it begins: `earliest`, `latest`, a time, how long ago, the id of a message
-(`ledger:entry:partition`, `:index` behind it in a batch, or PIP 64's base64), which is in one
-partition, or marks as server-sent events have them, one for each partition. `before` is where it
-ends, in the same words. Without either it is about the last messages, and what comes.
+(`ledger:entry:partition`, `:index` behind it in a batch, or PIP 64's base64) or Kafka's partition
+and offset (`partition:offset`), which are in one partition, or marks as server-sent events have
+them, one for each partition. `before` is where it ends, in the same words. Without either it is
+about the last messages, and what comes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 
-from router.errors import BadReadOptionError, BadRequestError
+from router.errors import BadReadOptionError, BadRequestError, NotSupportedError
 from router.errors.quoting import quoted
-from router.model import NOT_PARTITIONED
+from router.model import NOT_PARTITIONED, Position
 from router.services.groups import moment
+from router.services.position_texts import write_position
 from router.services.read import placed
 from router.services.scan import Places, Start, StartPosition
 from router.web.console.context import words
@@ -28,9 +30,11 @@ from router.web.requests import Query
 
 _EXPECTED: Final = (
     "expected earliest, latest, how long ago such as 15m, a time with its zone such as"
-    " 2026-11-01T00:00Z, milliseconds since 1970, or a message's id such as 12:345:0"
+    " 2026-11-01T00:00Z, milliseconds since 1970, a message's id such as 12:345:0, or partition and"
+    " offset such as 2:1500"
 )
 _AGO: Final = re.compile(r"([0-9]{1,6})(s|m|h|d)")
+_OFFSET: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -78,6 +82,29 @@ class Selection:
         if len(self.partitions) > ids.MAX_MARKS:
             return None
         return ids.write_marks([places[partition] for partition in self.partitions])
+
+
+def with_positions(
+    given: Mapping[str, str], partitions: Sequence[int], position: Callable[[int, int], Position]
+) -> dict[str, str]:
+    """Return the texts of a request with ids in the place of `partition:offset`.
+
+    `position` returns that of an offset in a partition. Raises BadReadOptionError.
+    """
+    found = dict(given)
+    for name in ("from", "before"):
+        offset = _OFFSET.fullmatch(given.get(name, "").strip())
+        if offset is None:
+            continue
+        number = int(offset[1])
+        if number >= len(partitions):
+            raise BadReadOptionError(f"{name}: the topic has no partition {number}.")
+        try:
+            place = position(partitions[number], int(offset[2]))
+        except NotSupportedError as error:
+            raise BadReadOptionError(f"{name}: {error}.") from error
+        found[name] = write_position(place, with_index=True)
+    return found
 
 
 def texts(query: Query) -> dict[str, str]:

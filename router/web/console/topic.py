@@ -49,7 +49,7 @@ class TopicPageViews(PageViews):
     def __init__(self, context: PageContext, publish: PublishTab, settings: SettingsTab) -> None:
         super().__init__(context)
         self._messages = MessageTab(
-            context, self._services.reading, self._services.histories.now_ms
+            context, self._services.reading, self._services.offsets, self._services.histories.now_ms
         )
         self._publish, self._settings = publish, settings
 

@@ -28,8 +28,8 @@ from router.web import bodies, offload, streams
 from router.web.access import Right
 from router.web.console.context import PageViews, words
 from router.web.console.filters import Filter
-from router.web.console.message_tab import SHOWN_MESSAGES, line_of
-from router.web.console.pages import FAILS, SIGN_IN, base, page
+from router.web.console.message_tab import SHOWN_MESSAGES, error_of, line_of
+from router.web.console.pages import FAILS, SIGN_IN, base, page, wants_problem
 from router.web.dmaap.stream import failure
 from router.web.openapi.description import EVENTS, Reply, operation, text
 from router.web.pulsar_rest import ids
@@ -53,8 +53,14 @@ class WatchViews(PageViews):
         """Answer the last messages of the topics that match, and where they go on."""
         principal, query = self._context.principal(), Query(request.environ)
         pattern, written = words(query, "topics").strip(), words(query, "filter")
-        chosen = Filter.read({"filter": written})
-        topics = self._topics(principal, pattern)
+        error, chosen, topics = None, Filter.read({}), list[TopicName]()
+        try:
+            topics = self._topics(principal, pattern)
+            chosen = Filter.read({"filter": written})
+        except BadReadOptionError as failed:
+            if wants_problem(request.environ):
+                raise
+            topics, error = [], error_of(failed)
         lines, places = list[tuple[TopicName, Stored]](), dict[TopicName, Places]()
         note = _too_many(topics)
         for name in () if note else topics:
@@ -74,7 +80,8 @@ class WatchViews(PageViews):
             "topics": [name.local for name in topics],
             "messages": shown,
             "stream": f"{base()}/console/watch/stream?{query_of_stream}" if mark else "",
-            "note": note or _described(pattern, topics),
+            "note": note or ("" if error else _described(pattern, topics)),
+            "error": error,
             "commands": [],
         }
         return self._context.pages.answer("watch.html", data)

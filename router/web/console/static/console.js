@@ -43,6 +43,60 @@ document.querySelector("form.theme").addEventListener("submit", (event) => {
   send(form.action, { method: "POST", body: new URLSearchParams({ theme: chosen }) }).catch(() => {});
 });
 
+// Times stand in UTC with a Z, or as clocks go here; the browser keeps which.
+const ZONE = "console.zone";
+const zone = document.getElementById("zone");
+let local = false;
+try {
+  local = localStorage.getItem(ZONE) === "local";
+} catch {
+  // storage is off
+}
+
+const two = (number, digits = 2) => String(number).padStart(digits, "0");
+
+export function stamp(part, at) {
+  let [day, clock] = at.toISOString().split("T");
+  if (local) {
+    day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}`;
+  }
+  if (part.title) {
+    part.title = `${day} ${clock}`; // the text says how long ago it is
+    return;
+  }
+  const date = document.createElement("span");
+  date.className = "day";
+  date.textContent = `${day} `;
+  part.replaceChildren(date, clock);
+}
+
+export function stampAll(parent) {
+  for (const one of parent.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.dateTime);
+    if (!Number.isNaN(at.getTime())) stamp(one, at);
+  }
+}
+
+function showZone() {
+  zone.textContent = local ? "Local" : "UTC";
+  zone.setAttribute("aria-pressed", String(local));
+}
+
+zone.hidden = false;
+showZone();
+if (local) stampAll(document);
+zone.addEventListener("click", () => {
+  local = !local;
+  try {
+    localStorage.setItem(ZONE, local ? "local" : "utc");
+  } catch {
+    // storage is off: this page has it
+  }
+  showZone();
+  stampAll(document);
+});
+
 export const byId = (...names) => names.map((name) => document.getElementById(name));
 
 // The line of a page that says how its action goes.

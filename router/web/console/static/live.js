@@ -1,7 +1,8 @@
 // The live tail of a topic, newest first: every message is counted, the newest ones are in the page.
 import { pane } from "./message.js";
 import { matches, readFilter } from "./messages.js";
-import { choosing, colour, row, stampAll } from "./rows.js";
+import { stampAll } from "./console.js";
+import { choosing, colour, row } from "./rows.js";
 import { search } from "./search.js";
 
 const MOST_IN_PAGE = 500;

@@ -1,6 +1,5 @@
 // One message in full: beside the table of messages, or on its own page.
-import { copying, send } from "./console.js";
-import { stampAll } from "./rows.js";
+import { copying, send, stampAll } from "./console.js";
 
 // Forms that send a message again stay where they are; `open` shows another form of the value.
 export function prepare(section, open = null) {

@@ -1,4 +1,5 @@
 // Lines of the table of messages: how one is made, its columns, its times and its colours.
+import { stamp } from "./console.js";
 import { hexdump, idOf, keyOf, pieces, tree, valueOf, visible } from "./messages.js";
 
 const MAX_PREVIEW = 400;
@@ -6,9 +7,6 @@ const LINE_HEIGHT = 34;
 const LINES_AHEAD = 20;
 const COLUMNS = { time: "Time", partition: "Partition", offset: "Position", key: "Key", headers: "Headers", value: "Value", size: "Size" };
 const HIDDEN = "console.columns";
-const ZONE = "console.zone";
-
-let local = localStorage.getItem(ZONE) === "local";
 
 function add(parent, name, text, kind) {
   const part = document.createElement(name);
@@ -16,28 +14,6 @@ function add(parent, name, text, kind) {
   if (kind) part.className = kind;
   parent.append(part);
   return part;
-}
-
-const two = (number) => String(number).padStart(2, "0");
-
-// A time as the switch has it: in UTC with its Z, or as clocks go here.
-function stamp(part, at) {
-  let [day, clock] = at.toISOString().split("T");
-  if (local) {
-    day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-    const ms = String(at.getMilliseconds()).padStart(3, "0");
-    clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${ms}`;
-  }
-  part.replaceChildren();
-  add(part, "span", `${day} `, "day");
-  part.append(clock);
-}
-
-export function stampAll(parent) {
-  for (const one of parent.querySelectorAll("time[datetime]")) {
-    const at = new Date(one.dateTime);
-    if (!Number.isNaN(at.getTime())) stamp(one, at);
-  }
 }
 
 export function size(count) {
@@ -169,11 +145,6 @@ export function choosing(menu, reader) {
       localStorage.setItem(HIDDEN, hidden.join(" "));
     });
   }
-  choice(box, "Local times", local, (checked) => {
-    local = checked;
-    localStorage.setItem(ZONE, local ? "local" : "utc");
-    stampAll(document);
-  });
   menu.hidden = false;
   document.addEventListener("click", (event) => { if (!menu.contains(event.target)) menu.open = false; });
   menu.addEventListener("keydown", (event) => {
@@ -181,5 +152,4 @@ export function choosing(menu, reader) {
     menu.open = false;
     menu.querySelector("summary").focus();
   });
-  if (local) stampAll(document);
 }

@@ -17,6 +17,7 @@ from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.extents import Place, Stretch
 from router.broker.node.rpc import topics as rpc_topics
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
+from router.broker.topics.calls import AdminCalls
 from router.errors import BadRequestError
 from router.model import TopicInfo, TopicName
 from router.model.policies import Policies
@@ -114,3 +115,19 @@ def test_entry_that_holds_a_message_is_found_by_its_number(sizes: list[int], ind
                 await store.close()
 
     assert asyncio.run(work()) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "entry", "index"),
+    [(0, 0, 0), (2, 0, 2), (3, 1, -1), (4, 2, 0), (5, 2, 1), (6, 3, -1), (99, 3, -1)],
+)
+def test_entry_of_a_number_has_the_index_in_its_batch(
+    direct: Direct, number: int, entry: int, index: int
+) -> None:
+    BrokerAdmin(cast(Link, direct)).create(TopicInfo(T, 2), 0)
+    append(direct, T, [3, 1, 2], 1)
+    ledger = direct.topics.pieces(T)[1].ledger.id
+    calls = AdminCalls(direct.topics)
+    assert direct.runner.run(calls.entry_at(str(T), 1, number)) == (ledger, entry, index)
+    with pytest.raises(BadRequestError):
+        direct.runner.run(calls.entry_at(str(T), 2, number))

@@ -42,6 +42,8 @@ def page(site: Site, number: int = 0, query: str = "") -> dict[str, Any]:
         (b"text", "text", "text"),
         (b"\xff\x00", "hex", "00000000  ff 00"),
         (gzip.compress(b'{"a":1}', mtime=0), "json", '{"a":1}'),
+        (b"\x81\xa1a\xcd\x01\x00", "messagepack", '{\n  "a": 256'),
+        (gzip.compress(b"\x81\xa1a\xcd\x01\x00", mtime=0), "messagepack", '{\n  "a": 256'),
     ],
 )
 def test_value_has_the_form_that_suits_it(site: Site, value: bytes, form: str, shown: str) -> None:

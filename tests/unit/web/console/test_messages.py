@@ -123,7 +123,6 @@ def test_jump_behind_the_end_is_an_empty_page(many: Site, monkeypatch: pytest.Mo
     [
         ("from=noon", "from"),
         ("from=1:2:7", "from"),
-        ("from=1:2", "from"),
         ("from=1.2", "from"),
         ("before=x", "before"),
         ("before=@1.2", "before"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 import pytest
@@ -118,3 +120,28 @@ def test_topics_that_one_may_not_read_are_left_out(
     found = site.client.get(f"{PAGE}?format=json&topics=*", headers=anna).get_json()
     assert found["topics"] == ["orders.a"]
     assert site.client.get(f"{PAGE}/stream?topics=*").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "text"),
+    [
+        ("topics=orders.*&filter=(a", "filter", "Expected"),
+        ("topics=" + "a" * 251 + "&filter=b", "topics", "Expected at most 250"),
+    ],
+)
+def test_mistake_is_named_at_its_field_with_all_values_kept(
+    filled: Site, query: str, field: str, text: str
+) -> None:
+    answer = filled.client.get(f"{PAGE}?{query}", headers={"Accept": "text/html"})
+    assert answer.status_code == 200
+    written = parse_qs(query)
+    inputs = {
+        name: re.search(rf'<input[^\n]* name="{name}"[^\n]*', answer.text)
+        for name in ("topics", "filter")
+    }
+    for name, found in inputs.items():
+        assert found is not None
+        assert f'value="{written[name][0]}"' in found[0]
+        assert ("aria-invalid" in found[0]) == (name == field)
+    assert f'<p id="filter-error" class="bad error">{text}' in answer.text
+    assert filled.client.get(f"{PAGE}?format=json&{query}").status_code == 400
