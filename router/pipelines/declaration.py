@@ -187,6 +187,11 @@ class Pipeline:
     file: Path = Path()
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
 
+    def sink_names(self) -> list[str]:
+        """Return the names of what gets rows: the sinks, and the dead letters if there are any."""
+        names = [sink.name for sink in self.sinks]
+        return [*names, DEAD_LETTERS] if self.bad_records == "dlq" else names
+
 
 def is_local(folder: str) -> bool:
     """Tell whether a folder, as a declaration names it, is one of this machine."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from router.pipelines.declaration import DEAD_SUFFIX, METADATA, SourceSpec
+from router.pipelines.declared_columns import columns
 from router.pipelines.decoding import (
     NO_TEXT,
     NO_VALUE,
@@ -35,6 +36,7 @@ BAD_RECORD: Final = "bad record: "
 PROPERTY: Final = "router-"
 _CORRUPT: Final = "_router_corrupt"
 _MAX_SHOWN_CHARACTERS: Final = 300
+_QUOTES: Final = re.compile("[\"'`\\\\]")
 _CAMBRIA: Final = "`key`: STRING, `value`: STRING"
 # Numbers such as NaN are no JSON, and a corrupt record is marked, never dropped.
 _JSON: Final = {"allowNonNumericNumbers": "false"}
@@ -145,7 +147,7 @@ def _json(frame: DataFrame, spec: SourceSpec) -> DataFrame:
     # whole documents does, and an array around it shows when there are two.
     whole = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]")))
     second = f.try_variant_get(whole, "$[1]", "variant")
-    unfit = f.lit(f"the JSON does not fit the columns {_shown(spec.schema)}")
+    unfit = _unfit(spec)
     wrong = (
         f.when(~text.rlike(r"^\s*\{"), f.lit("the value is no JSON object"))
         .when(whole.isNull() | second.isNotNull(), f.lit("the value is not one JSON object"))
@@ -158,7 +160,7 @@ def _csv(frame: DataFrame, spec: SourceSpec) -> DataFrame:
     f = _functions()
     text = f.rtrim(f.col("value").cast("string"), f.lit("\r\n"))
     rows = f.from_csv(text, _with_corrupt(spec.schema), {**spec.options, **_MARKED})
-    unfit = f.lit(f"the line does not fit the columns {_shown(spec.schema)}")
+    unfit = f.lit(_unfit_text("line", spec))
     wrong = (
         f.when(text == "", f.lit("the line is empty"))
         .when(text.rlike(r"[\r\n]"), f.lit("a message of CSV is one line"))
@@ -172,6 +174,28 @@ def _marked(frame: DataFrame, wrong: Column) -> DataFrame:
     f = _functions()
     with_error = frame.withColumn("_error", f.coalesce(_no_text(), wrong))
     return with_error.withColumn("_rows", f.col("_rows").dropFields(_CORRUPT))
+
+
+def _unfit(spec: SourceSpec) -> Column:
+    """Return what does not fit of a JSON object: the first field that is given and not read."""
+    f = _functions()
+    document = "try_parse_json(concat('[', CAST(value AS STRING), ']'))"
+    cases = []
+    for name, kind in (columns(spec) or {}).items():
+        if name in METADATA or _QUOTES.search(name):
+            continue
+        given = f"try_variant_get({document}, '$[0][\"{name}\"]', 'variant')"
+        says = f"the field {name} does not fit {_shown(kind)}".replace("'", "")
+        cases.append(
+            f"CASE WHEN _rows.`{name}` IS NULL AND NOT is_variant_null({given}) THEN '{says}' END"
+        )
+    whole = f.lit(_unfit_text("JSON", spec))
+    found: Column = f.coalesce(*([f.expr(f"coalesce({', '.join(cases)})")] if cases else []), whole)
+    return found
+
+
+def _unfit_text(what: str, spec: SourceSpec) -> str:
+    return f"the {what} does not fit the columns {_shown(spec.schema)}"
 
 
 def _with_corrupt(schema: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -48,13 +48,16 @@ class SinkProgress:
 
 
 class Progress:
-    """The sinks of one run by name; fed and read by any thread."""
+    """The sinks of one run by name; fed and read by any thread.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    `names` are those that are known from the start, so that what is shown of them begins with 0.
+    """
+
+    def __init__(self, clock: Callable[[], float], names: Iterable[str] = ()) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._sinks: dict[str, SinkProgress] = {}
+        self._sinks = {name: SinkProgress() for name in names}
         self._ended: set[str] = set()
         self.since = clock()
 
@@ -101,7 +104,7 @@ class Progress:
     def line(self) -> str:
         """Return one line for a terminal."""
         sinks = self.sinks()
-        shown = [one for name, one in sinks.items() if name != DEAD_LETTERS]
+        shown = [one for name, one in sinks.items() if name != DEAD_LETTERS and one["batches"]]
         if not shown:
             return f"waiting for the first batch, {self._clock() - self.since:.0f} s"
         parts = [

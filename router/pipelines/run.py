@@ -218,7 +218,7 @@ class Run:
     _written: float = 0.0
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.options.clock)
+        self.progress = Progress(self.options.clock, self.pipeline.sink_names())
         self.started = self.options.wall().isoformat(timespec="seconds")
 
     @contextmanager

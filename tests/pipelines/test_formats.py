@@ -32,11 +32,13 @@ CASES: list[tuple[str, str, list[bytes | None], list[tuple[bytes | None, str]]]]
     ("text", "", [b"", "é".encode()], [(b"\xff", "not UTF-8"), (None, "no value")]),
     (
         "json",
-        TABLE,
+        f"{TABLE}, `in` STRUCT<x: INT>",
         [b'{"id":1,"name":"a"}', b' {"id":2}\n', b"{}", b'{"id":3,"more":[1]}', b'{"id":null}'],
         [
-            (b'{"id":"x"}', "does not fit the columns"),
-            (b'{"id":1.5}', "does not fit"),
+            (b'{"id":"x"}', "the field id does not fit BIGINT"),
+            (b'{"id":1,"name":2,"in":7}', "the field in does not fit STRUCT<x: INT>"),
+            (b'{"in":{"x":"y"}}', "does not fit"),
+            (b'{"name":"id","id":1.5}', "the field id does not fit BIGINT"),
             (b'{"id":99999999999999999999}', "does not fit"),
             (b'{"id":1', "not one JSON object"),
             (b'{"id":1} junk', "not one JSON object"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from router.errors.quoting import nearest
-from router.pipelines.declaration import DEAD_LETTERS, Pipeline
+from router.pipelines.declaration import Pipeline
 from router.pipelines.finding import named
 from router.pipelines.reading import DeclarationError, Origin, Table, places
 
@@ -52,12 +52,6 @@ class TestFile:
     file: Path
     pipeline: Pipeline
     cases: tuple[Case, ...]
-
-
-def sink_names(pipeline: Pipeline) -> list[str]:
-    """Return the names of what gets rows: the sinks, and the dead letters where there are any."""
-    names = [sink.name for sink in pipeline.sinks]
-    return [*names, DEAD_LETTERS] if pipeline.bad_records == "dlq" else names
 
 
 def load(file: Path, folder: Path, *, complete: bool = True) -> TestFile:
@@ -120,7 +114,7 @@ class _CaseReader:
 
     def _expected(self, table: Table) -> dict[str, tuple[Row, ...]]:
         inner = table.table("expect")
-        known = sink_names(self._pipeline)
+        known = self._pipeline.sink_names()
         found = {}
         for sink in inner.values:
             if sink not in known:

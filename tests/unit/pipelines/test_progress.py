@@ -111,6 +111,17 @@ def test_offsets_of_no_known_form_have_no_lag(odd: object) -> None:
     assert lags({"endOffset": odd, "latestOffset": odd}) == {}
 
 
+def test_metrics_name_all_sinks_from_the_start(free_port: int) -> None:
+    progress = Progress(lambda: 0.0, ["files", "dead-letters"])
+    assert progress.line().startswith("waiting for the first batch")
+    end = serve(f"127.0.0.1:{free_port}", "orders", progress)
+    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    end()
+    for sink in "files", "dead-letters":
+        assert f'router_pipeline_rows_total{{pipeline="orders",sink="{sink}"}} 0.0' in text
+
+
 def test_metrics_are_served_until_they_end(progress: Progress, free_port: int) -> None:
     progress.add(event(bad=1))
     end = serve(f"127.0.0.1:{free_port}", "large", progress)
