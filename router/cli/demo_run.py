@@ -33,15 +33,17 @@ TOPICS: Final = (ORDERS, CLICKS, CUSTOMERS, DEVICES, DEAD_LETTERS)
 PACKING, BILLING, ALARMS = "packing", "billing", "alarms"
 TICK_SECONDS: Final = 0.5
 FETCH_SECONDS: Final = 0.1
+FIRST_FETCH_SECONDS: Final = 10.0
 FIRST_MESSAGES: Final = 600
 """Published at once, so that no page is empty."""
-MAX_FETCHES: Final = 5
+MAX_FETCHES: Final = 20
 """Of one group in one tick."""
 MAX_FETCHED: Final = 1_000
 MAX_TICK_MESSAGES: Final = 5_000
 """Published in one tick, however long the router or this process stood still."""
 MAX_LAG: Final = 2_000
-"""Messages by which billing may lag; it reads three of four until then."""
+"""Messages by which billing may lag; until then it reads a share of the orders."""
+BILLED: Final = 0.75
 _SHARES: Final = {ORDERS: 0.4, CLICKS: 0.45, CUSTOMERS: 0.05, DEVICES: 0.1}
 _FATAL: Final = (BackendUnavailableError, ForbiddenError, UnauthenticatedError)
 
@@ -69,6 +71,7 @@ class Demo:
         self._due = dict.fromkeys(_SHARES, 0.0)
         self._makers: dict[str, Callable[[int], None]] = {}
         self._lag = 0
+        self._billed = 0.0
 
     def create(self) -> None:
         """Create the topics that are not there; what this store does not have is left out."""
@@ -97,7 +100,7 @@ class Demo:
         try:
             packing, billing = groups
             begin = self._clock()
-            self._tick(FIRST_MESSAGES, packing, billing)
+            self._tick(FIRST_MESSAGES, packing, billing, FIRST_FETCH_SECONDS)
             last = begin
             while (now := self._clock()) < begin + seconds:
                 self._sleep(max(0.0, min(last + TICK_SECONDS, begin + seconds) - now))
@@ -108,7 +111,13 @@ class Demo:
             for group in groups:
                 group.close()
 
-    def _tick(self, messages: float, packing: Consumption, billing: Consumption) -> None:
+    def _tick(
+        self,
+        messages: float,
+        packing: Consumption,
+        billing: Consumption,
+        wait: float = FETCH_SECONDS,
+    ) -> None:
         for topic, make in self._makers.items():
             self._due[topic] += messages * _SHARES[topic]
             whole = int(self._due[topic])
@@ -119,19 +128,25 @@ class Demo:
             if not packing.fetch(MAX_FETCHED, FETCH_SECONDS):
                 break
             packing.acknowledge()
-        self._bill(billing, messages * _SHARES[ORDERS])
+        share = 1.0 if self._lag > MAX_LAG else BILLED
+        self._billed = min(MAX_FETCHED, self._billed + share * messages * _SHARES[ORDERS])
+        for _ in range(MAX_FETCHES):
+            if not self._bill(billing, int(self._billed), wait):
+                break
 
-    def _bill(self, billing: Consumption, orders: float) -> None:
+    def _bill(self, billing: Consumption, limit: int, wait: float) -> bool:
         """Read some of the orders; those that cannot be read become dead letters."""
-        limit = min(MAX_FETCHED, max(1, int(orders if self._lag > MAX_LAG else orders * 0.75)))
-        found = billing.fetch(limit, FETCH_SECONDS)
+        found = billing.fetch(limit, wait) if limit else []
         letters = [
             _letter(one, reason) for one in found if (reason := unreadable(one.message.value))
         ]
         self._publish(DEAD_LETTERS, letters)
         self.dead_letters += len(letters)
-        billing.acknowledge()
+        if found:
+            billing.acknowledge()
         self._lag -= len(found)
+        self._billed -= len(found)
+        return bool(found)
 
     def _publish_orders(self, number: int) -> None:
         self._publish(ORDERS, _made(self._messages.order, number))
