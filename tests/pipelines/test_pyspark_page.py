@@ -34,5 +34,10 @@ def test_blocks_of_the_page_print_what_it_shows(user: Path) -> None:
     }
     done(user, "bash", "-euo", "pipefail", "-c", publishing)
     program = f"\nprint({MARK!r}, flush=True)\n".join(programs)
+    # Spark looks for packages on the path, where an editable install puts none. A session may be
+    # told all the same.
+    path = f"import os; os.environ['PYTHONPATH'] = {str(ROOT)!r}\n"
+    registered = "\nfrom router.spark import register; register(spark)\npart = ("
+    program = path + program.replace("\npart = (", registered, 1)
     printed = done(user, sys.executable, "-c", program).split(MARK)
     assert [plain(text) for text in printed] == [plain(text) for text in shown]

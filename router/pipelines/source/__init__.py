@@ -7,7 +7,7 @@ data source `router`, those of Kafka by Spark's own connector; the columns are t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.pipelines.source.options import Options
 from router.pipelines.source.router_source import RouterSource
@@ -21,9 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA_DDL", "frame", "register", "row_names"]
 
 
+_KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
+
+
 def register(spark: SparkSession) -> None:
-    """Make the data source `router` known to a session; again is harmless."""
-    spark.dataSource.register(RouterSource)
+    """Make the data source `router` known to a session; again is harmless.
+
+    A session that has found it among the installed packages (`pyspark_router`) keeps that.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as below
+
+    try:
+        spark.dataSource.register(RouterSource)
+    except PySparkException as error:
+        if error.getCondition() != _KNOWN:
+            raise
 
 
 def row_names(source: SourceSpec, topics: Iterable[str]) -> tuple[str, ...]:
