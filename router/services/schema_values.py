@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+import orjson
+
 from router.errors import BadJsonError, BadRequestError, BatchTooLargeError, PayloadMismatchError
 from router.model import Message, Schema, SchemaType, TopicName
 from router.schemas import encode, encode_pair
+from router.schemas.examples import example
 from router.services.topic_schemas import TopicSchemas
 
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
@@ -33,6 +36,12 @@ def schema_messages(schemas: TopicSchemas, topic: TopicName, data: bytes) -> lis
         except PayloadMismatchError as error:
             raise PayloadMismatchError(f"Value {number + 1}: {error}") from error
     return messages
+
+
+def example_text(schema: Schema) -> str:
+    """Return a value of a schema as JSON, for a person to begin with; "": there is none."""
+    value = example(schema)
+    return "" if value is None else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
 def _message(schema: Schema, value: Any) -> Message:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.system.stack import Stack
-from tests.system.traffic import create, poll
+from tests.system.traffic import ask, create, poll
+
+JSON = {"Content-Type": "application/json"}
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -55,3 +59,55 @@ def test_series_at_a_rate_is_stopped(page: Page, site: Stack) -> None:
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("status")).to_contain_text("; stopped")
     expect(page.get_by_role("button", name="Publish", exact=True)).to_be_enabled()
+
+
+def test_template_is_saved_loaded_and_deleted(page: Page, site: Stack) -> None:
+    create(site, "templated", 1)
+    page.goto("/console/topics/templated")
+    message = page.get_by_role("textbox", name="Message", exact=True)
+    name = page.get_by_label("Template", exact=True)
+    message.fill('{"id": 1}')
+    name.fill("first")
+    page.get_by_role("button", name="Save", exact=True).click()
+    message.fill("other")
+    page.reload()
+    expect(message).to_have_value("other")
+    name.fill("first")
+    expect(message).to_have_value('{"id": 1}')
+    page.get_by_role("button", name="Delete", exact=True).click()
+    message.fill("other")
+    name.fill("first")
+    expect(message).to_have_value("other")
+
+
+def test_messages_stand_beside_the_form_where_it_is_wide(page: Page, site: Stack) -> None:
+    create(site, "beside", 1)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto("/console/topics/beside")
+    message = page.get_by_role("textbox", name="Message", exact=True)
+    latest = page.get_by_role("log", name="Latest messages")
+    for text in ("one", "two"):
+        message.fill(text)
+        page.get_by_role("button", name="Publish", exact=True).click()
+        expect(latest.get_by_role("article").first).to_contain_text(text)
+    left, right = message.bounding_box(), latest.bounding_box()
+    assert left is not None
+    assert right is not None
+    assert left["x"] + left["width"] < right["x"]
+    page.set_viewport_size({"width": 1000, "height": 800})
+    page.reload()
+    expect(message).to_be_visible()
+    expect(latest).to_be_hidden()
+
+
+def test_example_of_the_schema_is_published_by_it(page: Page, site: Stack) -> None:
+    create(site, "described", 1)
+    definition = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'
+    schema = {"type": "JSON", "schema": definition, "properties": {}}
+    path = "/admin/v2/schemas/public/default/described/schema"
+    assert ask(site, "POST", path, json.dumps(schema).encode(), JSON).status == 200
+    page.goto("/console/topics/described")
+    page.get_by_role("button", name="Example by schema").click()
+    page.get_by_role("button", name="Publish", exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("1 message stored")
+    assert poll(site, "described/g/1", 5, "from=earliest").json == ['{"id":0}']

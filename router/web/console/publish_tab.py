@@ -16,7 +16,7 @@ from router.errors import BadJsonError, BadRequestError, BatchTooLargeError
 from router.errors.quoting import quoted
 from router.model import Message, Principal, TopicName
 from router.services.publish import PublishResult, timeouts_of_publish
-from router.services.schema_values import schema_messages
+from router.services.schema_values import example_text, schema_messages
 from router.web import bodies
 from router.web.access import Right
 from router.web.console import commands
@@ -120,6 +120,7 @@ class PublishTab(PageViews):
             "format": query.choice("with", tuple(FORMATS), "Text"),
             "status": "" if count < 0 else _stored(count),
             "schema": None if schema is None else schema.type.name,
+            "example": "" if schema is None else example_text(schema),
             "max_repeated": MAX_REPEATED,
         }
 

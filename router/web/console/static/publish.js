@@ -1,5 +1,6 @@
 // The form that publishes, without leaving the page.
-import { byId, commands, report, send } from "./console.js";
+import { byId, commands, report, send, stampAll } from "./console.js";
+import { colour, row } from "./rows.js";
 
 const [form, done, message, written, rows] = byId("publish", "done", "message", "headers", "rows");
 const button = form.querySelector("button.main");
@@ -36,6 +37,81 @@ if (draft && message.value === "") {
   for (const [n, name] of KEPT.entries()) form.elements[name].value = draft[n];
 }
 form.addEventListener("input", keep);
+
+// Templates of each topic, by their names.
+const TEMPLATES = "router-templates";
+const MAX_TEMPLATES = 50;
+const [name, names] = byId("template", "templates");
+
+function templates(change) {
+  let all = {};
+  try {
+    all = JSON.parse(localStorage.getItem(TEMPLATES) ?? "{}");
+    const mine = new Map(all[form.action] ?? []);
+    if (change) {
+      change(mine);
+      all[form.action] = [...mine].slice(-MAX_TEMPLATES);
+      localStorage.setItem(TEMPLATES, JSON.stringify(all));
+    }
+    names.replaceChildren(...Array.from(mine.keys(), (one) => new Option(one, one)));
+    return mine;
+  } catch {
+    report("This browser keeps no templates.", true);
+    return new Map();
+  }
+}
+
+function fill(values) {
+  for (const [n, one] of KEPT.entries()) form.elements[one].value = values[n];
+  showHeaders();
+  keep();
+}
+
+name.addEventListener("input", () => {
+  const found = templates().get(name.value);
+  if (found) fill(found);
+});
+for (const [id, change] of [
+  ["save", (mine) => mine.set(name.value, KEPT.map((one) => form.elements[one].value))],
+  ["drop", (mine) => mine.delete(name.value)],
+]) {
+  document.getElementById(id).addEventListener("click", () => {
+    if (name.value === "") name.focus();
+    else templates(change);
+    if (id === "drop") name.value = "";
+  });
+}
+document.getElementById("example")?.addEventListener("click", (event) => {
+  message.value = event.currentTarget.dataset.value;
+  form.elements.format.value = "JSON";
+  form.elements.schema.checked = true;
+  keep();
+});
+document.getElementById("saved").hidden = false;
+templates();
+
+// Beside the form, where there is place for it: what the topic has, and what comes.
+const MAX_LATEST = 50;
+const SHOWN_PER_SECOND = 10;
+const latest = document.getElementById("latest");
+if (latest && matchMedia("(min-width: 80rem)").matches) {
+  const topic = location.pathname;
+  const log = document.getElementById("log");
+  send(`${topic}?tab=messages`, { headers: { Accept: "text/html" } }).then(async (answer) => {
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("log");
+    log.append(...page.querySelectorAll("article"));
+    stampAll(log);
+    colour(log);
+    latest.hidden = false;
+    if (!page.dataset.stream) return;
+    new EventSource(`${page.dataset.stream}&sample=${SHOWN_PER_SECOND}`).onmessage = (event) => {
+      log.prepend(row(JSON.parse(event.data), "text", topic));
+      log.children[MAX_LATEST]?.remove();
+      colour(log);
+    };
+  }).catch(() => {}); // the form works without
+}
 form.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
@@ -59,7 +135,7 @@ const filled = (text, i) => text.replace(PLACEHOLDER, (_, name) =>
   ({ uuid, now: () => new Date().toISOString(), i: () => String(i) })[name]());
 
 // Headers as rows of a name and a value, which become the lines that the form sends.
-function row(name = "", value = "") {
+function header(name = "", value = "") {
   const made = document.createElement("div");
   made.className = "bar";
   for (const [label, text] of [["Header name", name], ["Header value", value]]) {
@@ -93,14 +169,18 @@ const adding = document.createElement("button");
 adding.type = "button";
 adding.textContent = "Add header";
 adding.addEventListener("click", () => {
-  adding.before(row());
+  adding.before(header());
   adding.previousElementSibling.querySelector("input").focus();
 });
-rows.append(adding);
-for (const line of written.value.split("\n").filter((one) => one.includes(":"))) {
-  const at = line.indexOf(":");
-  adding.before(row(line.slice(0, at).trim(), line.slice(at + 1).trim()));
+function showHeaders() {
+  rows.replaceChildren(adding);
+  for (const line of written.value.split("\n").filter((one) => one.includes(":"))) {
+    const at = line.indexOf(":");
+    adding.before(header(line.slice(0, at).trim(), line.slice(at + 1).trim()));
+  }
 }
+
+showHeaders();
 rows.hidden = false;
 written.hidden = true;
 document.querySelector("label[for=headers]").htmlFor = "";
