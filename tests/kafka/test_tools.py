@@ -33,6 +33,9 @@ SHOWN: Final = {
     "electLeaders": "ElectionNotNeededException",
     "listTransactions": "[]",
     "listConfigResources": "true",
+    "describeConsumerGroups": (
+        "Consumer Stable, range, 2 partitions, 2 of the target, upgraded true, listed true"
+    ),
     "offset earliest": "0 in epoch Optional[0]",
     "offset latest": "3 in epoch Optional[0]",
     "offset of the largest timestamp": "1 in epoch Optional[0]",

@@ -11,7 +11,7 @@ balanced by single moves until none makes the greater of two loads smaller.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,26 +59,21 @@ def assign_uniform(
 ) -> dict[str, Assignment]:
     """Give members like numbers of partitions; each keeps what it has as far as that allows."""
     loads = _Loads(members, partitions)
-    places = [
-        (topic, number) for topic in sorted(partitions) for number in range(partitions[topic])
-    ]
     for one in members:
-        for place in one.owned:
+        for place in sorted(one.owned):
             if place[0] in one.topics and place[1] < partitions.get(place[0], 0):
-                loads.owners.setdefault(place, one.id)
-    for owner in loads.owners.values():
-        loads.counts[owner] += 1
+                loads.keep(place, one.id)
     loads.begin()
-    for place in places:
-        if place not in loads.owners and (least := loads.least(place[0])) is not None:
-            loads.give(place, least)
+    for topic in sorted(partitions):
+        for number in range(partitions[topic]):
+            loads.give((topic, number))
     # Each move makes the sum of the squares of the loads smaller, so that the moves end.
-    while [place for place in places if loads.improve(place)]:
+    while loads.balance():
         pass
-    found: dict[str, list[TopicPartition]] = {one.id: [] for one in members}
-    for place, owner in loads.owners.items():
-        found[owner].append(place)
-    return {member: frozenset(owned) for member, owned in found.items()}
+    return {
+        member: frozenset((topic, number) for topic, numbers in owned.items() for number in numbers)
+        for member, owned in loads.owned.items()
+    }
 
 
 class _Loads:
@@ -89,9 +84,10 @@ class _Loads:
     """
 
     def __init__(self, members: Iterable[Subscriber], topics: Iterable[bytes]) -> None:
-        self.owners: dict[TopicPartition, str] = {}
-        self.counts = {one.id: 0 for one in members}
         ids = sorted((one.id, one.topics) for one in members)
+        self.owned: dict[str, dict[bytes, list[int]]] = {member: {} for member, _ in ids}
+        self._counts = dict.fromkeys(self.owned, 0)
+        self._taken: set[TopicPartition] = set()
         readers = {topic: tuple(id for id, read in ids if topic in read) for topic in topics}
         self._heaps: dict[tuple[str, ...], list[tuple[int, str]]] = {
             group: [] for group in readers.values()
@@ -99,40 +95,66 @@ class _Loads:
         self._heap_of = {topic: self._heaps[group] for topic, group in readers.items()}
         self._heaps_with: dict[str, list[list[tuple[int, str]]]] = {}
 
+    def keep(self, place: TopicPartition, member: str) -> None:
+        """Have a member own a partition, unless another one does; before `begin`."""
+        if place not in self._taken:
+            self._taken.add(place)
+            self.owned[member].setdefault(place[0], []).append(place[1])
+            self._counts[member] += 1
+
     def begin(self) -> None:
         """Take the loads as they are now."""
         for group, heap in self._heaps.items():
-            heap += [(self.counts[member], member) for member in group]
+            heap += [(self._counts[member], member) for member in group]
             heapq.heapify(heap)
             for member in group:
                 self._heaps_with.setdefault(member, []).append(heap)
 
-    def least(self, topic: bytes) -> str | None:
+    def give(self, place: TopicPartition) -> None:
+        """Have the reader with the fewest own a partition that has no owner, if it has readers."""
+        if place not in self._taken and (least := self._least(place[0])) is not None:
+            self.owned[least].setdefault(place[0], []).append(place[1])
+            self._count(least, 1)
+
+    def balance(self) -> bool:
+        """Move partitions, from members with most first; return whether there was one to move."""
+        moved = False
+        most = [(-count, member) for member, count in self._counts.items()]
+        heapq.heapify(most)
+        while most:
+            count, member = heapq.heappop(most)
+            if -count != self._counts[member]:
+                continue
+            least = min(self._lighter(member), default=None)
+            if least is None:
+                continue
+            moved, (_, topic, reader) = True, least
+            number = self.owned[member][topic].pop()
+            self.owned[reader].setdefault(topic, []).append(number)
+            self._count(member, -1)
+            self._count(reader, 1)
+            for one in (member, reader):
+                heapq.heappush(most, (-self._counts[one], one))
+        return moved
+
+    def _lighter(self, member: str) -> Iterator[tuple[int, bytes, str]]:
+        """Yield readers of a member's topics that have fewer by two, with their loads."""
+        for topic, numbers in self.owned[member].items():
+            least = self._least(topic) if numbers else None
+            if least is not None and self._counts[least] + 2 <= self._counts[member]:
+                yield self._counts[least], topic, least
+
+    def _least(self, topic: bytes) -> str | None:
         """Return the reader of a topic with the fewest partitions, None: it has no reader."""
         heap = self._heap_of[topic]
-        while heap and heap[0][0] != self.counts[heap[0][1]]:
+        while heap and heap[0][0] != self._counts[heap[0][1]]:
             heapq.heappop(heap)
         return heap[0][1] if heap else None
 
-    def give(self, place: TopicPartition, member: str) -> None:
-        """Have a member own a partition, which may have another owner."""
-        if (before := self.owners.get(place)) is not None:
-            self._count(before, -1)
-        self.owners[place] = member
-        self._count(member, 1)
-
-    def improve(self, place: TopicPartition) -> bool:
-        """Move a partition to the reader with the fewest if its owner has two more."""
-        owner, least = self.owners.get(place), self.least(place[0])
-        if owner is None or least is None or self.counts[owner] < self.counts[least] + 2:
-            return False
-        self.give(place, least)
-        return True
-
     def _count(self, member: str, change: int) -> None:
-        self.counts[member] += change
+        self._counts[member] += change
         for heap in self._heaps_with[member]:
-            heapq.heappush(heap, (self.counts[member], member))
+            heapq.heappush(heap, (self._counts[member], member))
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}

@@ -2,6 +2,7 @@
 // Usage: AdminCalls BOOTSTRAP TOPIC. Prints one line for each call: its name, and what it shows of the topic,
 // which has two partitions and records in the first one, or the class of what it ended with.
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -14,19 +15,25 @@ import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.DescribeProducersResult;
 import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
+import org.apache.kafka.clients.admin.ListGroupsOptions;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.LogDirDescription;
+import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.ElectionType;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 public final class AdminCalls {
     static final int SECONDS = 30;
@@ -59,6 +66,28 @@ public final class AdminCalls {
         AlterConfigOp change = new AlterConfigOp(new ConfigEntry(name, value), type);
         wait(admin.incrementalAlterConfigs(Map.of(topic, List.of(change))).all());
         return config(admin, topic, name);
+    }
+
+    // A group of the protocol of KIP-848 with one member.
+    static Object consumerGroup(Admin admin, String bootstrap, String topic) throws Exception {
+        String group = "g-" + topic;
+        Map<String, Object> settings = Map.of("bootstrap.servers", bootstrap, "group.id", group,
+            "group.protocol", "consumer", "group.remote.assignor", "range");
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings, bytes, bytes)) {
+            consumer.subscribe(List.of(topic));
+            for (int tries = 0; tries < 200 && consumer.assignment().size() < 2; tries++) {
+                consumer.poll(Duration.ofMillis(100));
+            }
+            ConsumerGroupDescription found = wait(admin.describeConsumerGroups(List.of(group)).all()).get(group);
+            MemberDescription member = found.members().iterator().next();
+            boolean listed = wait(admin.listGroups(ListGroupsOptions.forConsumerGroups()).all()).stream()
+                .anyMatch(one -> one.groupId().equals(group) && one.type().get() == GroupType.CONSUMER);
+            return found.type() + " " + found.groupState() + ", " + found.partitionAssignor() + ", "
+                + member.assignment().topicPartitions().size() + " partitions, "
+                + member.targetAssignment().get().topicPartitions().size() + " of the target, upgraded "
+                + member.upgraded().get() + ", listed " + listed;
+        }
     }
 
     public static void main(String[] args) throws Exception {
@@ -105,6 +134,7 @@ public final class AdminCalls {
                     Set.of(ConfigResource.Type.TOPIC), new ListConfigResourcesOptions()).all());
                 return found.contains(resource);
             });
+            call("describeConsumerGroups", () -> consumerGroup(admin, args[0], topic));
             for (Map.Entry<String, OffsetSpec> spec : Map.of(
                     "earliest", OffsetSpec.earliest(), "latest", OffsetSpec.latest(),
                     "of the largest timestamp", OffsetSpec.maxTimestamp(),
