@@ -15,14 +15,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import structlog
-from pyspark.sql import DataFrame
+from pyarrow import parquet
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from router.backends import Backend, Deduplicating
@@ -44,6 +48,9 @@ from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, Publisher, one_try, open_publisher, persist
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
 
+COUNT_SECONDS: Final = 60.0
+"""How long Spark's count of the rows of a write may come after its end."""
+COUNT_PAUSE_SECONDS: Final = 0.01
 _log = structlog.get_logger(__name__)
 
 
@@ -227,10 +234,32 @@ def checkpoint_id(folder: Path, disk: Disk) -> str:
 
 
 def _write(frame: DataFrame, folder: Path) -> None:
+    counted: Any = Observation()
+    rows = frame.observe(counted, f.count(f.lit(1)).alias("rows"))
     # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
-    frame.write.options(**WRITTEN).option(
+    rows.write.options(**WRITTEN).option(
         "mapreduce.fileoutputcommitter.marksuccessfuljobs", "true"
     ).parquet(f"file://{folder.absolute()}")
+    until = time.monotonic() + COUNT_SECONDS
+    while not counted._jo.future().isCompleted():
+        if time.monotonic() >= until:
+            raise ReadFailedError(f"Spark does not tell how many rows it wrote to {folder}.")
+        time.sleep(COUNT_PAUSE_SECONDS)
+    check_rows(folder, int(counted.get["rows"]))
+
+
+def check_rows(folder: Path, written: int) -> None:
+    """Raise ReadFailedError unless a folder of Parquet files has as many rows as were written.
+
+    Executors on other machines write to folders of their own where it is not shared, and Spark
+    takes that for done.
+    """
+    found = sum(parquet.read_metadata(path).num_rows for path in folder.glob("part-*"))
+    if found != written:
+        raise ReadFailedError(
+            f"executors wrote {written} rows to {folder}, and {found} are there: the checkpoint has"
+            " to be a folder that the driver and all executors share."
+        )
 
 
 def _check_deduplication(backend: Backend, topic: TopicName, timeout: float) -> None:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.errors import ReadFailedError
 from router.pipelines.sinks.parquet import BATCH_BYTES, record_batches
+from router.pipelines.sinks.topic import check_rows
 
 
 @pytest.mark.slow
@@ -36,3 +38,12 @@ def test_record_batches_are_small_when_rows_are_large(folder: Path) -> None:
     found = [(batch.num_rows, batch.nbytes) for batch in record_batches(path, 2_048)]
     assert sum(rows for rows, _ in found) == 40
     assert max(size for _, size in found) <= BATCH_BYTES + 1_000_000
+
+
+def test_rows_that_executors_wrote_elsewhere_are_missed(folder: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"n": [1, 2, 3]}), folder / f"part-{number}.parquet")
+    check_rows(folder, 6)
+    (folder / "part-1.parquet").unlink()
+    with pytest.raises(ReadFailedError, match=r"wrote 6 rows .*3 are there.*all executors share"):
+        check_rows(folder, 6)
