@@ -18,7 +18,7 @@ from router.errors import RouterError
 from router.web.addresses import USER
 from router.web.console.fields import Fields
 from router.web.forms import FIELDS
-from router.web.requests import CHANGES_NOTHING, Query
+from router.web.requests import CHANGES_NOTHING, recorded
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 DATA: Final = frozenset(
@@ -122,7 +122,7 @@ def is_change(request: Request, status: int) -> bool:
 def _details(environ: WSGIEnvironment) -> Iterator[tuple[str, object]]:
     sources: list[Callable[[str], object]] = [environ.get(FIELDS, {}).get]
     try:
-        sources.append(Query(environ).text)
+        sources.append(recorded(environ, DETAILS).get)
         if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
             form = Fields(environ)
             sources.append(lambda name: form.text(name, "") or None)

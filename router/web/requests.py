@@ -255,6 +255,16 @@ class Query:
         return target(name, text) if text else None
 
 
+def recorded(environ: WSGIEnvironment, names: Iterable[str]) -> dict[str, str]:
+    """Return those of some parameters of the query that it has, for a record of the request."""
+    found = query(environ)
+    return {
+        name: found[name].encode("latin-1").decode(errors="replace")
+        for name in names
+        if name in found
+    }
+
+
 def number(name: str, text: str) -> int:
     """Return a whole number that a path holds; raise BadReadOptionError."""
     found = _whole_number(text)

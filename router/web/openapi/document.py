@@ -38,6 +38,7 @@ _MOMENTS: Final[Sequence[api.Schema]] = (
     {"type": "string", "enum": ["earliest", "latest"]},
     {"type": "string", "pattern": "^[0-9]{1,15}$"},
     {"type": "string", "format": "date-time"},
+    {"const": ""},
 )
 _POSITIONS: Final[api.Schema] = {
     "type": "string",
@@ -274,7 +275,11 @@ def _schema(parameter: api.Parameter) -> api.Schema:
         return {"type": "integer", "minimum": 0, **most}
     if parameter.kind in _KINDS:
         return _KINDS[parameter.kind]
-    return {**api.schema(str), **({"pattern": parameter.pattern} if parameter.pattern else {})}
+    if not parameter.pattern:
+        return api.schema(str)
+    # An empty parameter of a query is as good as none.
+    empty = "^$|" if parameter.place == "query" else ""
+    return {**api.schema(str), "pattern": f"{empty}{parameter.pattern}"}
 
 
 def _body(body: api.Body) -> dict[str, Any]:
