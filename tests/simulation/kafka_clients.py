@@ -8,7 +8,7 @@ from typing import Any, Final
 from router.kafka.definitions import definition_texts
 from router.wire.kafka.engine import Messages, request_header_version, response_header_version
 from router.wire.kafka.frames import SIZE, FrameReader
-from router.wire.kafka.record_batches import build_batch, open_batch
+from router.wire.kafka.record_batches import build_batch, next_offset, open_batch
 from router.wire.kafka.records import Record, read_records, write_record
 from tests.simulation.history import GroupPartition, PartitionName, Place, name_of
 from tests.simulation.network import Stream
@@ -67,18 +67,26 @@ class KafkaPeer:
         )
         return MESSAGES.message(f"{name}Response").read_from(frame, version, start)[0]
 
-    def struct(self, message: str, struct: str, /, **fields: Any) -> Any:
+    @staticmethod
+    def struct(message: str, struct: str, /, **fields: Any) -> Any:
         return MESSAGES.message(message).STRUCTS[struct](**fields)
 
-    async def committed(self, group: str, topic: str, partition: int) -> int:
-        """Return the offset that a group committed, 0: none; raise GoneError."""
+    async def committed(
+        self, group: str, topic: str, partition: int, *, stable: bool = False
+    ) -> int:
+        """Return the offset that a group committed, 0: none; raise GoneError.
+
+        `stable`: it is refused while a transaction has another one.
+        """
         wanted = self.struct(
             "OffsetFetchRequest",
             "OffsetFetchRequestTopic",
             name=topic,
             partition_indexes=(partition,),
         )
-        answer = await self.ask("OffsetFetch", 7, group_id=group, topics=[wanted])
+        answer = await self.ask(
+            "OffsetFetch", 7, group_id=group, topics=[wanted], require_stable=stable
+        )
         (part,) = answer.topics[0].partitions
         if answer.error_code or part.error_code:
             self.stream.close()
@@ -95,9 +103,30 @@ class KafkaPeer:
         return [(Place(offset), name_of(bytes(record.value or b""))) for offset, record in found]
 
     async def records(
-        self, topic: str, partition: int, position: int
+        self, topic: str, partition: int, position: int, isolation: int = 0
     ) -> list[tuple[int, Record]] | None:
-        """Return the records of a partition from an offset on, None: that was refused."""
+        """Return the records of a partition from an offset on, None: that was refused.
+
+        A batch without records stands for those that are left out; reading goes on behind it.
+        """
+        while True:
+            data = await self._batches(topic, partition, position, isolation)
+            if data is None:
+                return None
+            found = [
+                (offset, record)
+                for header, batch in split_batches(data)
+                for record in read_records(open_batch(header, batch, LIMIT), header.records)
+                if (offset := header.base_offset + record.offset) >= position
+            ]
+            if found or not data:
+                return found
+            position = next_offset(data, position)
+
+    async def _batches(
+        self, topic: str, partition: int, position: int, isolation: int
+    ) -> bytes | None:
+        """Return the batches that one answer has, None: it is a refusal."""
         part = self.struct(
             "FetchRequest",
             "FetchPartition",
@@ -107,17 +136,18 @@ class KafkaPeer:
         )
         wanted = self.struct("FetchRequest", "FetchTopic", topic=topic, partitions=[part])
         answer = await self.ask(
-            "Fetch", 11, max_wait_ms=1000, min_bytes=1, max_bytes=LIMIT, topics=[wanted]
+            "Fetch",
+            11,
+            max_wait_ms=1000,
+            min_bytes=1,
+            max_bytes=LIMIT,
+            isolation_level=isolation,
+            topics=[wanted],
         )
         (part,) = answer.responses[0].partitions
         if part.error_code:
             return None
-        return [
-            (offset, record)
-            for header, data in split_batches(bytes(part.records))
-            for record in read_records(open_batch(header, data, LIMIT), header.records)
-            if (offset := header.base_offset + record.offset) >= position
-        ]
+        return bytes(part.records or b"")
 
     async def commit(
         self, group: str, topic: str, partition: int, position: int, **member: Any

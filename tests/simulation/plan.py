@@ -40,6 +40,7 @@ PROTOCOLS = (
     "fetchers",
     "explicit",
     "tables",
+    "transactions",
 )
 MIN_DIRTY_RATIOS = (0.01, 0.5)
 MIN_LAGS_MS = (0, 0, 60_000)
@@ -70,6 +71,8 @@ class Plan:
     explicit: int = 1
     tables: int = 1
     """Partitions of a compacted topic, each with publishers and readers of its own."""
+    transactions: int = 1
+    """Pairs of transactional writers; two partitions are written, and copied exactly once."""
     table_policies: dict[str, float] = field(default_factory=dict)
     mean_pause: float = 3.0
     fault_seconds: float = 120.0
@@ -90,7 +93,7 @@ class Plan:
         faults = tuple(fault for fault in ALL_FAULTS if chance.random() < 0.6)
         if chance.random() < DAMAGED:
             faults = (*faults[:4], BIT_FLIP)
-        return cls(
+        found = cls(
             seed,
             hours,
             tuple(topics),
@@ -123,6 +126,9 @@ class Plan:
                 "broker.ping": chance.choice(("5s", "30s")),
             },
         )
+        # Their copies are made of the whole log.
+        pairs = chance.choice((0, 1, 2)) if retention == "7d" else 0
+        return replace(found, transactions=pairs)
 
     @property
     def has_damage(self) -> bool:

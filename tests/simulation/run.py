@@ -44,6 +44,15 @@ from tests.simulation.table_clients import (
     Viewer,
 )
 from tests.simulation.tables import Tables
+from tests.simulation.transactional_clients import (
+    COPY,
+    SOURCE,
+    CommittedReader,
+    Copier,
+    CopyReader,
+    TransactionalWriter,
+)
+from tests.simulation.transactions import TransactionLaw
 from tests.simulation.workers import GoneError, Poller, Publisher, PulsarPeer, World
 
 IN_MEMORY: Final = Path("/dev/shm")
@@ -53,6 +62,7 @@ STOP_SECONDS: Final = 60.0
 DAMAGED_SECONDS: Final = 120.0
 """What is damaged may keep clients from what they wait for, so that this is a time to look."""
 EMPTY_POLLS: Final = 3
+TRANSACTED_PARTITIONS: Final = 2
 EAGER_RATIO: Final = 0.01
 COMPACTION: Final[dict[str, float]] = {
     "min_cleanable_dirty_ratio": EAGER_RATIO,
@@ -166,6 +176,8 @@ class Run:
         await self._start_protocols()
         if plan.tables:
             await self._start_table()
+        if plan.transactions:
+            await self._start_transactions()
         if plan.faults:
             self._spawn(self.faults.run(), self.others)
 
@@ -225,6 +237,25 @@ class Run:
             self._consume(NatsPushed(world, f"nd{number}", mean))
         if plan.administrators:
             self._consume(Administrator(world, "a0", mean))
+
+    async def _start_transactions(self) -> None:
+        """Begin the clients of transactions, which have two topics of their own."""
+        world, mean, law = self.world, self.plan.mean_pause, TransactionLaw(self.history)
+        for topic in (SOURCE, COPY):
+            await self._create(f"persistent://public/default/{topic}", TRANSACTED_PARTITIONS)
+        for number in range(self.plan.transactions):
+            # The first of a pair has an id of its own, the second shares one with its like.
+            for kind, transactional_id in (("t", f"own-{number}"), ("s", "shared")):
+                name = f"{kind}{number}"
+                writer = TransactionalWriter(
+                    world, law, name, transactional_id, TRANSACTED_PARTITIONS, mean
+                )
+                self._spawn(writer.run(), self.publishing)
+        for partition in range(TRANSACTED_PARTITIONS):
+            for copier in range(2 if partition else 1):
+                self._consume(Copier(world, law, f"cp{partition}-{copier}", partition, mean))
+            self._consume(CommittedReader(world, law, f"tr{partition}", partition, mean))
+            self._consume(CopyReader(world, law, f"cr{partition}", partition, mean))
 
     async def _start_table(self) -> None:
         """Begin the clients of a compacted topic."""

@@ -172,6 +172,8 @@ class BatchReader:
         """
         ledger = visible.ledger
         first = min(visible.first_from(offset), visible.end_number)
+        if first == visible.end_number:
+            return Batches(offset=first, entry=visible.end_entry, sent=offset)
         known, entry = self._positions.get(ledger.id, (-1, 0))
         if known == first:
             return Batches(offset=first, entry=max(entry, ledger.first_entry), sent=offset)

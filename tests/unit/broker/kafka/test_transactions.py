@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from router.broker.kafka.batch_reader import BatchReader
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import StoreError
 from router.broker.topics.calls import AdminCalls
@@ -450,6 +451,29 @@ def test_positions_are_committed_with_their_transaction(
         assert await group_offset(client, "g", stable=True) == (0, 3 if commit else -1)
 
     with_producer(tmp_path, test, second=second)
+
+
+def test_a_reader_that_waits_for_a_decision_does_not_read_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: Any) -> Any:
+        raise AssertionError("nothing may be read yet")
+
+    async def run() -> None:
+        async with serving(tmp_path) as server:
+            await server.topics.create(TopicName.parse(FULL))
+            producer = TransactionalClient(server.client())
+            assert await producer.init() == 0
+            await produced(producer.client, batch(1))
+            assert await producer.write(b"a") == 0
+        async with serving(tmp_path) as server:
+            client = server.client()
+            with monkeypatch.context() as patched:
+                patched.setattr(BatchReader, "read", read)
+                part = await fetched(client, 1, isolation_level=COMMITTED, max_wait_ms=20)
+            assert (part.error_code, bytes(part.records or b"")) == (0, b"")
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("commit", [True, False])
