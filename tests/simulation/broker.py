@@ -98,7 +98,7 @@ def install() -> None:
     replaced = nats_server
     replaced._server_id = lambda _place: "SIMULATED"
     replaced = node_socket
-    replaced.listen = lambda _folder: FakeSocket(NODE)
+    replaced.listen = lambda folder: FakeSocket(NODE if folder == FOLDER else str(folder))
     # They are the same for each start, and take as much as a minute of its clients.
     replaced = kafka_context
     replaced.Messages = lambda _texts: MESSAGES
@@ -267,7 +267,11 @@ class Node:
             self._count("pause")
             loop = self.loop
             loop.pause()
-            self._network.loop.call_later(seconds, loop.resume)
+            self._network.loop.call_later(seconds, self._resume, loop)
+
+    def _resume(self, loop: ProcessLoop) -> None:
+        loop.resume()
+        self._history.runs_since = CLOCK.now
 
     def _error(self, context: dict[str, Any]) -> None:
         error = context.get("exception")

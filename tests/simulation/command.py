@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
-from tests.simulation import broker
-from tests.simulation.plan import Plan
-from tests.simulation.run import Result, run
+from tests.simulation import broker, kazoo_client
+from tests.simulation.lease_run import AnyPlan, LeasePlan
+from tests.simulation.plan import Plan, Result
+from tests.simulation.run import run
 from tests.simulation.shrink import as_test, shrink
 
 NEW: Final = "new"
+_kept: Final[list[bytearray]] = []
 
 
 def main() -> None:
     """Run what the arguments say; the exit status says whether a seed failed."""
     given = _arguments()
     broker.install()
+    kazoo_client.install()
     # What is loaded and compiled at its first use is there for all runs then.
-    run(Plan("warm-up", 0.005, faults=()))
+    run((LeasePlan if given.nodes else Plan)("warm-up", 0.005, faults=()))
+    if given.disturb:
+        _disturb(given.disturb)
     plans = list(_plans(given))
     _say(f"seeds from {plans[0].seed}")
     if given.jobs == 1:
@@ -37,19 +44,19 @@ def main() -> None:
     sys.exit(any(statuses))
 
 
-def _plans(given: argparse.Namespace) -> Iterator[Plan]:
+def _plans(given: argparse.Namespace) -> Iterator[AnyPlan]:
     """Yield what is to be run."""
     if given.plan:
-        yield eval(given.plan, {"Plan": Plan})
+        yield eval(given.plan, {"Plan": Plan, "LeasePlan": LeasePlan})
         return
     # os.urandom is replaced by then.
     first = str(int.from_bytes(os.getrandom(4))) if given.seed == NEW else given.seed
     for number in range(given.runs):
         seed = str(int(first) + number) if first.isdecimal() else first
-        yield Plan.from_seed(seed, given.hours)
+        yield (LeasePlan if given.nodes else Plan).from_seed(seed, given.hours)
 
 
-def _run_all(plans: Sequence[Plan], given: argparse.Namespace) -> bool:
+def _run_all(plans: Sequence[AnyPlan], given: argparse.Namespace) -> bool:
     """Run plans one after the other; return whether one failed."""
     failed, began, first_cpu, hours, count = False, _elapsed(), _cpu_seconds(), 0.0, 0
     for plan in plans:
@@ -71,10 +78,11 @@ def _run_all(plans: Sequence[Plan], given: argparse.Namespace) -> bool:
     return failed
 
 
-def _report(plan: Plan, result: Result, given: argparse.Namespace) -> None:
+def _report(plan: AnyPlan, result: Result, given: argparse.Namespace) -> None:
     """Print what failed, how to repeat it, and the smallest plan that fails in the same way."""
     lines = [f"  {line}" for line in result.violations]
-    lines.append(f'  again: make simulate ARGS="--seed {plan.seed} --hours {plan.hours!r}"')
+    nodes = " --nodes" if isinstance(plan, LeasePlan) else ""
+    lines.append(f'  again: make simulate ARGS="--seed {plan.seed} --hours {plan.hours!r}{nodes}"')
     _say("\n".join(lines))
     if given.shrink:
         small, found = shrink(plan, result, run_apart, _elapsed)
@@ -86,14 +94,24 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", default="1", help="the first seed, new: any")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds, one after the other")
     parser.add_argument("--hours", type=float, default=0.5, help="simulated hours of each")
+    parser.add_argument("--nodes", action="store_true", help="several nodes that share leases")
     parser.add_argument("--seconds", type=float, help="begin no run after so long")
     parser.add_argument("--jobs", type=int, default=1, help="how many seeds run at a time")
     parser.add_argument("--plan", help="run this plan, as a failing one is printed")
     parser.add_argument("--shrink", action="store_true", help="make a failing plan small")
     parser.add_argument("--stop", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--mutation", help="the name of a fault to plant; see mutations.py")
+    parser.add_argument("--disturb", type=int, help="have objects be elsewhere in memory, by this")
     parser.add_argument("--trace", help="write the trace of the last run to this file")
     return parser.parse_args()
+
+
+def _disturb(number: int) -> None:
+    """Have objects get other addresses, and garbage be collected at other times."""
+    gc.set_threshold(number)
+    chance = Random(number)
+    _kept.extend(bytearray(chance.randint(1, 2000)) for _ in range(number))
+    del _kept[::3]
 
 
 def _elapsed() -> float:
@@ -106,7 +124,7 @@ def _cpu_seconds() -> float:
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
-def run_apart(plan: Plan, *, keeps_trace: bool = False) -> Result:
+def run_apart(plan: AnyPlan, *, keeps_trace: bool = False) -> Result:
     """Run a plan in a forked process: it begins as every other one does."""
     result = _forked(lambda: run(plan, keeps_trace=keeps_trace))
     if result is None:
@@ -139,7 +157,7 @@ def _forked(work: Callable[[], Any]) -> Any:
     return pickle.loads(data) if data else None
 
 
-def summary(plan: Plan, result: Result, cpu: float) -> str:
+def summary(plan: AnyPlan, result: Result, cpu: float) -> str:
     """Return a line about a run."""
     counts = ", ".join(f"{value} {name}" for name, value in sorted(result.counts.items()))
     state = "FAILED" if result.violations else "ok"

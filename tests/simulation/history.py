@@ -19,6 +19,7 @@ from tests.simulation.seeded import CLOCK
 
 MAX_VIOLATIONS = 20
 MAX_JOINS = 50
+SESSION_GRACE_SECONDS = 2.0
 EXCUSED_BY_DAMAGE = frozenset(
     {
         "a deleted message came back",
@@ -151,6 +152,8 @@ class History:
         self.boot = 0
         self.lines: list[str] | None = None
         self._hash = sha256()
+        self.runs_since = 0.0
+        """The broker has neither started nor stood still since."""
         self.synced_since = 0.0
         """What was journalled before is on disk."""
         self._holders: dict[GroupPartition, tuple[str, Holding]] = {}
@@ -195,7 +198,7 @@ class History:
 
     def booted(self, boot: int) -> None:
         """Begin another process of the broker: what it processed and did not sync may be gone."""
-        self.boot = boot
+        self.boot, self.runs_since = boot, CLOCK.now
         for progress in self.groups.values():
             progress.processed_to = progress.durable_to
             progress.processed.clear()
@@ -388,6 +391,16 @@ class History:
             if began_between and join.generation != generation:
                 text = f"{group}: of {generation} after {join}"
                 self.violation("a commit of an earlier generation was taken", text)
+
+    def beat(self, member: str, seconds: float, heard_at: float, sent_at: float, boot: int) -> None:
+        """Check a request of a member that was taken: its session, of so long, had not ended.
+
+        `heard_at`: when the member's request before it was answered.
+        """
+        is_late = sent_at - heard_at > seconds + SESSION_GRACE_SECONDS
+        has_run = sent_at - self.runs_since > SESSION_GRACE_SECONDS
+        if boot == self.boot and is_late and has_run:
+            self.violation("a session that does not end", f"{member}, silent since {heard_at}")
 
     def mark_durable(self, progress: Progress) -> None:
         """Take what was processed before a publish that was acknowledged as on disk."""

@@ -40,7 +40,7 @@ class KafkaMember(Client):
     ) -> None:
         super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
         self._group, self._topic, self._partitions = group, topic, partitions
-        self._member = ""
+        self._member, self._heard_at = "", 0.0
         self._before: tuple[Membership, dict[int, tuple[int, int]]] | None = None
         for partition in range(partitions):
             world.history.progress(self._of(partition)).starts_at_zero = True
@@ -99,6 +99,7 @@ class KafkaMember(Client):
             group = self._of(partition)
             history.assigned(group, generation, joined.leader, self._member, peer.boot)
         history.count("generations joined")
+        self._heard_at = CLOCK.now
         return Membership(self._member, generation, CLOCK.now, partitions)
 
     def _assign(self, peer: KafkaPeer, members: list[str]) -> list[Any]:
@@ -147,6 +148,7 @@ class KafkaMember(Client):
                     positions[partition] = after[partition][0]
             if not await self._commits(peer, membership, after):
                 return
+            sent_at = CLOCK.now
             beat = await peer.ask(
                 "Heartbeat",
                 3,
@@ -156,6 +158,7 @@ class KafkaMember(Client):
             )
             if not self._goes_on("Heartbeat", beat.error_code):
                 return
+            self._beat(peer, sent_at)
             quiet = self.world.is_quiet
             self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found_any else 0
             if not await self._pause(peer, membership):
@@ -183,10 +186,17 @@ class KafkaMember(Client):
             )
             if not self._goes_on("OffsetCommit", code):
                 return False
+            self._beat(peer, sent_at)
             generation, since = membership.generation, membership.since
             history.committed(self._group, generation, since, sent_at, peer.boot)
             history.confirmed(group, end, peer.boot)
         return True
+
+    def _beat(self, peer: KafkaPeer, sent_at: float) -> None:
+        """Note that a request which was sent at a time was taken from this member."""
+        history, heard_at = self.world.history, self._heard_at
+        history.beat(self.name, SESSION_SECONDS, heard_at, sent_at, peer.boot)
+        self._heard_at = CLOCK.now
 
     async def _pause(self, peer: KafkaPeer, membership: Membership) -> bool:
         """Work on what was read, stall, or go; return False if it has left the group."""

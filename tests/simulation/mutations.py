@@ -37,6 +37,9 @@ class Mutation(NamedTuple):
 _STORAGE: Final = "router.broker.storage"
 _CONSUME: Final = "router.broker.consume"
 _COMPACTION: Final = "router.broker.compaction"
+_COORDINATION: Final = "router.coordination.zookeeper"
+_NODES: Final = "nodes"
+"""The area of what is looked for among several nodes."""
 
 MUTATIONS: Final = (
     Mutation(
@@ -299,6 +302,48 @@ MUTATIONS: Final = (
         "        disk.sync_data(file)\n",
         "",
     ),
+    Mutation(
+        _NODES,
+        "what is certain is counted from an answer",
+        f"{_COORDINATION}.link",
+        "self._sure_until = sent + self._granted * VALID_SHARE",
+        "self._sure_until = self._clock() + self._granted",
+    ),
+    Mutation(
+        _NODES,
+        "a lease is certain as long as the session is",
+        f"{_COORDINATION}.link",
+        "return self._up and self._clock() < self._sure_until",
+        "return self._up",
+    ),
+    Mutation(
+        _NODES,
+        "a lease that is given back stays in its queue",
+        f"{_COORDINATION}.entry",
+        "await self._link.ask(lambda client: client.delete_async(path))",
+        "await self._link.ask(lambda client: client.sync_async(path))",
+    ),
+    Mutation(
+        _NODES,
+        "the second of a queue holds the lease, too",
+        f"{_COORDINATION}.entry",
+        "        if index == 0:",
+        "        if index <= 1:",
+    ),
+    Mutation(
+        _NODES,
+        "an entry of which no answer told is forgotten",
+        f"{_COORDINATION}.entry",
+        "            self._uncertain = True\n            try:",
+        "            self._uncertain = False\n            try:",
+    ),
+    Mutation(
+        _NODES,
+        "a lost connection leaves the grants",
+        f"{_COORDINATION}.coordinator",
+        "            if self._listener is not None:\n                self._listener.lost(lease)",
+        "            if self._listener is None:\n                self._listener.lost(lease)",
+    ),
 )
 
 
@@ -349,6 +394,7 @@ def found_by(mutation: Mutation) -> str | None:
     """Return the cells of a table about the first seed that finds a mutation, None: none did."""
     command = [sys.executable, "-m", "tests.simulation", "--mutation", mutation.name]
     command += ["--runs", str(MAX_RUNS), "--hours", HOURS, "--stop"]
+    command += ["--nodes"] if mutation.area == _NODES else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     for place, line in enumerate(lines):

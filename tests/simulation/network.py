@@ -354,10 +354,15 @@ class Network:
         link.server = ServerTransport(link, loop, protocol)
         protocol.connection_made(link.server)
 
-    def machine_went(self, chance: Random) -> None:
-        """Break all links because the broker is gone; clients learn of it sooner or later."""
-        self.stop_listening()
+    def machine_went(self, chance: Random, name: str | None = None) -> None:
+        """Break the links to a socket because the broker is gone; None: those to all sockets.
+
+        Clients learn of it sooner or later.
+        """
+        self.stop_listening(name)
         for link in list(self.links.values()):
+            if name not in {None, link.socket.name}:
+                continue
             link.server = None
             self.loop.call_later(chance.choice((0.0, 0.001, chance.uniform(0, 5))), link.reset)
 

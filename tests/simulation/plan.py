@@ -160,3 +160,14 @@ class Plan:
                     changed: dict[str, Any] = {name: fewer}
                     found.append(replace(self, **changed))
         return found
+
+
+@dataclass
+class Result:
+    """What came of a run: what must not have been, the hash of its trace, and what happened."""
+
+    violations: list[str]
+    digest: str
+    counts: dict[str, int]
+    seconds: float
+    lines: list[str] | None = None

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from random import Random
@@ -21,10 +20,11 @@ from tests.simulation.fetching import ExplicitPoller, Fetcher
 from tests.simulation.history import GroupPartition, History, PartitionName
 from tests.simulation.kafka_clients import KafkaPublisher, KafkaReader
 from tests.simulation.kafka_members import KafkaMember
+from tests.simulation.lease_run import AnyPlan, LeasePlan, LeaseRun
 from tests.simulation.loop import ProcessLoop, Scheduler
 from tests.simulation.nats_clients import NatsPublisher, NatsPuller, NatsPushed
 from tests.simulation.network import Network
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Plan, Result
 from tests.simulation.protocols import Client
 from tests.simulation.pulsar_clients import (
     FailoverSubscriber,
@@ -77,17 +77,6 @@ PULSAR_CONSUMERS: Final[dict[str, tuple[type[PulsarConsumer], int]]] = {
     "key_shared": (KeySharedConsumer, 3),
 }
 """By the type of the subscription: a client, and how many of it there are."""
-
-
-@dataclass
-class Result:
-    """What came of a run: what must not have been, the hash of its trace, and what happened."""
-
-    violations: list[str]
-    digest: str
-    counts: dict[str, int]
-    seconds: float
-    lines: list[str] | None = None
 
 
 class Run:
@@ -321,12 +310,14 @@ class Run:
         return f"{publishing} publishers, {waiting}, something misses {missing}"
 
 
-def run(plan: Plan, *, keeps_trace: bool = False) -> Result:
+def run(plan: AnyPlan, *, keeps_trace: bool = False) -> Result:
     """Run a plan in a folder of its own."""
     home = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
     folder, before = tempfile.mkdtemp(prefix="router-simulation-", dir=home), Path.cwd()
     os.chdir(folder)
     try:
+        if isinstance(plan, LeasePlan):
+            return LeaseRun(plan, keeps_trace=keeps_trace).go()
         return Run(plan, keeps_trace=keeps_trace).go()
     finally:
         os.chdir(before)

@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 import sys
 import time
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ class Clock:
 
 CLOCK: Final = Clock()
 _RANDOM: Final = Random(0)
-_connections: list[sqlite3.Connection] = []
+_connections: list[tuple[str, sqlite3.Connection]] = []
 
 
 def exec_with_fixed_hashes() -> None:
@@ -99,12 +100,14 @@ _real_connect: Final = sqlite3.connect
 def _connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
     connection: sqlite3.Connection = _real_connect(*args, **kwargs)
     connection.create_function("random", 0, lambda: _RANDOM.getrandbits(63))
-    _connections.append(connection)
+    _connections.append((str(args[0]), connection))
     return connection
 
 
-def close_databases() -> None:
-    """Close every database that is open: the process that had it is dead."""
-    for connection in _connections:
-        connection.close()
-    _connections.clear()
+def close_databases(folder: Path | None = None) -> None:
+    """Close every database that is open in a folder: the process that had it is dead."""
+    prefix = "" if folder is None else f"{folder}/"
+    for path, connection in list(_connections):
+        if path.startswith(prefix):
+            connection.close()
+            _connections.remove((path, connection))

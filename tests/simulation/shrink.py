@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from textwrap import dedent
 
-from tests.simulation.plan import Plan
-from tests.simulation.run import Result
+from tests.simulation.lease_run import AnyPlan
+from tests.simulation.plan import Result
 
 MAX_RUNS = 40
 MAX_SECONDS = 60.0
@@ -15,19 +15,22 @@ MAX_SECONDS = 60.0
 
 
 def shrink(
-    plan: Plan, result: Result, run: Callable[[Plan], Result], elapsed: Callable[[], float]
-) -> tuple[Plan, Result]:
+    plan: AnyPlan, result: Result, run: Callable[[AnyPlan], Result], elapsed: Callable[[], float]
+) -> tuple[AnyPlan, Result]:
     """Return the smallest plan found that fails in the same way, and what came of it."""
     kind = _kind(result)
     left, until = MAX_RUNS, elapsed() + MAX_SECONDS
-    candidates = [replace(plan, hours=result.seconds / 3600 + 0.001), *plan.smaller()]
+    candidates: list[AnyPlan] = [
+        replace(plan, hours=result.seconds / 3600 + 0.001),
+        *plan.smaller(),
+    ]
     while candidates and left and elapsed() < until:
         left -= 1
         smaller = candidates.pop(0)
         found = run(smaller)
         if _kind(found) == kind:
             plan, result = smaller, found
-            candidates = plan.smaller()
+            candidates = list(plan.smaller())
     return plan, result
 
 
@@ -36,7 +39,7 @@ def _kind(result: Result) -> str:
     return result.violations[0].split(": ")[1] if result.violations else ""
 
 
-def as_test(plan: Plan) -> str:
+def as_test(plan: AnyPlan) -> str:
     """Return a test that runs the plan, for tests/simulation/test_simulation.py."""
     return dedent(f'''\
         def test_seed_{plan.seed}() -> None:

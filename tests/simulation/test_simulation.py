@@ -18,6 +18,7 @@ from tests.simulation.mutations import MUTATIONS, mutated
 SEEDS = 6
 HOURS = 0.1
 NEW_SEEDS = 16
+NODE_SEEDS = 10
 NEW_SECONDS = 60
 
 
@@ -51,8 +52,17 @@ def test_promises_hold_under_the_faults_of_new_seeds() -> None:
     assert "ok seed" in done.stdout
 
 
-def test_a_seed_is_a_run_byte_for_byte() -> None:
-    first, second = (simulate("--plan", "Plan('all', 0.05)") for _ in range(2))
+def test_leases_of_several_nodes_have_one_holder_under_the_faults_of_new_seeds() -> None:
+    options = ("--runs", str(NODE_SEEDS), "--hours", str(HOURS), "--stop", "--shrink")
+    done = simulate("--nodes", "--seed", seed_of_the_source(), *options)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok seed") == NODE_SEEDS
+
+
+@pytest.mark.parametrize("plan", ["Plan('all', 0.05)", "LeasePlan('all', 0.1)"])
+def test_a_seed_is_a_run_byte_for_byte_wherever_objects_are_in_memory(plan: str) -> None:
+    first, second = (simulate("--plan", plan, *more) for more in ((), ("--disturb", "333")))
 
     assert "ok seed all" in first.stdout, first.stdout + first.stderr
     assert _without_time(first.stdout) == _without_time(second.stdout)

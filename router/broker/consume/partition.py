@@ -303,7 +303,7 @@ class Subscription:
         if self.dispatcher is None:
             self.dispatcher = dispatcher
             self.partition.dispatchers.append(dispatcher)
-            self.ledger.listeners.add(dispatcher.run)
+            self.ledger.listeners[dispatcher.run] = None
         if self.ledger.terminated:
             self.notify_end()
 
@@ -444,7 +444,7 @@ class Subscription:
     def _drop_dispatcher(self) -> None:
         if self.dispatcher is not None:
             self.partition.dispatchers.remove(self.dispatcher)
-            self.ledger.listeners.discard(self.dispatcher.run)
+            self.ledger.listeners.pop(self.dispatcher.run, None)
             dispatcher, self.dispatcher = self.dispatcher, None
             dispatcher.close()
             self.visible = self.partition.visible

@@ -171,7 +171,7 @@ class Fetching:
             job.timer = self._loop.call_at(job.deadline, self._try_guarded, job)
             for one in job.partitions:
                 if one.partition is not None:
-                    one.partition.ledger.listeners.add(self._arrived)
+                    one.partition.ledger.listeners[self._arrived] = None
                     job.listens.append(one.partition)
 
     def _arrived(self) -> None:
@@ -198,7 +198,7 @@ class Fetching:
         if job.timer is not None:
             job.timer.cancel()
         for partition in job.listens:
-            partition.ledger.listeners.discard(self._arrived)
+            partition.ledger.listeners.pop(self._arrived, None)
 
     def _close(self) -> None:
         if self._job is not None:

@@ -114,7 +114,7 @@ class KafkaSession(Client):
         self.frames = FrameReader(MAX_REQUEST_BYTES)  # what it held need not wait for the collector
         self._waiting.clear()
         self._in_flight.clear()
-        self._store.pressure.discard(self._relieved)
+        self._store.pressure.pop(self._relieved, None)
         calls, self.on_close = self.on_close, {}
         for call in calls:
             call()
@@ -140,7 +140,7 @@ class KafkaSession(Client):
             return False
         (key,) = _HEAD.unpack_from(self._waiting[0])[:1]
         if key == PRODUCE.key and self._store.congested:
-            self._store.pressure.add(self._relieved)
+            self._store.pressure[self._relieved] = None
             return False
         if not self._in_flight:
             return True
@@ -149,7 +149,7 @@ class KafkaSession(Client):
         return last.overlaps and last.key == key and not full
 
     def _relieved(self) -> None:
-        self._store.pressure.discard(self._relieved)
+        self._store.pressure.pop(self._relieved, None)
         self._advance_guarded()
 
     def _advance_guarded(self) -> None:

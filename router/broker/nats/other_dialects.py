@@ -212,11 +212,11 @@ class _Follower:
         self._visible = Visible(ledger)
         self._next = self._visible.end_entry
         self._task: asyncio.Task[None] | None = None
-        ledger.listeners.add(self._stored)
+        ledger.listeners[self._stored] = None
 
     def close(self) -> None:
         """Send nothing more."""
-        self.ledger.listeners.discard(self._stored)
+        self.ledger.listeners.pop(self._stored, None)
         if self._task is not None:
             self._task.cancel()
 

@@ -64,7 +64,7 @@ class Backups:
         self._held: _Held | None = None
         self._ending: asyncio.Task[None] | None = None
         if store is not None:
-            store.pressure.add(self._yield_space)
+            store.pressure[self._yield_space] = None
 
     @classmethod
     async def open(

@@ -143,7 +143,7 @@ class Producing:
     def close(self) -> None:
         """Give all names back; the connection is closed."""
         self._producers.close_all()
-        self._store.pressure.discard(self._release)
+        self._store.pressure.pop(self._release, None)
 
     def pause(self) -> None:
         """Hold reading while too much of what the client sent waits to be stored."""
@@ -151,7 +151,7 @@ class Producing:
         if full and not self._held:
             self._held = True
             self._connection.hold_reading(_READ_HOLD)
-            self._store.pressure.add(self._release)
+            self._store.pressure[self._release] = None
 
     def _append(
         self,
@@ -257,7 +257,7 @@ class Producing:
         """Read again if there is room."""
         if self._pending < MAX_PENDING_BYTES // 2 and not self._store.congested:
             self._held = False
-            self._store.pressure.discard(self._release)
+            self._store.pressure.pop(self._release, None)
             self._connection.release_reading(_READ_HOLD)
 
 

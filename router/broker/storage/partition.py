@@ -63,7 +63,7 @@ class Ledger(PartitionReader):
         self.producers = producers
         for name, state in row.producers:
             producers.record(name, state)
-        self.listeners: set[Callable[[], None]] = set()
+        self.listeners: dict[Callable[[], None], None] = {}
         self.segments = tuple(row.segments)
         self.next_entry = self.durable_entry = self._tail_start = row.next_entry
         self.flushed_entry = self._recorded_entry = row.next_entry

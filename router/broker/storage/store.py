@@ -108,7 +108,7 @@ class Store:
         self.full = False
         self.boot = opened.boot
         self.history = opened.history
-        self.pressure: set[Callable[[], None]] = set()
+        self.pressure: dict[Callable[[], None], None] = {}
         self._after_commit()
 
     def _bind_changes(self) -> None:

@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         self,
         context: TransportContext,
         open_session: Callable[[Connection], Session],
-        members: set[Connection],
+        members: dict[Connection, None],
         greeting: Greeting | None = None,
     ) -> None:
         self.closed = False
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._context.connections.add(self)
-        self._members.add(self)
+        self._members[self] = None
         self.identity.begin()
         if not self.session.keep_alive and not self.peer.trusted:
             sock = self._transport.get_extra_info("socket")
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         """Release all that the client had."""
         self.closed = True
         self._context.connections.discard(self)
-        self._members.discard(self)
+        self._members.pop(self, None)
         self._out.clear()
         self._frames.clear()
         self._writable_waits.clear()

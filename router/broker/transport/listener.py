@@ -38,7 +38,7 @@ class Listener:
         self.name = name
         self._greeting = greeting
         self._context = context
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._protocol = partial(Connection, context, open_session, self._connections)
         self._servers: list[asyncio.Server | Handshakes] = []
         self._checking: asyncio.Task[None] | None = None

@@ -68,6 +68,8 @@ async def read_group(link: Link, topic: str, subscription: str, token: str) -> R
 
 
 SWEEP_SECONDS: Final = 30.0
+FULL_SWEEPS: Final = 2
+"""A node that is started again soon finds entries that stand until its last session is over."""
 LEASES_DEPTH: Final = 3
 IDS_DEPTH: Final = 2
 
@@ -82,7 +84,7 @@ class ZookeeperCoordinator:
         self._numbers = itertools.count(1)
         self._listener: Listener | None = None
         self._entries: dict[Lease, Entry] = {}
-        self._leaving: set[Entry] = set()
+        self._leaving: dict[Entry, None] = {}
         self._rosters: dict[tuple[str, str], Roster] = {}
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._refusal: str | None = None
@@ -108,7 +110,7 @@ class ZookeeperCoordinator:
             entry.note = note
             entry.interrupted(anew=False)
             if self._link.is_up or not entry.absent:
-                self._leaving.add(entry)
+                self._leaving[entry] = None
                 self._start(entry)
 
     def join(self, topic: str, subscription: str, consumer: str) -> None:
@@ -224,7 +226,7 @@ class ZookeeperCoordinator:
     async def _tend(self, entry: Entry) -> None:
         if entry in self._leaving:
             alone = await entry.leave()
-            self._leaving.discard(entry)
+            self._leaving.pop(entry, None)
             await self._clear(entry.folder, names.LEASES, alone)
         else:
             await entry.stand(self)
@@ -307,23 +309,23 @@ class EmptyFolderTask:
         self._link = link
         self._every = every
         self._marked: dict[str, str] = {}
-        self._all = True
+        self._full_sweeps = FULL_SWEEPS
 
     def mark(self, folder: str, root: str) -> None:
         """Have a folder looked at some time."""
         self._marked[folder] = root
 
     def mark_all(self) -> None:
-        """Have all folders looked at soon."""
-        self._all = True
+        """Have all folders looked at soon, and once more later."""
+        self._full_sweeps = FULL_SWEEPS
 
     async def run(self) -> None:
         """Sweep for ever; raise DownError with the link."""
         while True:
-            if self._all:
+            if self._full_sweeps:
                 for root, depth in ((names.LEASES, LEASES_DEPTH), (names.IDS, IDS_DEPTH)):
                     await self._check(self._link.path(root), self._link.path(root), depth)
-                self._all = False
+                self._full_sweeps -= 1
             for folder in list(self._marked):
                 await self._check(folder, self._marked[folder], 0)
                 del self._marked[folder]

@@ -178,14 +178,14 @@ class StreamPublisher:
                 self._wait(stream, [_Pending(stream, message) for message in left])
         if self._is_full():
             self._full = True
-            self._context.store.pressure.add(self._relieve)
+            self._context.store.pressure[self._relieve] = None
             self._hold()
 
     def close(self) -> None:
         """Release the client's places as a producer; what it sent is still stored."""
         self._closed = True
         self.flush()
-        self._context.store.pressure.discard(self._relieve)
+        self._context.store.pressure.pop(self._relieve, None)
         producers, self._producers = self._producers, {}
         for stream, producer in producers.items():
             stream.partition.producers.remove(producer)
@@ -217,7 +217,7 @@ class StreamPublisher:
         relieved = self._in_flight < MAX_IN_FLIGHT_BYTES // 2
         if self._full and relieved and not self._context.store.congested:
             self._full = False
-            self._context.store.pressure.discard(self._relieve)
+            self._context.store.pressure.pop(self._relieve, None)
             if not self._waits and not self._closed:
                 self._release()
 

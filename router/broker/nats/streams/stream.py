@@ -217,7 +217,7 @@ class Stream:
     async def close(self, *, save: bool = True) -> None:
         """End tasks and timers; `save`: write the index down for the next start."""
         self.closed = True
-        self.ledger.listeners.discard(self._on_stored)
+        self.ledger.listeners.pop(self._on_stored, None)
         await self.limits.close()
         await self.interest.close()
         if self._opening is not None:
@@ -261,7 +261,7 @@ class Stream:
             self.loader = None
         self.opened = True
         self.interest.begin()
-        self.ledger.listeners.add(self._on_stored)
+        self.ledger.listeners[self._on_stored] = None
         self.limits.enforce()
 
     async def _open_index(self) -> None:

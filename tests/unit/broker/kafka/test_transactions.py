@@ -69,7 +69,7 @@ async def decided(server: KafkaServer) -> None:
     """Return when no transaction is open on the partition."""
     partition, over = server.topics.opened(FULL), asyncio.Event()
     assert partition is not None
-    partition.ledger.listeners.add(over.set)
+    partition.ledger.listeners[over.set] = None
     while partition.ledger.undecided is not None:
         over.clear()
         await over.wait()

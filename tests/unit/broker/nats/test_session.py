@@ -39,7 +39,7 @@ class NatsClient:
         self, open_session: Callable[[Connection], Any], context: TransportContext
     ) -> None:
         self.transport = KafkaTransport(("127.0.0.1", 1))
-        self.connection = Connection(context, open_session, set())
+        self.connection = Connection(context, open_session, {})
         self.connection.connection_made(self.transport)
 
     def send(self, *lines: str) -> None:

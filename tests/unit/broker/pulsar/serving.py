@@ -31,7 +31,7 @@ class Context:
 
     broker: BrokerContext
     transport: TransportContext
-    members: set[Connection] = field(default_factory=set)
+    members: dict[Connection, None] = field(default_factory=dict)
     open_sessions: Callable[[BrokerContext], Callable[[Connection], Any]] = sessions
 
     def __post_init__(self) -> None:

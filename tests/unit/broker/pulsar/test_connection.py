@@ -669,7 +669,7 @@ def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) 
         await client.settle()
         assert (len(partition.producers), partition.dispatchers) == (0, [])
         assert partition.ledger.durable_entry == 1
-        assert context.members == set()
+        assert not context.members
 
     with_client(folder, test)
 

@@ -126,7 +126,7 @@ def test_callbacks_come_in_order_and_listeners_once_a_round(folder: Path) -> Non
         async with opened(folder) as store:
             ledger = await one_ledger(store)
             seen: list[str] = []
-            ledger.listeners.add(lambda: seen.append(f"heard {ledger.durable_entry}"))
+            ledger.listeners[lambda: seen.append(f"heard {ledger.durable_entry}")] = None
             for _ in range(3):
                 ledger.append(
                     b"", PULSAR_FORMAT, 1, 0, lambda entry: seen.append(f"stored {entry}")
@@ -477,7 +477,7 @@ def test_publishing_is_to_be_refused_below_the_reserve(folder: Path) -> None:
         async with opened(folder, replace(SMALL, reserve=1000), disk) as store:
             ledger = await one_ledger(store)
             changes: list[bool] = []
-            store.pressure.add(lambda: changes.append(store.full))
+            store.pressure[lambda: changes.append(store.full)] = None
             store.check_space()
             disk.space = 999
             await fill(store, ledger, [b"the last"])
@@ -509,7 +509,7 @@ def test_a_slow_disk_is_said_to_be_congested_until_it_has_caught_up(folder: Path
         async with opened(folder, replace(ROOMY, unsynced=10_000)) as store:
             ledger = await one_ledger(store)
             relieved = asyncio.Event()
-            store.pressure.add(relieved.set)
+            store.pressure[relieved.set] = None
             seen = [store.congested]
             for _ in range(200):
                 ledger.append(bytes(100), PULSAR_FORMAT, 1, 0, ignore)

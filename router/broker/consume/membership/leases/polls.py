@@ -214,10 +214,10 @@ class Group:
             self.lease(partition) for partition, share in self.shares.items() if share.requested
         }
 
-    def waiting(self) -> set[Poll]:
+    def waiting(self) -> dict[Poll, None]:
         """Return the polls to which partitions are assigned whose lease the node does not hold."""
         return {
-            poll
+            poll: None
             for partition, share in self.shares.items()
             if share.requested and not share.held
             if (poll := self.assignor.holder(partition)) is not None

@@ -180,7 +180,7 @@ class StreamLog:
         ledger, stored = self.ledger, asyncio.Event()
         if ledger.durable_number >= sequence:
             return
-        ledger.listeners.add(stored.set)
+        ledger.listeners[stored.set] = None
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 while ledger.durable_number < sequence:
@@ -189,7 +189,7 @@ class StreamLog:
         except TimeoutError:
             pass
         finally:
-            ledger.listeners.discard(stored.set)
+            ledger.listeners.pop(stored.set, None)
 
     async def count_from(self, sequence: int, filters: Sequence[str]) -> int:
         """Return how many live durable messages from a sequence on match a filter; none: all."""

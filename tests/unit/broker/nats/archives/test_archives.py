@@ -243,7 +243,7 @@ def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path) -> None:
             body = json.dumps({"config": CONFIG}).encode()
             subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
             changed = asyncio.Event()
-            served.store.pressure.add(changed.set)
+            served.store.pressure[changed.set] = None
             disk.space = 0
             async with asyncio.timeout(DEADLINE):
                 await changed.wait()
