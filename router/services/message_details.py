@@ -62,8 +62,8 @@ def find_message(reading: Reading, topic: TopicName, position: Position) -> Stor
 
     Raises ValueNotFoundError where the partition has none there, and what reading raises.
     """
-    stretch = {position.partition: position}, {position.partition: After(position)}
-    found = after(reading, topic, stretch, 1, lambda one: one.position == position, FIND_BOUNDS)
+    bounds = {position.partition: position}, {position.partition: After(position)}
+    found = after(reading, topic, bounds, 1, lambda one: one.position == position, FIND_BOUNDS)
     if not found.messages:
         raise ValueNotFoundError(
             "The topic has no message at this position: retention, compaction or a deletion has"

@@ -256,7 +256,9 @@ class Front(Flask):
         # may change something.
         self.audit: Callable[[Request, int], None] | None = None
         # By route, method and status: the seconds that answers took which are not counted yet.
-        self._ended: defaultdict[tuple[str, str, int], deque[float]] = defaultdict(_uncounted)
+        self._ended: defaultdict[tuple[str, str, int], deque[float]] = defaultdict(
+            partial(deque, maxlen=_MAX_UNCOUNTED)
+        )
         self.parts = clock, blacklist, transactions
         self.extensions[DIRECT], self.extensions[REPEATABLE] = {}, {}
         metrics.before_drain(self._count)
@@ -425,10 +427,6 @@ class Front(Flask):
                 )
         for route, all_seconds in took.items():
             self._metrics.observe_all("router_http_request_seconds", all_seconds, route=route)
-
-
-def _uncounted() -> deque[float]:
-    return deque(maxlen=_MAX_UNCOUNTED)
 
 
 def _direct_rule(path: str) -> tuple[tuple[str, str], tuple[str, ...]]:

@@ -98,12 +98,12 @@ class CompactedView(Visible):
 
     def left_out(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield the ranges that are left out between two numbers, in order."""
-        behind = (self.end if last is None else last) + 1
+        past_end = (self.end if last is None else last) + 1
         number = first
-        while number < behind:
+        while number < past_end:
             kept = self.first_from(number)
             if kept > number:
-                yield number, min(kept, behind) - 1
+                yield number, min(kept, past_end) - 1
             number = kept + 1
 
     def _keeps(self, number: int) -> bool:
