@@ -6,6 +6,7 @@
 #   make bench   measure against a bare Flask view                  make soak   the long fault tests
 #   make simulate ARGS="--seed 1 --runs 10 --hours 1"      hours of faults in seconds, in a simulation of disk, network and time
 #   make pictures   write docs/pictures, and every page of the console as it is now to .cache/pictures
+#   make release   wheel and sdist in dist/, proved in fresh environments on each supported Python
 #   make docs    the documentation, warnings are errors             make clean  leave nothing behind
 
 PYTHON ?= python3
@@ -22,7 +23,7 @@ ARGS ?=
 # Some images forbid Python to keep what it compiled: each start of a process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve pictures quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
+.PHONY: serve release pictures quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -77,6 +78,9 @@ bench: .venv/installed-test
 # Publishers, consumers and faults around the broker in one process, by seeds; docs/trust.md says what is checked.
 simulate: .venv/installed-test
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+release:
+	@deploy/release.sh
 
 # The pictures of the documentation, and of every page in .cache/pictures, from a router that `router demo` fills.
 pictures: servers .venv/installed-test
