@@ -277,9 +277,7 @@ def _schema(parameter: api.Parameter) -> api.Schema:
         return _KINDS[parameter.kind]
     if not parameter.pattern:
         return api.schema(str)
-    # An empty parameter of a query is as good as none.
-    empty = "^$|" if parameter.place == "query" else ""
-    return {**api.schema(str), "pattern": f"{empty}{parameter.pattern}"}
+    return {**api.schema(str), "pattern": parameter.pattern}
 
 
 def _body(body: api.Body) -> dict[str, Any]:

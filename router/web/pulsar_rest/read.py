@@ -83,7 +83,7 @@ class ReadViews:
             "start", "A message's id, which is included, `earliest`, `latest` or a time.", api.PLACE
         ),
         api.text(
-            "after", "A message's id, which is not included; `start` is ignored.", f"^{api.ID}$"
+            "after", "A message's id, which is not included; `start` is ignored.", f"^({api.ID})?$"
         ),
         api.flag("include_schema", "Add the schemas that the messages were written by."),
         answers=shapes.ANSWERED,
