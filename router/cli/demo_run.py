@@ -135,13 +135,13 @@ class Demo:
                 break
 
     def _bill(self, billing: Consumption, limit: int, wait: float) -> bool:
-        """Read some of the orders; those that cannot be read become dead letters."""
+        """Read some of the orders; those that cannot be read become dead dead_letters."""
         found = billing.fetch(limit, wait) if limit else []
-        letters = [
+        dead_letters = [
             _letter(one, reason) for one in found if (reason := unreadable(one.message.value))
         ]
-        self._publish(DEAD_LETTERS, letters)
-        self.dead_letters += len(letters)
+        self._publish(DEAD_LETTERS, dead_letters)
+        self.dead_letters += len(dead_letters)
         if found:
             billing.acknowledge()
         self._lag -= len(found)

@@ -339,7 +339,7 @@ class ConsumerGroup(Generic[W]):
     def _leave(self, request: Heartbeat) -> HeartbeatResult:
         member = self._find(request)
         if request.epoch == AWAY and request.instance_id is not None:
-            # Its session goes on; whoever has the instance next takes its partitions over.
+            # Its session goes on; the next member with the instance takes its partitions over.
             self._own(member, member.assigned, NOTHING)
             member.epoch, member.state = AWAY, MemberState.STABLE
             self.revision += 1

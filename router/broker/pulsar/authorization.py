@@ -141,7 +141,7 @@ def _authorized(
     def handle(frame: Frame) -> None:
         request, principal = getattr(frame.command, required.body), client.identity.principal
         if required.right is Right.VIEW and request.topic.startswith(COORDINATOR_TOPIC):
-            handler(frame)  # it is no topic, and whoever may publish or subscribe asks for it
+            handler(frame)  # it is no topic, and clients that may publish or subscribe ask for it
             return
         try:
             authorizer.authorize_name(principal, request.topic, required.right)

@@ -298,7 +298,7 @@ class Options:
 
 
 def history(backend: Backend) -> str:
-    """Return what names the broker of a backend, "": it is none of ours.
+    """Return what names the broker of a backend, "": it is another product.
 
     Raises BackendUnavailableError, BackendTimeoutError.
     """
