@@ -17,7 +17,7 @@ let paused = false;
 let scheduled = false;
 let atTop = true;
 let unseen = 0; // messages that came while the newest are out of view
-let wanted = read();
+let filter = read();
 let waiting = []; // messages that are not in the page yet, at most MOST_IN_PAGE
 const shown = new WeakMap(); // the message of a line
 
@@ -29,7 +29,7 @@ function article(message) {
   const topic = log.dataset.topic ?? `${log.dataset.topics}/${encodeURIComponent(message.topic)}`;
   const found = row(message, view.value, topic);
   shown.set(found, message);
-  found.hidden = !matches(wanted, message);
+  found.hidden = !matches(filter, message);
   return found;
 }
 
@@ -63,7 +63,7 @@ function arrived(data) {
   soon();
   const message = JSON.parse(data);
   // What is filtered out takes no place, so that rare messages stay in the page of a busy topic.
-  if (wanted.any && !matches(wanted, message)) return;
+  if (filter.any && !matches(filter, message)) return;
   unseen += 1;
   waiting.push(message);
   // Older ones would leave the page at once.
@@ -108,8 +108,8 @@ for (const name of FIELDS.filter((one) => form.elements[one])) {
     field.setAttribute("aria-invalid", String(found.unreadable === name));
     if (name === "filter") document.getElementById("filter-error").textContent = "";
     if (found.unreadable) return;
-    wanted = found;
-    for (const one of log.children) one.hidden = shown.has(one) && !matches(wanted, shown.get(one));
+    filter = found;
+    for (const one of log.children) one.hidden = shown.has(one) && !matches(filter, shown.get(one));
     const url = new URL(location.href);
     if (field.value) url.searchParams.set(name, field.value);
     else url.searchParams.delete(name);

@@ -36,9 +36,9 @@ const at = (pattern, text, place) => {
   return pattern.exec(text);
 };
 
-function unquoted(wanted) {
+function unquoted(expected) {
   try {
-    const found = wanted.startsWith('"') ? JSON.parse(wanted) : null;
+    const found = expected.startsWith('"') ? JSON.parse(expected) : null;
     return typeof found === "string" ? found : null;
   } catch {
     return null;
@@ -60,7 +60,7 @@ function readSteps(text, start) {
   return steps.length > MAX_STEPS || '.[]"'.includes(text[place] ?? " ") ? null : { steps, place };
 }
 
-// A JSON path as { steps, operator, wanted }; null for one that cannot be read.
+// A JSON path as { steps, operator, expected }; null for one that cannot be read.
 export function readPath(written) {
   const text = trimmed(written);
   const found = text.startsWith("$") ? readSteps(text, 0) : null;
@@ -68,7 +68,7 @@ export function readPath(written) {
   const rest = trimmed(text.slice(found.place));
   const operator = at(OPERATOR, rest, 0)?.[0];
   if (rest !== "" && operator === undefined) return null;
-  return { steps: found.steps, operator, wanted: rest === "" ? null : trimmed(rest.slice(operator.length)) };
+  return { steps: found.steps, operator, expected: rest === "" ? null : trimmed(rest.slice(operator.length)) };
 }
 
 function members(value, { name, index, each }) {
@@ -79,10 +79,10 @@ function members(value, { name, index, each }) {
   return !list && Object.hasOwn(value, name) ? [value[name]] : [];
 }
 
-function equals(value, wanted) {
-  if (typeof value === "string") return value === wanted || value === unquoted(wanted);
-  if (typeof value === "number") return NUMBER.test(wanted) && Number(wanted) === value;
-  return value === null || typeof value === "boolean" ? String(value) === wanted : false;
+function equals(value, expected) {
+  if (typeof value === "string") return value === expected || value === unquoted(expected);
+  if (typeof value === "number") return NUMBER.test(expected) && Number(expected) === value;
+  return value === null || typeof value === "boolean" ? String(value) === expected : false;
 }
 
 const ordered = (one, operator, other) =>
@@ -90,22 +90,22 @@ const ordered = (one, operator, other) =>
 
 // Whether a text is so; it is compared as a number where both are numbers.
 function has(found, operator, written) {
-  const wanted = unquoted(written) ?? written;
-  if (operator === "=" || operator === "!=") return (found === wanted) === (operator === "=");
-  if (operator === "~") return found.toLowerCase().includes(wanted.toLowerCase());
-  if (NUMBER.test(found) && NUMBER.test(wanted)) return ordered(Number(found), operator, Number(wanted));
-  return ordered(found, operator, wanted);
+  const expected = unquoted(written) ?? written;
+  if (operator === "=" || operator === "!=") return (found === expected) === (operator === "=");
+  if (operator === "~") return found.toLowerCase().includes(expected.toLowerCase());
+  if (NUMBER.test(found) && NUMBER.test(expected)) return ordered(Number(found), operator, Number(expected));
+  return ordered(found, operator, expected);
 }
 
-function is(value, operator, wanted) {
-  if (operator === "=" || operator === "!=") return equals(value, wanted) === (operator === "=");
-  if (typeof value === "number") return operator !== "~" && NUMBER.test(wanted) && ordered(value, operator, Number(wanted));
+function is(value, operator, expected) {
+  if (operator === "=" || operator === "!=") return equals(value, expected) === (operator === "=");
+  if (typeof value === "number") return operator !== "~" && NUMBER.test(expected) && ordered(value, operator, Number(expected));
   if (typeof value !== "string") return false;
-  const text = unquoted(wanted) ?? wanted;
+  const text = unquoted(expected) ?? expected;
   return operator === "~" ? value.toLowerCase().includes(text.toLowerCase()) : ordered(value, operator, text);
 }
 
-function hasPath(message, { steps, operator, wanted }) {
+function hasPath(message, { steps, operator, expected }) {
   if (message.value_base64 !== undefined) return false;
   let found;
   try {
@@ -119,15 +119,15 @@ function hasPath(message, { steps, operator, wanted }) {
     visited += found.length;
     if (visited > MAX_VISITED) return false;
   }
-  return found.some((value) => wanted === null || is(value, operator, wanted));
+  return found.some((value) => expected === null || is(value, operator, expected));
 }
 
 function holding(text) {
-  const wanted = text.toLowerCase();
+  const expected = text.toLowerCase();
   return (message) => {
     const texts = [valueOf(message), keyOf(message) ?? ""];
     for (const [name, value] of Object.entries(message.properties)) texts.push(`${name}: ${value}`);
-    return texts.some((one) => one.toLowerCase().includes(wanted));
+    return texts.some((one) => one.toLowerCase().includes(expected));
   };
 }
 
@@ -163,9 +163,9 @@ export function readExpression(text) {
     const found = readSteps(text, place) ?? fail("a path");
     ({ place } = found);
     blanks();
-    if (at(OPERATOR, text, place) === null) return (message) => hasPath(message, { ...found, wanted: null });
-    const [operator, wanted] = compared("");
-    return (message) => hasPath(message, { ...found, operator, wanted });
+    if (at(OPERATOR, text, place) === null) return (message) => hasPath(message, { ...found, expected: null });
+    const [operator, expected] = compared("");
+    return (message) => hasPath(message, { ...found, operator, expected });
   }
 
   function header() {
@@ -175,8 +175,8 @@ export function readExpression(text) {
     const name = unquoted(found) ?? found;
     const given = ({ properties }) => Object.hasOwn(properties, name);
     if (at(OPERATOR, text, place) === null) return given;
-    const [operator, wanted] = compared("");
-    return (message) => given(message) && has(message.properties[name], operator, wanted);
+    const [operator, expected] = compared("");
+    return (message) => given(message) && has(message.properties[name], operator, expected);
   }
 
   function phrase() {
@@ -195,10 +195,10 @@ export function readExpression(text) {
     if (/^\$([ \t.[=<>!~()]|$)/.test(text.slice(place))) return path();
     if (at(KEY, text, place)) {
       place += 3;
-      const [operator, wanted] = compared(":");
+      const [operator, expected] = compared(":");
       return (message) => {
         const key = keyOf(message);
-        return key === null ? operator === "!=" : has(key, operator, wanted);
+        return key === null ? operator === "!=" : has(key, operator, expected);
       };
     }
     if (text.startsWith("header:", place)) return header();
@@ -263,12 +263,12 @@ function hasHeader(properties, header) {
   return place < 0 || properties[name] === header.slice(place + 1);
 }
 
-export function matches(wanted, message) {
-  if (wanted.partition && Number(wanted.partition) !== Math.max(0, message.position.partition)) return false;
-  if (wanted.key && keyOf(message) !== wanted.key) return false;
-  if (wanted.header && !hasHeader(message.properties, wanted.header)) return false;
-  if (wanted.path !== null && !hasPath(message, wanted.path)) return false;
-  return wanted.expression === null || wanted.expression(message);
+export function matches(filter, message) {
+  if (filter.partition && Number(filter.partition) !== Math.max(0, message.position.partition)) return false;
+  if (filter.key && keyOf(message) !== filter.key) return false;
+  if (filter.header && !hasHeader(message.properties, filter.header)) return false;
+  if (filter.path !== null && !hasPath(message, filter.path)) return false;
+  return filter.expression === null || filter.expression(message);
 }
 
 // Control characters that can be seen, and that change no direction of reading.
