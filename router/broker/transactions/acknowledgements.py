@@ -18,7 +18,7 @@ from router.broker.consume.cursor.pending_acks import AcknowledgedError, EntryPa
 from router.broker.storage import Ack, Store, words
 from router.broker.topics.cursor_administration import acknowledge_now
 from router.broker.transactions.errors import Refusal, TransactionError
-from router.broker.transactions.transaction import PositionKey, Transaction
+from router.broker.transactions.transaction import SubscriptionKey, Transaction
 from router.errors import RouterError
 
 MAX_ACKS: Final = 100_000
@@ -55,7 +55,7 @@ class Acknowledgements:
 
         Raises TransactionError.
         """
-        key = PositionKey(subscription.ledger.id, subscription.name)
+        key = _key(subscription)
         if sum(map(len, transaction.acks.values())) + len(parts) > MAX_ACKS:
             sentence = f"a transaction acknowledges {MAX_ACKS} entries"
             raise TransactionError(Refusal.TOO_MANY, sentence)
@@ -77,7 +77,7 @@ class Acknowledgements:
                 acks[entry] = before.joined(part)
                 pending.release([(entry, before), (entry, part)])
                 pending.hold(entry, acks[entry])
-            place = f"{ENTRY}/{key.ledger}/{entry}/{key.name}"
+            place = f"{ENTRY}/{key.ledger}/{key.number}/{entry}/{key.name}"
             self._put(transaction, place, b"%x/%x" % acks[entry])
         if subscription.dispatcher is not None:
             whole = [entry for entry, _ in taken if pending.is_acked(entry)]
@@ -87,7 +87,7 @@ class Acknowledgements:
         self, transaction: Transaction, subscription: Subscription, ack: Ack
     ) -> None:
         """Acknowledge all up to an entry; as `add`."""
-        key = PositionKey(subscription.ledger.id, subscription.name)
+        key = _key(subscription)
         pending = _pending(subscription)
         try:
             pending.check_cumulative(transaction, ack)
@@ -97,7 +97,8 @@ class Acknowledgements:
         pending.cumulative = transaction, ack
         transaction.cumulative[key] = ack
         left = b"/".join(b"%d" % word for word in (ack.entry, *ack.ack_set))
-        self._put(transaction, f"{CUMULATIVE}/{key.ledger}/{key.name}", left)
+        place = f"{CUMULATIVE}/{key.ledger}/{key.number}/{key.name}"
+        self._put(transaction, place, left)
 
     def restore(self, transaction: Transaction) -> None:
         """Hold what a transaction that was stored acknowledged."""
@@ -147,13 +148,14 @@ class Acknowledgements:
             found.append((subscription, parts, ack))
         return found
 
-    def _find(self, key: PositionKey) -> Subscription | None:
+    def _find(self, key: SubscriptionKey) -> Subscription | None:
         """Return a subscription; None: it, or its topic, was deleted."""
         try:
             partition = self._partition(key.ledger)
         except RouterError:
             return None
-        return None if partition is None else partition.subscriptions.get(key.name)
+        found = None if partition is None else partition.subscriptions.get(key.name)
+        return found if found is not None and _key(found) == key else None
 
 
 def restore_entry(value: bytes) -> EntryPart:
@@ -166,6 +168,12 @@ def restore_cumulative(value: bytes) -> Ack:
     """Return the cumulative acknowledgement that was stored as bytes."""
     entry, *left = map(int, value.split(b"/"))
     return Ack(entry, cumulative=True, ack_set=tuple(left))
+
+
+def _key(subscription: Subscription) -> SubscriptionKey:
+    record = subscription.record
+    number = 0 if record is None else record.id  # those without a record take no part
+    return SubscriptionKey(subscription.ledger.id, number, subscription.name)
 
 
 def _pending(subscription: Subscription) -> PendingAcks:

@@ -51,7 +51,12 @@ from router.broker.transactions.acknowledgements import (
     restore_entry,
 )
 from router.broker.transactions.errors import Refusal, TransactionError
-from router.broker.transactions.transaction import JoinedPartition, PositionKey, Transaction
+from router.broker.transactions.transaction import (
+    JoinedPartition,
+    PositionKey,
+    SubscriptionKey,
+    Transaction,
+)
 from router.errors import RouterError
 from router.model import TopicName
 
@@ -327,12 +332,14 @@ class Transactions:
             found.positions[PositionKey(ledger_id, name)] = Commit.read(value, 0)[0]
             return
         if kind == ENTRY:
-            entry, _, name = name.partition("/")
-            acks = found.acks.setdefault(PositionKey(ledger_id, name), {})
+            number, entry, name = name.split("/", 2)
+            acks = found.acks.setdefault(SubscriptionKey(ledger_id, int(number), name), {})
             acks[int(entry)] = restore_entry(value)
             return
         if kind == CUMULATIVE:
-            found.cumulative[PositionKey(ledger_id, name)] = restore_cumulative(value)
+            number, _, name = name.partition("/")
+            key = SubscriptionKey(ledger_id, int(number), name)
+            found.cumulative[key] = restore_cumulative(value)
             return
         try:
             ledger = self._store.ledger(ledger_id)

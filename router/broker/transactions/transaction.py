@@ -17,6 +17,14 @@ class PositionKey(NamedTuple):
     name: str
 
 
+class SubscriptionKey(NamedTuple):
+    """A subscription on the log of a partition; a later one with its name has another `number`."""
+
+    ledger: int
+    number: int
+    name: str
+
+
 @dataclass(eq=False, slots=True)
 class JoinedPartition:
     """The messages of a transaction in one partition.
@@ -83,8 +91,8 @@ class Transaction:
     deadline: float
     partitions: dict[int, JoinedPartition] = field(default_factory=dict)
     positions: dict[PositionKey, Commit] = field(default_factory=dict)
-    acks: dict[PositionKey, dict[int, EntryPart]] = field(default_factory=dict)
-    cumulative: dict[PositionKey, Ack] = field(default_factory=dict)
+    acks: dict[SubscriptionKey, dict[int, EntryPart]] = field(default_factory=dict)
+    cumulative: dict[SubscriptionKey, Ack] = field(default_factory=dict)
     committed: bool | None = None
     ranges: int = 0
     owner: str = ""

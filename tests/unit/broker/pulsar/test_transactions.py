@@ -383,3 +383,44 @@ def test_a_decision_that_was_cut_off_acknowledges_with_the_next_start(
 
     with_transactions(folder, before)
     with_transactions(folder, after)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_acknowledgements_of_a_deleted_subscription_are_not_those_of_a_later_one(
+    folder: Path, *, restarts: bool, cumulative: bool
+) -> None:
+    kept: list[Ids] = []
+    how = {"ack_type": pb.CommandAck.Cumulative} if cumulative else {}
+
+    async def before(client: TransactionalClient, _: Context) -> None:
+        for value in (b"a", b"b"):
+            await client.write(value)
+        for order in (1, 0):
+            await client.subscribe(EXCLUSIVE)
+            received = await client.received(2)
+            kept.append(await client.begin())
+            await client.acknowledge(received[order], ids=kept[-1], **how)
+            if len(kept) == 1:
+                await client.ask("UNSUBSCRIBE", consumer_id=0)
+
+    async def after(client: TransactionalClient, context: Context) -> None:
+        if restarts:
+            assert context.broker.transactions is not None
+            await context.broker.transactions.transactions.load()
+        assert not (await client.end(kept[0])).HasField("error")
+        subscription = subscription_of(context)
+        assert subscription.cursor.mark_delete == -1
+        assert not subscription.cursor.is_acked(1)
+        assert not (await client.end(kept[1])).HasField("error")
+        assert subscription.cursor.mark_delete == 0
+        assert subscription.delivered is subscription.cursor
+
+    async def both(client: TransactionalClient, context: Context) -> None:
+        await before(client, context)
+        if not restarts:
+            await after(client, context)
+
+    with_transactions(folder, both)
+    if restarts:
+        with_transactions(folder, after)
