@@ -39,7 +39,7 @@ from router.errors import (
     NotAllowedError,
     RouterError,
 )
-from router.wire.pulsar import Frame
+from router.wire.pulsar import MAX_BATCH, Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_PERMITS: Final = 1 << 31
@@ -203,10 +203,12 @@ class Consuming:
     def _acknowledge_in_transaction(
         self, consumer: PulsarConsumer, request: pb.CommandAck, done: Callable[[], None] | None
     ) -> None:
-        """Acknowledge with the commit; raise TransactionError, NotAllowedError."""
+        """Acknowledge with the commit; raise TransactionError, NotAllowedError, BadRequestError."""
         subscription, pending = consumer.subscription, self._log.transactions.acknowledgements
         if not isinstance(subscription, Subscription) or not subscription.durable:
             raise NotAllowedError("only durable subscriptions of stored topics have transactions")
+        if any(place.batch_size > MAX_BATCH for place in request.message_id):
+            raise BadRequestError(f"a batch has at most {MAX_BATCH} messages")
         transaction = self._transaction_ids.opened(request)
         ledger_id, end = consumer.ledger_id, subscription.ledger.durable_entry
         places = [

@@ -160,8 +160,8 @@ class Acknowledgements:
 
 def restore_entry(value: bytes) -> EntryPart:
     """Return the part of an entry that was stored as bytes."""
-    acked, left = value.split(b"/")
-    return EntryPart(int(acked, 16), int(left, 16))
+    messages, left = value.split(b"/")
+    return EntryPart(int(messages, 16), int(left, 16))
 
 
 def restore_cumulative(value: bytes) -> Ack:

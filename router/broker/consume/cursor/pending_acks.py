@@ -23,23 +23,27 @@ class AcknowledgedError(Exception):
 
 
 class EntryPart(NamedTuple):
-    """Messages of one entry, a bit for each: those acknowledged, and those that are left then."""
+    """What is acknowledged of an entry of so many `messages`: all but those `left`, a bit for each.
 
-    acked: int
+    A client that does not say how many messages there are is never in conflict.
+    """
+
+    messages: int
     left: int
 
     @classmethod
     def of(cls, ack_set: Sequence[int], messages: int) -> EntryPart:
-        """Return what the protocol names: `ack_set` is left of so many messages, empty: none.
+        """Return what the protocol names: `ack_set` is left, empty: nothing is."""
+        return cls(messages, bits(ack_set))
 
-        A client that does not say how many messages there are is never in conflict.
-        """
-        left = bits(ack_set)
-        return cls(((1 << messages) - 1) & ~left if left else _ALL, left)
+    @property
+    def acked(self) -> int:
+        """Return what is acknowledged, a bit for each message."""
+        return ((1 << self.messages) - 1) & ~self.left if self.left else _ALL
 
     def joined(self, other: EntryPart) -> EntryPart:
         """Return the messages of both."""
-        return EntryPart(self.acked | other.acked, self.left & other.left)
+        return EntryPart(max(self.messages, other.messages), self.left & other.left)
 
 
 class PendingAcks:
@@ -83,9 +87,10 @@ class PendingAcks:
         """Raise AcknowledgedError if a message is acknowledged, or held by any transaction."""
         cursor = self._cursor
         remaining = cursor.remaining(entry)
-        if cursor.is_acked(entry) or (remaining and part.acked != _ALL and part.acked & ~remaining):
+        acked = part.acked
+        if cursor.is_acked(entry) or (remaining and acked != _ALL and acked & ~remaining):
             raise AcknowledgedError(f"entry {entry} was acknowledged before")
-        if any(held.acked & part.acked for held in self.held.get(entry, ())):
+        if any(held.acked & acked for held in self.held.get(entry, ())):
             raise AcknowledgedError(f"entry {entry} is acknowledged in an open transaction")
 
     def check_cumulative(self, transaction: object, ack: Ack) -> None:

@@ -11,6 +11,7 @@ import pytest
 from router.broker.consume import Subscription
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC, MAX_TIMEOUT_MS
 from router.broker.transactions import Transactions, coordinator
+from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import TOPIC, with_client
@@ -424,3 +425,22 @@ def test_acknowledgements_of_a_deleted_subscription_are_not_those_of_a_later_one
     with_transactions(folder, both)
     if restarts:
         with_transactions(folder, after)
+
+
+def test_what_a_client_says_of_the_size_of_a_batch_takes_no_memory(folder: Path) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a", b"b")
+        received = await client.received(2)
+        ids = await client.begin()
+        first = received[0].alone(2)
+        for size, refused in ((MAX_BATCH + 1, True), (MAX_BATCH, False)):
+            first.place.batch_size = size
+            answer = await client.acknowledge(first, ids=ids)
+            assert answer.HasField("error") is refused
+        answer = await client.acknowledge(received[1].alone(2), ids=ids)
+        assert not answer.HasField("error")
+        owner = f"transaction/pulsar/{ids['txnid_least_bits']}"
+        assert max(map(len, context.topics.store.values.of(owner).values())) < 100
+
+    with_transactions(folder, test)
