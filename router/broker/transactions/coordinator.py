@@ -293,13 +293,13 @@ class Transactions:
 
     def _release(self, transaction: Transaction) -> None:
         """Deliver what stood behind the messages of a transaction that is decided."""
-        for ledger in transaction.ledgers():
-            open_here = self._undecided.get(ledger.id, {})
+        for ledger_id, joined in transaction.partitions.items():
+            open_here = self._undecided.get(ledger_id, {})
             if open_here.pop(transaction, None) is not None:
-                ledger.undecided = min(open_here.values(), default=None)
+                joined.ledger.undecided = min(open_here.values(), default=None)
                 if not open_here:
-                    del self._undecided[ledger.id]
-                ledger.announce()
+                    del self._undecided[ledger_id]
+                joined.ledger.announce()
 
     def _put(self, transaction: Transaction, key: str, value: bytes) -> None:
         owner = _OWNER + transaction.key
@@ -321,35 +321,49 @@ class Transactions:
                 found.committed = value == b"\1"
             elif kind != _BEGUN:
                 ledger_id, _, name = rest.partition("/")
-                self._restore_part(found, kind, int(ledger_id), name, value)
+                left = self._restore_part(found, kind, int(ledger_id), name, value)
+                if left is None:
+                    self._store.change_value(ValueChange(ValueOperation.REMOVE, stored, key))
+                elif left != value:
+                    self._put(found, key, left)
         return found
 
     def _restore_part(
         self, found: Transaction, kind: str, ledger_id: int, name: str, value: bytes
-    ) -> None:
-        """Take a partition (`p`), a range of messages (`r`), a position (`o`) or what is acked."""
-        if kind == "o":
-            found.positions[PositionKey(ledger_id, name)] = Commit.read(value, 0)[0]
-            return
-        if kind == ENTRY:
-            number, entry, name = name.split("/", 2)
-            acks = found.acks.setdefault(SubscriptionKey(ledger_id, int(number), name), {})
-            acks[int(entry)] = restore_entry(value)
-            return
-        if kind == CUMULATIVE:
-            number, _, name = name.partition("/")
-            key = SubscriptionKey(ledger_id, int(number), name)
-            found.cumulative[key] = restore_cumulative(value)
-            return
+    ) -> bytes | None:
+        """Take a partition (`p`), a range of messages (`r`), a position (`o`) or what is acked.
+
+        Returns the value as it is from now on, None: nothing is left of it. Messages that a power
+        cut took in relaxed mode belong to no transaction: their numbers are given out again.
+        """
         try:
             ledger = self._store.ledger(ledger_id)
         except KeyError:  # its topic was deleted
-            return
-        joined = found.partitions.setdefault(ledger_id, JoinedPartition(ledger))
-        if kind == "r":
-            last, entry = _RANGE.unpack(value)
-            joined.restore(Undecided(entry, int(name)), last)
-            found.ranges += 1
+            return None
+        if kind == "o":
+            found.positions[PositionKey(ledger_id, name)] = Commit.read(value, 0)[0]
+        elif kind == ENTRY:
+            number, entry, name = name.split("/", 2)
+            if int(entry) >= ledger.next_entry:
+                return None
+            acks = found.acks.setdefault(SubscriptionKey(ledger_id, int(number), name), {})
+            acks[int(entry)] = restore_entry(value)
+        elif kind == CUMULATIVE:
+            number, _, name = name.partition("/")
+            ack = restore_cumulative(value)
+            if ack.entry >= ledger.next_entry:
+                return None
+            found.cumulative[SubscriptionKey(ledger_id, int(number), name)] = ack
+        else:
+            joined = found.partitions.setdefault(ledger_id, JoinedPartition(ledger))
+            if kind == "r":
+                last, entry = _RANGE.unpack(value)
+                kept = joined.restore(Undecided(entry, int(name)), last)
+                if kept is None:
+                    return None
+                found.ranges += 1
+                return _RANGE.pack(kept, entry)
+        return value
 
     def _watch(self) -> None:
         if self._timer is None and self._open:

@@ -51,18 +51,20 @@ class JoinedPartition:
         self._newest = first
         return self.undecided if first == self.undecided.number else Undecided(entry, first)
 
-    def restore(self, begin: Undecided, last: int) -> None:
-        """Take a range that was stored, in any order; what the log does not have is left out.
+    def restore(self, begin: Undecided, last: int) -> int | None:
+        """Take a range that was stored, in any order; return its last message, None: there is none.
 
-        A power cut in relaxed mode takes messages whose range a checkpoint had stored.
+        What the log does not have is left out: a power cut in relaxed mode takes messages whose
+        range a checkpoint had stored.
         """
         last = min(last, self.ledger.next_index - 1)
         if begin.number > last:
-            return
+            return None
         if self.undecided is None or begin.number < self.undecided.number:
             self.undecided = begin
         self.ranges[begin.number] = last
         self._newest = max(self._newest, begin.number)
+        return last
 
     @property
     def messages(self) -> int:

@@ -148,6 +148,8 @@ class Individual(Dispatcher):
     def restore(self, entries: Iterable[int]) -> None:
         """Deliver the entries again, counted as redeliveries; a new one comes anyway."""
         for entry in entries:
+            if self._source.delivered.is_acked(entry):  # for good, or by another transaction too
+                continue
             holder = self._pending.held.get(entry)
             if holder is not None or entry < self.feed.position:
                 self._pending.count(entry)

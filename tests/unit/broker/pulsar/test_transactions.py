@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from router.broker.consume import Subscription
+from router.broker.consume.dispatch.shared import Shared
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC, MAX_TIMEOUT_MS
+from router.broker.storage import ValueChange, ValueOperation
 from router.broker.transactions import Transactions, coordinator
+from router.model import TopicName
 from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
@@ -442,5 +446,75 @@ def test_what_a_client_says_of_the_size_of_a_batch_takes_no_memory(folder: Path)
         assert not answer.HasField("error")
         owner = f"transaction/pulsar/{ids['txnid_least_bits']}"
         assert max(map(len, context.topics.store.values.of(owner).values())) < 100
+
+    with_transactions(folder, test)
+
+
+def test_what_a_power_cut_took_is_of_no_transaction_when_its_numbers_are_given_out_again(
+    folder: Path,
+) -> None:
+    """As a power cut in relaxed mode leaves it: the metadata knows more than the journal."""
+    kept: list[Ids] = []
+
+    async def before(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a")
+        kept.extend([await client.begin(), await client.begin()])
+        await client.acknowledge(*await client.received(1), ids=kept[0])
+        await client.write(b"b", ids=kept[1])
+        subscription, store = subscription_of(context), context.topics.store
+        owner, other = (f"transaction/pulsar/{ids['txnid_least_bits']}" for ids in kept)
+        ledger, values = subscription.ledger.id, dict(store.values.of(owner))
+        (acked,) = (key for key in values if key.startswith("a/"))
+        lost, reach = acked.replace("/0/s", "/3/s"), acked.replace("a/", "c/").replace("/0/s", "/s")
+        last = struct.pack(">QQ", 3, 1)
+        for change in (
+            ValueChange(ValueOperation.PUT, owner, lost, values[acked]),
+            ValueChange(ValueOperation.PUT, owner, reach, b"3"),
+            ValueChange(ValueOperation.PUT, other, f"r/{ledger}/1", last),
+            ValueChange(ValueOperation.PUT, other, f"r/{ledger}/3", last),
+        ):
+            store.change_value(change)
+
+    async def between(client: TransactionalClient, context: Context) -> None:
+        assert context.broker.transactions is not None
+        await context.broker.transactions.transactions.load()
+        for value in (b"c", b"d", b"e"):
+            await client.write(value)
+
+    async def after(client: TransactionalClient, context: Context) -> None:
+        assert context.broker.transactions is not None
+        await context.broker.transactions.transactions.load()
+        await client.subscribe(SHARED)
+        await client.end(kept[1], commit=False)
+        assert await client.sees(b"c", b"d", b"e")
+        await client.end(kept[0])
+        cursor = subscription_of(context).cursor
+        assert [cursor.is_acked(entry) for entry in range(5)] == [True, True, False, False, False]
+
+    for part in (before, between, after):
+        with_transactions(folder, part)
+
+
+def test_nothing_is_kept_of_a_transaction_that_is_decided(folder: Path) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        await client.write(b"a")
+        (received,) = await client.received(1)
+        ids = await client.begin()
+        await client.acknowledge(received, ids=ids)
+        await client.acknowledge(received)
+        gone = TOPIC.removesuffix("t") + "gone"
+        await context.topics.create(TopicName.parse(gone))
+        await client.producer(gone, 1)
+        await client.write(b"b", ids=ids, number=1)
+        await context.topics.delete(TopicName.parse(gone))
+        assert context.broker.transactions is not None
+        transactions = context.broker.transactions.transactions
+        await client.end(ids, commit=False)
+        assert not transactions._undecided
+        dispatcher = subscription_of(context).dispatcher
+        assert isinstance(dispatcher, Shared)
+        assert not dispatcher._pending.redelivered
 
     with_transactions(folder, test)
