@@ -40,7 +40,7 @@ class AuditLog:
         self._now_ms, self._max_bytes = now_ms, max_bytes
         self._unwritten: deque[bytes] = deque()
         self._writing: asyncio.Task[None] | None = None
-        self._lead = b"\n"  # ends a line that a crash has torn
+        self._lead = b"\n"  # ends a line that a crash, or a full disk, has torn
 
     def add(
         self, action: str, target: str, user: str, address: str, protocol: str, **details: object
@@ -86,6 +86,7 @@ class AuditLog:
             try:
                 await asyncio.to_thread(self._append, lines)
             except OSError as error:
+                self._lead = b"\n"
                 _log.warning("audit-not-written", reason=str(error), lines=lines.decode())
 
     def _append(self, lines: bytes) -> None:
@@ -95,7 +96,8 @@ class AuditLog:
                 self._file.replace(self._older)
                 os.close(descriptor)
                 descriptor = os.open(self._file, _FLAGS, 0o600)
-            os.write(descriptor, lines)
+            while lines:
+                lines = lines[os.write(descriptor, lines) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

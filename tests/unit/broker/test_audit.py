@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
 
 from router.broker.audit import FILE, MAX_TEXT, OLDER, AuditLog
 
@@ -75,3 +80,39 @@ def test_disk_that_refuses_does_not_stop_the_broker(tmp_path: Path) -> None:
         assert len(await audit.newest(9)) == 1
 
     asyncio.run(run())
+
+
+def test_change_that_a_full_disk_took_a_part_of_is_in_the_log_and_tears_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, parts = os.write, [30, 0]
+
+    def fill(descriptor: int, data: bytes) -> int:
+        if not data.endswith(b"}\n"):
+            return written(descriptor, data)
+        if not (part := parts.pop(0)):
+            raise OSError(errno.ENOSPC, "no space")
+        return written(descriptor, data[:part])
+
+    async def run() -> None:
+        audit = await filled(tmp_path, 1, 1 << 20)
+        with monkeypatch.context() as patched, capture_logs() as logs:
+            patched.setattr(os, "write", fill)
+            audit.add("create-topic", "lost", "", "", "http")
+            await audit.written()
+        assert [one["event"] for one in logs] == ["audit-not-written"]
+        assert "lost" in logs[0]["lines"]
+        audit.add("create-topic", "next", "", "", "http")
+        assert [one["target"] for one in await audit.newest(9)] == ["next", "t0"]
+
+    asyncio.run(run())
+
+
+def test_change_that_is_written_in_pieces_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: written(descriptor, data[:30]))
+    asyncio.run(filled(tmp_path, 3, 1 << 20))
+    found = [json.loads(line) for line in (tmp_path / FILE).read_bytes().split()]
+    assert [one["target"] for one in found] == ["t0", "t1", "t2"]
