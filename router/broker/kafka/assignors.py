@@ -79,8 +79,9 @@ def assign_uniform(
 class _Loads:
     """Who has which partition, and who of the readers of a topic has fewest.
 
-    Topics with the same readers share a heap of loads. A heap has an entry for each load that a
-    member had; entries that are no longer true are dropped when they come up.
+    Topics with the same readers share a heap of loads. For each of them it has an entry that is not
+    above the load: one that is below is mended when it comes up, so that a load that grows, as
+    almost all do, costs nothing in heaps where the member is not the least.
     """
 
     def __init__(self, members: Iterable[Subscriber], topics: Iterable[bytes]) -> None:
@@ -147,13 +148,13 @@ class _Loads:
     def _least(self, topic: bytes) -> str | None:
         """Return the reader of a topic with the fewest partitions, None: it has no reader."""
         heap = self._heap_of[topic]
-        while heap and heap[0][0] != self._counts[heap[0][1]]:
-            heapq.heappop(heap)
+        while heap and heap[0][0] != (count := self._counts[heap[0][1]]):
+            heapq.heapreplace(heap, (count, heap[0][1]))
         return heap[0][1] if heap else None
 
     def _count(self, member: str, change: int) -> None:
         self._counts[member] += change
-        for heap in self._heaps_with[member]:
+        for heap in self._heaps_with[member] if change < 0 else ():
             heapq.heappush(heap, (self._counts[member], member))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, count
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +26,7 @@ owned = st.frozensets(st.tuples(st.sampled_from(TOPICS), st.integers(0, 7)), max
 members = st.lists(st.tuples(topics, owned), min_size=1, max_size=5).map(
     lambda found: [Subscriber(f"m{n}", None, *one) for n, one in enumerate(found)]
 )
+GROUPS = list(combinations(range(10), 4))
 alike = st.lists(owned, min_size=1, max_size=5).map(
     lambda found: [Subscriber(f"m{n}", None, frozenset(TOPICS), one) for n, one in enumerate(found)]
 )
@@ -63,6 +67,28 @@ def test_members_with_one_subscription_keep_what_they_may(
     assert assign_uniform(again, partitions) == before
     joined = assign_uniform([*again, Subscriber("new", None, frozenset(TOPICS))], partitions)
     assert all(joined[one.id] <= before[one.id] for one in members)
+
+
+def test_members_with_unlike_subscriptions_cost_little_for_each_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = count()
+    for name in ("heappush", "heappop", "heapreplace"):
+        real = getattr(heapq, name)
+
+        def counted(*given: Any, real: Callable[..., Any] = real) -> Any:
+            next(steps)
+            return real(*given)
+
+        monkeypatch.setattr(heapq, name, counted)
+    # Each of 210 topics has readers that no other topic has.
+    read = [{b"%03d" % n for n, ids in enumerate(GROUPS) if id in ids} for id in range(10)]
+    found = assign_uniform(
+        [Subscriber(f"m{id}", None, frozenset(topics)) for id, topics in enumerate(read)],
+        {b"%03d" % n: 10 for n in range(len(GROUPS))},
+    )
+    assert sorted(map(len, found.values())) == [210] * 10
+    assert next(steps) < 20 * 2_100
 
 
 def test_a_range_is_of_adjacent_partitions_and_by_instance() -> None:
