@@ -37,6 +37,7 @@ from router.broker.kafka.consumer_group_values import (
     AWAY,
     JOINING,
     Catalog,
+    ClassicTerms,
     ConsumerMember,
     Heartbeat,
     HeartbeatResult,
@@ -161,9 +162,19 @@ class ConsumerGroup(Generic[W]):
         member = find(request)
         return self._advance(member, request, now)
 
-    def _advance(self, member: ConsumerMember, request: Heartbeat, now: float) -> HeartbeatResult:
-        """Take over what a member brings, and bring it a step nearer to its target."""
-        changed = self._update(member, request)
+    def _advance(
+        self,
+        member: ConsumerMember,
+        request: Heartbeat,
+        now: float,
+        classic: ClassicTerms | None = None,
+    ) -> HeartbeatResult:
+        """Take over what a member brings, and bring it a step nearer to its target.
+
+        `classic` is what it brings as one of the classic protocol. Raises KafkaError, and changes
+        nothing then.
+        """
+        changed = self._update(member, request, classic)
         member.extend(now)
         if self._look(changed=changed):
             self.epoch += 1
@@ -203,45 +214,37 @@ class ConsumerGroup(Generic[W]):
             _check_epoch(member, request)
         return member
 
-    def _find_joining(self, request: Heartbeat) -> ConsumerMember:
-        """Return the member that joins, new if it is not there; raise KafkaError."""
-        current = self._static.get(request.instance_id or "")
-        if current is not None and self.members[current].epoch != AWAY:
+    def _find_joining(self, request: Heartbeat, *, fences: bool = False) -> ConsumerMember:
+        """Return the member that joins, which may not be of the group yet; raise KafkaError.
+
+        A static member that comes back has what it had. `fences`: it need not have left.
+        """
+        current = self.members.get(self._static.get(request.instance_id or "", ""))
+        if current is not None and current.epoch != AWAY and not fences:
             raise KafkaError(
                 ErrorCode.UNRELEASED_INSTANCE_ID, "a member of the same instance has not left"
             )
         known = self.members.get(request.member_id)
         if known is not None and known.instance_id == request.instance_id and current is None:
-            known.classic = None
             return known  # whatever its epoch: it has no partitions any more
-        if known is not None and known.id != current:
+        if known is not current and known is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the member has another instance")
+        if current is None and len(self.members) >= self._limits.members:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group has too many members")
         member = ConsumerMember(
             request.member_id, request.instance_id, request.client_id, request.client_host
         )
         if current is not None:
-            member = self._take_over(self.members[current], member)
-        elif len(self.members) >= self._limits.members:
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group has too many members")
+            member.names, member.pattern = current.names, current.pattern
+            member.matched, member.matched_version = current.matched, current.matched_version
+            member.assignor, member.classic = current.assignor, current.classic
+            member.assigned, member.target = current.assigned, current.target
         return member
 
-    def _take_over(self, before: ConsumerMember, member: ConsumerMember) -> ConsumerMember:
-        """Return a static member under the id with which it came back: it has what it had."""
-        member.names, member.pattern, member.matched = before.names, before.pattern, before.matched
-        member.matched_version, member.assignor = before.matched_version, before.assignor
-        member.assigned, member.target = before.assigned, before.target
-        member.deadline = before.deadline
-        self.revision += 1
-        self._discard(before)
-        self._enter(member)
-        self._own(member, member.assigned, NOTHING)
-        return member
-
-    def _update(self, member: ConsumerMember, request: Heartbeat) -> bool:
-        """Take over what a heartbeat brings; return whether a member came or reads other topics.
-
-        Raises KafkaError, and changes nothing then.
-        """
+    def _update(
+        self, member: ConsumerMember, request: Heartbeat, classic: ClassicTerms | None
+    ) -> bool:
+        """Take over what a member brings; return whether one came or reads other topics."""
         joins = request.epoch == JOINING
         names = frozenset[str]() if joins and request.names is None else request.names
         pattern = "" if joins and request.pattern is None else request.pattern
@@ -250,13 +253,16 @@ class ConsumerGroup(Generic[W]):
         matched, version = member.matched, self._catalog.version
         if pattern != member.pattern or version != member.matched_version:
             matched = request.match(pattern) if pattern else frozenset()
-        comes = member.id not in self.members
+        replaced = self.members.get(self._static.get(member.instance_id or "", member.id))
         read = member.names, member.pattern, member.matched
-        changed = comes or (names, pattern, matched) != read
-        if changed:
-            self._check_size(member, replace(member, names=names, pattern=pattern, matched=matched))
+        changed = replaced is None or (names, pattern, matched) != read
+        if changed or classic != member.classic:
+            brought = replace(member, names=names, pattern=pattern, matched=matched)
+            brought.classic = classic
+            self._check_size(replaced, brought)
+            self.revision += 1
         member.names, member.pattern, member.matched = names, pattern, matched
-        member.matched_version = version
+        member.matched_version, member.classic = version, classic
         member.client_id, member.client_host = request.client_id, request.client_host
         if request.rack_id is not None:
             member.rack_id = request.rack_id
@@ -264,14 +270,16 @@ class ConsumerGroup(Generic[W]):
             member.rebalance_seconds = request.rebalance_seconds
         if request.assignor is not None:
             member.assignor = request.assignor
-        if comes:
+        if replaced is not member:
+            if replaced is not None:
+                self._discard(replaced)
             self._enter(member)
+            self._own(member, member.assigned, NOTHING)
+            self.revision += 1
         return changed
 
-    def _check_size(self, before: ConsumerMember, member: ConsumerMember) -> None:
-        size = self.size_bytes + _size(member)
-        if before.id in self.members:
-            size -= _size(before)
+    def _check_size(self, before: ConsumerMember | None, member: ConsumerMember) -> None:
+        size = self.size_bytes + _size(member) - (0 if before is None else _size(before))
         if size > self._limits.metadata_bytes:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group's members read too much")
 

@@ -55,7 +55,7 @@ class GroupMembers(Generic[W]):
             client_id=request.client_id,
             client_host=request.client_host,
             session_seconds=request.session_seconds,
-            rebalance_seconds=self._bounded(request.rebalance_seconds),
+            rebalance_seconds=self._limits.rebalance_within(request.rebalance_seconds),
             protocols=request.protocols,
             deadline=now + request.session_seconds,
             answered=bool(request.member_id),
@@ -75,7 +75,7 @@ class GroupMembers(Generic[W]):
         """Take over what a member brings when it joins again."""
         member.client_id, member.client_host = request.client_id, request.client_host
         member.session_seconds = request.session_seconds
-        member.rebalance_seconds = self._bounded(request.rebalance_seconds)
+        member.rebalance_seconds = self._limits.rebalance_within(request.rebalance_seconds)
         member.protocols = request.protocols
         self.protocol_type = request.protocol_type
 
@@ -88,7 +88,7 @@ class GroupMembers(Generic[W]):
     def check_join(self, request: JoinRequest) -> ErrorCode:
         """Return whether a member may come, or come again."""
         limits = self._limits
-        if not limits.min_session_seconds <= request.session_seconds <= limits.max_session_seconds:
+        if not limits.allow_session(request.session_seconds):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if request.member_id in self.pending and request.instance_id is not None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -138,6 +138,3 @@ class GroupMembers(Generic[W]):
             if not spoken or request.protocol_type != self.protocol_type:
                 return False
         return True
-
-    def _bounded(self, rebalance_seconds: float) -> float:
-        return min(max(0.0, rebalance_seconds), self._limits.max_rebalance_seconds)

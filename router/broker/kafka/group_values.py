@@ -53,6 +53,14 @@ class GroupLimits:
     max_session_seconds: float = 1_800.0
     max_rebalance_seconds: float = 86_400.0
 
+    def allow_session(self, seconds: float) -> bool:
+        """Return whether a member may have sessions that long."""
+        return self.min_session_seconds <= seconds <= self.max_session_seconds
+
+    def rebalance_within(self, seconds: float) -> float:
+        """Return the time that a member gets to join again, of the seconds that it gives."""
+        return min(max(0.0, seconds), self.max_rebalance_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from router.broker.kafka.assignors import NOTHING, Assignment
 from router.broker.kafka.consumer_group import DEFAULT_LIMITS, ConsumerGroup
 from router.broker.kafka.consumer_group_values import (
-    AWAY,
     JOINING,
     Catalog,
     ClassicTerms,
@@ -175,6 +174,8 @@ class MixedGroup(ConsumerGroup[W]):
         return self._check(caller)
 
     def _join(self, request: JoinRequest, now: float) -> JoinResult:
+        if not self._limits.allow_session(request.session_seconds):
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         protocol = self._protocol(request.protocols, besides=request.member_id)
         if request.protocol_type != self.protocol_type or not protocol:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -184,12 +185,8 @@ class MixedGroup(ConsumerGroup[W]):
             if instance is None and request.id_required:
                 return JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         current = self._static.get(instance or "")
-        if current is not None and current != member_id:
-            before = self.members[current]
-            if request.member_id:
-                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
-            if before.classic is not None:
-                before.epoch = AWAY  # it is fenced by who takes over
+        if current is not None and current != member_id and request.member_id:
+            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
         beat = Heartbeat(
             member_id=member_id,
             epoch=JOINING,
@@ -197,16 +194,16 @@ class MixedGroup(ConsumerGroup[W]):
             client_host=request.client_host,
             match=lambda _: frozenset(),
             instance_id=instance,
-            rebalance_seconds=request.rebalance_seconds,
+            rebalance_seconds=self._limits.rebalance_within(request.rebalance_seconds),
             names=frozenset(topics_of(request)),
             owned=self._places(owned_partitions(dict(request.protocols)[protocol])),
         )
         member = self.members.get(member_id) if current in {None, member_id} else None
         if member is None:
-            member = self._find_joining(beat)
-        member.classic = ClassicTerms(request.session_seconds, request.protocols)
-        self.revision += 1
-        self._advance(member, beat, now)
+            fences = current is not None and self.members[current].classic is not None
+            member = self._find_joining(beat, fences=fences)
+        classic = ClassicTerms(request.session_seconds, request.protocols)
+        self._advance(member, beat, now, classic)
         return JoinResult(
             ErrorCode.NONE, member.id, member.epoch, self.protocol_type, protocol, leader=""
         )
