@@ -16,7 +16,7 @@ __all__ = ["Router"]
 def __getattr__(name: str) -> object:
     """Return `Router`, loaded when it is first named: all modules of the router import this one."""
     if name != "Router":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__} has no attribute {name}")
     from router.embedding import Router  # noqa: PLC0415
 
     return Router

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from router.pipelines.declaration import DEAD_SUFFIX, METADATA, SourceSpec
-from router.pipelines.declared_columns import columns
 from router.pipelines.decoding import (
     NO_TEXT,
     NO_VALUE,
@@ -178,6 +177,8 @@ def _marked(frame: DataFrame, wrong: Column) -> DataFrame:
 
 def _unfit(spec: SourceSpec) -> Column:
     """Return what does not fit of a JSON object: the first field that is given and not read."""
+    from router.pipelines.declared_columns import columns  # noqa: PLC0415 - sqlglot is of the extra
+
     f = _functions()
     document = "try_parse_json(concat('[', CAST(value AS STRING), ']'))"
     cases = []

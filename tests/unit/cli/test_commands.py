@@ -21,6 +21,7 @@ from router.cli import formats, local, main, pub, status
 from router.errors import BackendUnavailableError
 from router.model import Stored, TopicInfo, TopicName
 from router.node import Node
+from router.process.build import VERSION
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -276,4 +277,4 @@ def test_help_names_all_commands() -> None:
 
 
 def test_version_is_the_package_version() -> None:
-    assert run("--version").output == "router, version 1.0.0\n"
+    assert run("--version").output == f"router, version {VERSION}\n"
