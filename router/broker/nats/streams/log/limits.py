@@ -55,6 +55,8 @@ class StreamLimits:
         self._now_ms = now_ms
         # Messages before it are not too old, or live for ever.
         self._aged_from = 1
+        # What may be read while a transaction is open, when subjects were looked at last.
+        self._looked_until: int | None = None
         self._task: asyncio.Task[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -63,6 +65,7 @@ class StreamLimits:
         """Go on with other limits."""
         self._config = config
         self._aged_from = 1
+        self._looked_until = None
 
     def enforce(self) -> bool:
         """Delete what is beyond a limit; return whether that is done, else a task goes on."""
@@ -149,7 +152,11 @@ class StreamLimits:
         """Delete what is in memory; return whether nothing is beyond a limit."""
         index = self._log.index
         assert index is not None
-        done = self._delete_exact() if index.over else True
+        # Behind an open transaction nothing is to delete until more may be read.
+        until = None if self._log.ledger.undecided is None else self._log.last_sequence
+        looks = index.over and (until is None or until != self._looked_until)
+        done = self._delete_exact() if looks else True
+        self._looked_until = until
         done = self._expire() and done
         for _ in range(MAX_ROUNDS):
             if not self._is_over():

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from router.broker.storage import Undecided
 from tests.unit.broker.nats.streaming import streaming
+
+
+class Counted(dict[str, None]):
+    """Counts how often all are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
 
 
 @pytest.mark.parametrize("limit", [1, 3, 0])
@@ -40,5 +51,30 @@ def test_last_message_of_a_subject_is_the_last_that_may_be_read(tmp_path: Path, 
             index = stream.log.index
             assert index is not None
             assert index.subjects["k.a"].count == (limit or 24)
+
+    asyncio.run(run())
+
+
+def test_subjects_behind_an_open_transaction_are_not_looked_at_with_each_message(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("KV", "k.>", max_msgs_per_subject=1)
+            for number in range(20):
+                await rig.publish(f"k.{number}", b"old")
+            ledger, index = stream.ledger, stream.log.index
+            assert index is not None
+            ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+            await rig.append_foreign(stream, "k.x")
+            over = index.over = Counted(index.over)
+            for number in range(20):
+                await rig.publish(f"k.{number}", b"new")
+            assert len(over) == 20
+            assert over.looks <= 1
+            ledger.undecided = None
+            ledger.announce()
+            await stream.settle()
+            assert [index.subjects[f"k.{number}"].count for number in range(20)] == [1] * 20
 
     asyncio.run(run())
