@@ -52,6 +52,7 @@ from router.broker.kafka.group_values import (
     SyncResult,
     W,
     size_of,
+    size_of_ids,
 )
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -396,4 +397,5 @@ def _size(member: ConsumerMember) -> int:
     topics = sum(map(len, member.names)) + sum(map(len, member.matched)) + len(member.pattern)
     if member.classic is not None:
         topics += size_of(member.classic.protocols)
+    topics += size_of_ids(member.id, member.instance_id, member.rack_id)
     return topics + BYTES_OF_PARTITION * (len(member.assigned) + len(member.target))

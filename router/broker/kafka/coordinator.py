@@ -50,7 +50,7 @@ from router.wire.kafka.error_codes import ErrorCode
 MAX_GROUPS: Final = 10_000
 """Groups with members."""
 MAX_METADATA_BYTES: Final = 128 << 20
-"""Of metadata and assignments of all groups."""
+"""Of the members of all groups, with metadata and assignments."""
 TOPICS_PER_YIELD: Final = 200
 UNMAPPED: Final = "kafka:"
 """Before the id of a group for which `kafka.group` has no name on a topic."""

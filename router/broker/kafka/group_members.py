@@ -16,6 +16,7 @@ from router.broker.kafka.group_values import (
     Member,
     W,
     size_of,
+    size_of_ids,
 )
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -35,8 +36,11 @@ class GroupMembers(Generic[W]):
 
     @property
     def size_bytes(self) -> int:
-        """Return what metadata and assignments take."""
-        return sum(size_of(m.protocols) + len(m.assignment) for m in self.members.values())
+        """Return about what members take with their metadata and assignments."""
+        return sum(
+            size_of_ids(m.id, m.instance_id) + size_of(m.protocols) + len(m.assignment)
+            for m in self.members.values()
+        )
 
     @property
     def rebalance_seconds(self) -> float:

@@ -20,6 +20,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 """What a member can speak, best first: names, each with the metadata that its leader reads."""
 
 
+MEMBER_BYTES: Final = 1_000
+"""About what a member takes beside the texts that it brings."""
+
+
 def size_of(protocols: Protocols) -> int:
     """Return the bytes of names and metadata."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
@@ -41,6 +45,11 @@ class Reading(NamedTuple):
     client_id: str
     client_host: str
     topics: Mapping[str, Collection[int]]
+
+
+def size_of_ids(member_id: str, instance_id: str | None, *others: str | None) -> int:
+    """Return about what a member takes beside what it reads and has."""
+    return MEMBER_BYTES + sum(len(one or "") for one in (member_id, instance_id, *others))
 
 
 @dataclass(frozen=True, slots=True)

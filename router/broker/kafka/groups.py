@@ -85,7 +85,7 @@ class Group(Generic[W]):
 
     @property
     def size_bytes(self) -> int:
-        """Return what metadata and assignments of its members take."""
+        """Return about what its members take with their metadata and assignments."""
         return self._membership.size_bytes
 
     @property

@@ -14,7 +14,7 @@ from router.broker.kafka.mixed_group import MixedGroup
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import subscription
 
-LIMITS = GroupLimits(metadata_bytes=1_000)
+LIMITS = GroupLimits(metadata_bytes=5_000)
 
 
 class Topics:
@@ -66,7 +66,7 @@ def test_a_classic_member_that_joins_again_brings_no_more_than_a_group_may_have(
 ) -> None:
     joined = join(group)
     before = group.size_bytes
-    assert join(group, joined.member_id, size=1_000).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join(group, joined.member_id, size=4_000).error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert group.size_bytes == before
     assert join(group, joined.member_id, size=100).error is ErrorCode.NONE
     assert group.size_bytes == before + 100
@@ -90,3 +90,8 @@ def test_a_classic_member_stays_one_when_its_heartbeat_is_refused(group: MixedGr
     beat(group, joined.member_id, JOINING, names=frozenset({"a"}))
     assert group.members[joined.member_id].classic is None
     assert group.revision > revision  # the record on disk says so as well
+
+
+def test_members_that_read_nothing_count_as_well(group: MixedGroup[str]) -> None:
+    results = [beat(group, f"m{n}", JOINING, names=frozenset()).error for n in range(5)]
+    assert results == [ErrorCode.NONE] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
