@@ -23,6 +23,7 @@ the dialect set one, otherwise `decide`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from operator import attrgetter
 from struct import Struct
@@ -58,9 +59,12 @@ from router.broker.transactions.transaction import (
     Transaction,
 )
 from router.errors import RouterError
+from router.errors.quoting import quoted
 from router.model import TopicName
 
 MAX_OPEN: Final = 10_000
+MAX_OPEN_OF_OWNER: Final = 2_500
+"""Of one principal: it needs no right to begin one, and leaves some to the others."""
 MAX_PARTITIONS: Final = 10_000
 """In one transaction."""
 MAX_POSITIONS: Final = 10_000
@@ -90,6 +94,7 @@ class Transactions:
         self.acknowledgements = Acknowledgements(topics.store, self._partition, self._put)
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Transaction] = {}
+        self._owners: Counter[str] = Counter()
         self._undecided: dict[int, dict[Transaction, Undecided]] = {}
         self.timed_out = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +129,7 @@ class Transactions:
                 continue
             restored.append(transaction)
         for transaction in sorted(restored, key=attrgetter("begun_ms")):
-            self._open[transaction.key] = transaction
+            self._add(transaction)
             for joined in transaction.partitions.values():
                 self._hold(transaction, joined)
             self.acknowledgements.restore(transaction)
@@ -134,13 +139,17 @@ class Transactions:
         self._watch()
 
     def begin(self, key: str, timeout_ms: int, owner: str = "") -> Transaction:
-        """Begin a transaction; raise TransactionError if too many are open."""
+        """Begin a transaction; raise TransactionError if too many are open, or of the owner."""
         if len(self._open) >= MAX_OPEN:
             sentence = f"{MAX_OPEN} transactions are open"
             raise TransactionError(Refusal.TOO_MANY, sentence)
+        if owner and self._owners[owner] >= MAX_OPEN_OF_OWNER:
+            sentence = f"{quoted(owner)} has {MAX_OPEN_OF_OWNER} transactions open"
+            raise TransactionError(Refusal.TOO_MANY, sentence)
         now_ms = self._topics.now_ms()
         deadline = self._loop.time() + timeout_ms / 1_000
-        transaction = self._open[key] = Transaction(key, now_ms, timeout_ms, deadline, owner=owner)
+        transaction = Transaction(key, now_ms, timeout_ms, deadline, owner=owner)
+        self._add(transaction)
         self._put(transaction, _BEGUN, orjson.dumps([now_ms, timeout_ms, owner]))
         self._watch()
         return transaction
@@ -250,7 +259,7 @@ class Transactions:
                 if joined.ranges:
                     self._store.delete_messages(joined.ledger, list(joined.ranges.items()))
         self._store.change_value(ValueChange(ValueOperation.DROP, _OWNER + transaction.key))
-        self._open.pop(transaction.key, None)
+        self._remove(transaction)
         self._release(transaction)
         if not transaction.committed:
             self.acknowledgements.abort(transaction)
@@ -283,6 +292,16 @@ class Transactions:
         if topic.partitions:
             name = name.partition(topic.ledger_ids.index(ledger_id))
         return self._topics.opened(str(name))
+
+    def _add(self, transaction: Transaction) -> None:
+        self._open[transaction.key] = transaction
+        self._owners[transaction.owner] += 1
+
+    def _remove(self, transaction: Transaction) -> None:
+        del self._open[transaction.key]
+        self._owners[transaction.owner] -= 1
+        if not self._owners[transaction.owner]:
+            del self._owners[transaction.owner]
 
     def _hold(self, transaction: Transaction, joined: JoinedPartition) -> None:
         """Deliver nothing of a partition from the first message of a transaction on."""

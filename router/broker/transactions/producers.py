@@ -207,7 +207,7 @@ class TransactionalProducers:
         transaction = self.transaction(producer)
         if transaction is None:
             key = f"{_KEY}{producer.current.producer}"
-            return self.transactions.begin(key, producer.timeout_ms)
+            return self.transactions.begin(key, producer.timeout_ms, producer.principal)
         if transaction.committed is not None:
             raise TransactionError(Refusal.BUSY, "the transaction is being decided")
         return transaction

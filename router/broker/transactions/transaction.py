@@ -84,7 +84,7 @@ class Transaction:
     `key` is its name in the broker: of the dialect, then of the transaction there. `begun_ms` is a
     time (ms since 1970), `deadline` one of the event loop (seconds). `committed` is the decision,
     None: there is none yet. `ranges` counts those of all partitions. `owner` is the name of the
-    principal that began it, "": the dialect does not ask for it. `acks` are by entry.
+    principal that began it, "": any may have. `acks` are by entry.
     """
 
     key: str

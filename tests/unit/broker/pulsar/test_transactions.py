@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from router.broker.consume import Subscription
-from router.broker.consume.dispatch.shared import Shared
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC, MAX_TIMEOUT_MS
-from router.broker.storage import ValueChange, ValueOperation
 from router.broker.transactions import Transactions, coordinator
-from router.model import TopicName
-from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import TOPIC, with_client
@@ -388,133 +383,3 @@ def test_a_decision_that_was_cut_off_acknowledges_with_the_next_start(
 
     with_transactions(folder, before)
     with_transactions(folder, after)
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("cumulative", [False, True])
-def test_acknowledgements_of_a_deleted_subscription_are_not_those_of_a_later_one(
-    folder: Path, *, restarts: bool, cumulative: bool
-) -> None:
-    kept: list[Ids] = []
-    how = {"ack_type": pb.CommandAck.Cumulative} if cumulative else {}
-
-    async def before(client: TransactionalClient, _: Context) -> None:
-        for value in (b"a", b"b"):
-            await client.write(value)
-        for order in (1, 0):
-            await client.subscribe(EXCLUSIVE)
-            received = await client.received(2)
-            kept.append(await client.begin())
-            await client.acknowledge(received[order], ids=kept[-1], **how)
-            if len(kept) == 1:
-                await client.ask("UNSUBSCRIBE", consumer_id=0)
-
-    async def after(client: TransactionalClient, context: Context) -> None:
-        if restarts:
-            assert context.broker.transactions is not None
-            await context.broker.transactions.transactions.load()
-        assert not (await client.end(kept[0])).HasField("error")
-        subscription = subscription_of(context)
-        assert subscription.cursor.mark_delete == -1
-        assert not subscription.cursor.is_acked(1)
-        assert not (await client.end(kept[1])).HasField("error")
-        assert subscription.cursor.mark_delete == 0
-        assert subscription.delivered is subscription.cursor
-
-    async def both(client: TransactionalClient, context: Context) -> None:
-        await before(client, context)
-        if not restarts:
-            await after(client, context)
-
-    with_transactions(folder, both)
-    if restarts:
-        with_transactions(folder, after)
-
-
-def test_what_a_client_says_of_the_size_of_a_batch_takes_no_memory(folder: Path) -> None:
-    async def test(client: TransactionalClient, context: Context) -> None:
-        await client.subscribe(SHARED)
-        await client.write(b"a", b"b")
-        received = await client.received(2)
-        ids = await client.begin()
-        first = received[0].alone(2)
-        for size, refused in ((MAX_BATCH + 1, True), (MAX_BATCH, False)):
-            first.place.batch_size = size
-            answer = await client.acknowledge(first, ids=ids)
-            assert answer.HasField("error") is refused
-        answer = await client.acknowledge(received[1].alone(2), ids=ids)
-        assert not answer.HasField("error")
-        owner = f"transaction/pulsar/{ids['txnid_least_bits']}"
-        assert max(map(len, context.topics.store.values.of(owner).values())) < 100
-
-    with_transactions(folder, test)
-
-
-def test_what_a_power_cut_took_is_of_no_transaction_when_its_numbers_are_given_out_again(
-    folder: Path,
-) -> None:
-    """As a power cut in relaxed mode leaves it: the metadata knows more than the journal."""
-    kept: list[Ids] = []
-
-    async def before(client: TransactionalClient, context: Context) -> None:
-        await client.subscribe(SHARED)
-        await client.write(b"a")
-        kept.extend([await client.begin(), await client.begin()])
-        await client.acknowledge(*await client.received(1), ids=kept[0])
-        await client.write(b"b", ids=kept[1])
-        subscription, store = subscription_of(context), context.topics.store
-        owner, other = (f"transaction/pulsar/{ids['txnid_least_bits']}" for ids in kept)
-        ledger, values = subscription.ledger.id, dict(store.values.of(owner))
-        (acked,) = (key for key in values if key.startswith("a/"))
-        lost, reach = acked.replace("/0/s", "/3/s"), acked.replace("a/", "c/").replace("/0/s", "/s")
-        last = struct.pack(">QQ", 3, 1)
-        for change in (
-            ValueChange(ValueOperation.PUT, owner, lost, values[acked]),
-            ValueChange(ValueOperation.PUT, owner, reach, b"3"),
-            ValueChange(ValueOperation.PUT, other, f"r/{ledger}/1", last),
-            ValueChange(ValueOperation.PUT, other, f"r/{ledger}/3", last),
-        ):
-            store.change_value(change)
-
-    async def between(client: TransactionalClient, context: Context) -> None:
-        assert context.broker.transactions is not None
-        await context.broker.transactions.transactions.load()
-        for value in (b"c", b"d", b"e"):
-            await client.write(value)
-
-    async def after(client: TransactionalClient, context: Context) -> None:
-        assert context.broker.transactions is not None
-        await context.broker.transactions.transactions.load()
-        await client.subscribe(SHARED)
-        await client.end(kept[1], commit=False)
-        assert await client.sees(b"c", b"d", b"e")
-        await client.end(kept[0])
-        cursor = subscription_of(context).cursor
-        assert [cursor.is_acked(entry) for entry in range(5)] == [True, True, False, False, False]
-
-    for part in (before, between, after):
-        with_transactions(folder, part)
-
-
-def test_nothing_is_kept_of_a_transaction_that_is_decided(folder: Path) -> None:
-    async def test(client: TransactionalClient, context: Context) -> None:
-        await client.subscribe(SHARED)
-        await client.write(b"a")
-        (received,) = await client.received(1)
-        ids = await client.begin()
-        await client.acknowledge(received, ids=ids)
-        await client.acknowledge(received)
-        gone = TOPIC.removesuffix("t") + "gone"
-        await context.topics.create(TopicName.parse(gone))
-        await client.producer(gone, 1)
-        await client.write(b"b", ids=ids, number=1)
-        await context.topics.delete(TopicName.parse(gone))
-        assert context.broker.transactions is not None
-        transactions = context.broker.transactions.transactions
-        await client.end(ids, commit=False)
-        assert not transactions._undecided
-        dispatcher = subscription_of(context).dispatcher
-        assert isinstance(dispatcher, Shared)
-        assert not dispatcher._pending.redelivered
-
-    with_transactions(folder, test)
