@@ -192,7 +192,7 @@ class Authorizer:
         if right is Right.PUBLISH:
             allowed = self._rights.cached(topic).may_publish(principal.name)
             admitted = "on its list of producers"
-        elif right is Right.SUBSCRIBE:
+        elif right in {Right.SUBSCRIBE, Right.BROWSE}:
             allowed = self._rights.cached(topic).may_read(principal.name)
             admitted = "on its list of consumers"
         elif right in {Right.DELETE, Right.MANAGE}:

@@ -3,6 +3,7 @@
     # user     topics        rights
     billing    orders.*      publish, subscribe
     dashboard  *             subscribe
+    support    orders.*      browse
     ops        *             publish subscribe manage
     *          public.*      subscribe
 
@@ -29,18 +30,22 @@ _PATTERN: Final = re.compile(r"[A-Za-z0-9._*-]+")
 class Right(Enum):
     """What a principal may do with a topic; `manage` includes `create` and `delete`.
 
-    `view` is to see that the topic exists, and comes with every other right.
+    `view` is to see that the topic exists, and comes with every other right. `browse` is to look at
+    messages on the console's pages, masked; who may subscribe sees them as they are.
     """
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
+    BROWSE = "browse"
     MANAGE = "manage"
     CREATE = "create"
     DELETE = "delete"
     VIEW = "view"
 
 
-GRANTED: Final = {word.value: word for word in (Right.PUBLISH, Right.SUBSCRIBE, Right.MANAGE)}
+GRANTED: Final = {
+    word.value: word for word in (Right.PUBLISH, Right.SUBSCRIBE, Right.BROWSE, Right.MANAGE)
+}
 
 
 def with_implied(rights: frozenset[Right]) -> frozenset[Right]:
@@ -49,6 +54,8 @@ def with_implied(rights: frozenset[Right]) -> frozenset[Right]:
         rights |= {Right.CREATE, Right.DELETE}
     elif rights >= {Right.CREATE, Right.DELETE}:
         rights |= {Right.MANAGE}
+    if Right.SUBSCRIBE in rights:
+        rights |= {Right.BROWSE}
     return rights | {Right.VIEW} if rights else rights
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from flask import request
 
-from router.errors import ForbiddenError
-from router.model import Principal
+from router.errors import ForbiddenError, NotAllowedError, NotSupportedError
+from router.model import Principal, TopicName, TopicStats
 from router.services.activity import Activities
 from router.services.compaction import Compaction
 from router.services.dead_letters.service import DeadLetters
@@ -27,8 +27,9 @@ from router.services.replay import Replay
 from router.services.rights import Rights
 from router.services.topic_schemas import TopicSchemas
 from router.services.transactions import OpenTransactions
-from router.web.access import AccessLists, ApiKeys
+from router.web.access import AccessLists, ApiKeys, Right
 from router.web.bodies import BodyReader
+from router.web.console.masking import HIDE_ALL, HIDE_NOTHING, PROPERTY, Mask
 from router.web.console.pages import Pages, wants_json_page
 from router.web.console.visitors import Visitors
 from router.web.dmaap.stream import EventStreams
@@ -95,6 +96,19 @@ class PageContext(TopicAccess):
         """
         wants_json_page(request.environ)
         return self.visitors.principal(request.environ)
+
+    def mask(self, principal: Principal, topic: TopicName, stats: TopicStats | None = None) -> Mask:
+        """Return what is masked for one who may browse a topic: nothing if they may subscribe.
+
+        All of a topic whose store keeps no properties. `stats` are the topic's, if they are known.
+        """
+        if self.may(principal, topic, Right.SUBSCRIBE):
+            return HIDE_NOTHING
+        try:
+            found = self.services.topics.described(topic) if stats is None else stats
+        except (NotSupportedError, NotAllowedError):
+            return HIDE_ALL
+        return Mask.read(found.info.properties.get(PROPERTY, ""))
 
     def administrator(self, subject: str) -> Principal:
         """Return who makes this request; raise ForbiddenError unless they may administer."""

@@ -21,7 +21,8 @@ from router.web import bodies, streams
 from router.web.access import Right
 from router.web.console import shown
 from router.web.console.context import PageViews
-from router.web.console.message_tab import ends_of, find_messages
+from router.web.console.masking import HIDE_NOTHING
+from router.web.console.message_tab import ends_of, find_messages, masked_line
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN
 from router.web.console.selection import SELECTION, Selection, read_selection, texts, with_positions
 from router.web.dmaap.stream import STREAM_FAILS, STREAMED
@@ -80,7 +81,7 @@ class ExportViews(PageViews):
         """Return the messages, and what ends reading them."""
         if chosen.starts is None:
             return find_messages(
-                self._services.reading, name, stats, chosen, MAX_EXPORTED
+                self._services.reading, name, stats, (chosen, HIDE_NOTHING), MAX_EXPORTED
             ).messages, _nothing
         ends = ends_of(self._services.reading, stats, chosen)
         scan = Scan(self._services.reading, name, chosen.starts, ends, BOUNDS)
@@ -204,6 +205,10 @@ class StreamViews(PageViews):
     )
     def stream(self, topic: str) -> Response:
         """Answer the messages of a topic as they come."""
-        return self._services.streams.serve(
-            self._context.principal(), self._context.topic_name(topic)
+        principal, name = self._context.authorized(topic, Right.BROWSE)
+        mask = self._context.mask(principal, name)
+        if not mask.hides:
+            return self._services.streams.serve(principal, name)
+        return self._services.streams.follow(
+            name, lambda stored: orjson.dumps(masked_line(mask.shown(stored)))
         )

@@ -22,6 +22,7 @@ from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageViews
 from router.web.console.fields import Fields
+from router.web.console.masking import REASON, VisibleMessage
 from router.web.console.message_tab import position_url
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN, action, page
 from router.web.console.publish_tab import PUBLISH_FAILS, read_headers
@@ -53,11 +54,12 @@ class MessageViews(PageViews):
     )
     def message(self, topic: str, message: str) -> Response:
         """Answer one message in full."""
-        principal, name = self._context.authorized(topic, Right.SUBSCRIBE)
+        principal, name = self._context.authorized(topic, Right.BROWSE)
         query = Query(request.environ)
         form = query.choice("as", FORMS, FORMS[0])
         stored = self._find(name, message)
         stats = self._stats(name)
+        one = self._context.mask(principal, name, stats).shown(stored)
         sent = query.number("sent", 0, MAX_SENT)
         data = {
             "topic": name.local,
@@ -65,9 +67,10 @@ class MessageViews(PageViews):
             "status": f"{sent} message sent." if sent else "",
             "commands": [_curl(principal, name, stored.position)],
             "groups": self._groups(stats, stored.position),
-            "letter": _letter(name, stored.message),
+            "letter": None if one.masked else _letter(name, stored.message),
+            "masked": REASON if one.masked else "",
         }
-        data |= described(stored) | self._value(name, stored.message, form)
+        data |= described(one) | self._value(name, one, form)
         return self._context.pages.answer("message.html", data)
 
     @operation(
@@ -145,11 +148,13 @@ class MessageViews(PageViews):
         found = self._services.message_groups.progress(stats, position)
         return [{"group": one.group, "state": one.state} for one in found]
 
-    def _value(self, name: TopicName, message: Message, form: str) -> dict[str, Any]:
+    def _value(self, name: TopicName, one: VisibleMessage, form: str) -> dict[str, Any]:
         """Return the value in a form, or in the one that suits it; `value` is None without one."""
-        editable = self._may_edit(name, message)
+        message = one.stored.message
+        editable = not one.masked and self._may_edit(name, message)
         plain = details.unpacked(message.value)
-        read = details.decoded(self._services.schemas, name, message)
+        schemas = self._services.schemas
+        read = None if one.masked else details.decoded(schemas, name, message)
         text, is_text = shown.text(message.value if plain is None else plain)
         readable = is_text or (read is not None and not read.failure)
         data = {
@@ -179,7 +184,7 @@ class MessageViews(PageViews):
         absent = {"schema" if read is None else "", "messagepack" if packed is None else ""}
         return data | {
             "as": form,
-            "forms": [one for one in FORMS[1:] if one not in absent],
+            "forms": [each for each in FORMS[1:] if each not in absent],
             "value": None if message.null else text[:MAX_CHARACTERS],
             "left_out": max(0, len(text) - MAX_CHARACTERS),
             "tree": tree,
@@ -187,8 +192,9 @@ class MessageViews(PageViews):
         }
 
 
-def described(stored: Stored) -> dict[str, Any]:
+def described(one: VisibleMessage) -> dict[str, Any]:
     """Return what is known of a message beside its value."""
+    stored = one.stored
     message, position = stored.message, stored.position
     key, key_is_text = shown.text(message.key or b"")
     headers = details.headers_of(message)
@@ -198,8 +204,8 @@ def described(stored: Stored) -> dict[str, Any]:
         "position": write_position(position, with_index=True),
         "time": shown.at(stored.publish_time),
         "event_time": "" if message.event_time is None else shown.at(message.event_time),
-        "bytes": len(message.value),
-        "size": message.size(),
+        "bytes": one.bytes,
+        "size": one.size,
         "key": None if message.key is None else key,
         "key_is_text": key_is_text,
         "headers": [list(pair) for pair in headers.pairs],

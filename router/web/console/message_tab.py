@@ -10,16 +10,18 @@ from urllib.parse import quote
 from flask import request
 
 from router.errors import BadReadOptionError
-from router.model import Principal, Stored, TopicName, TopicStats
+from router.model import Principal, TopicName, TopicStats
 from router.services.message_details import headers_of
 from router.services.message_offsets import MessageOffsets
 from router.services.pages import Found, after, before, first_since
 from router.services.position_texts import write_position
 from router.services.read import Reading
 from router.services.scan import After, Places, ScanBounds, Start, StartPosition, beginning, end_of
+from router.web import bodies
 from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageContext
+from router.web.console.masking import REASON, Mask, VisibleMessage
 from router.web.console.pages import base, wants_problem
 from router.web.console.selection import Selection, read_selection, texts, with_positions
 from router.web.pulsar_rest import ids
@@ -59,7 +61,7 @@ class MessageTab:
         view = query.choice("view", VIEWS, VIEWS[0])
         partitions = self._reading.partitions(name)
         given = texts(query) | {"view": view}
-        may_read = self._context.may(principal, name, Right.SUBSCRIBE)
+        may_read = self._context.may(principal, name, Right.BROWSE)
         try:
             position = partial(self._offsets.position, name)
             given = with_positions(given, partitions, position)
@@ -75,8 +77,10 @@ class MessageTab:
         }
         if not may_read:
             return data | {"note": "You may not read this topic."}
-        found = find_messages(self._reading, name, stats, chosen, SHOWN_MESSAGES)
-        data["messages"] = [line_of(stored, view) for stored in found.messages]
+        mask = self._context.mask(principal, name, stats)
+        found = find_messages(self._reading, name, stats, (chosen, mask), SHOWN_MESSAGES)
+        data["messages"] = [line_of(mask.shown(stored), view) for stored in found.messages]
+        data["masked"] = REASON if mask.hides else ""
         data["note"] = _note(found, chosen, known=stats is not None)
         data["empty"] = "" if found.messages else _emptiness(found, chosen)
         data["commands"] = _commands(principal, name, chosen)
@@ -124,6 +128,7 @@ def _empty(given: Mapping[str, str], partitions: list[int], view: str) -> dict[s
         "empty": "",
         "search": None,
         "error": None,
+        "masked": "",
         "commands": [],
     }
 
@@ -152,10 +157,18 @@ _GIVEN: Final = ("filter", "key", "header", "path", "partition", "from", "before
 
 
 def find_messages(
-    reading: Reading, name: TopicName, stats: TopicStats | None, chosen: Selection, most: int
+    reading: Reading,
+    name: TopicName,
+    stats: TopicStats | None,
+    of: tuple[Selection, Mask],
+    most: int,
 ) -> Found:
-    """Return what a selection is about, at most so many messages; raise what reading raises."""
-    matches = chosen.chosen.matches
+    """Return what a selection is about, at most so many messages; raise what reading raises.
+
+    Its filters are evaluated on messages as a mask shows them.
+    """
+    chosen, mask = of
+    matches = mask.matching(chosen.chosen.matches)
     if stats is None:
         if chosen.starts is None:
             none = beginning(chosen.partitions, Start.LATEST)
@@ -224,11 +237,17 @@ def _emptiness(found: Found, chosen: Selection) -> str:
     return "There are no messages yet." if chosen.live else "There are no messages here."
 
 
-def line_of(stored: Stored, view: str) -> dict[str, Any]:
+def masked_line(one: VisibleMessage) -> dict[str, Any]:
+    """Return a masked message as an event of a stream has it, with the size of its value."""
+    return {"bytes": one.bytes} | bodies.line(one.stored)
+
+
+def line_of(one: VisibleMessage, view: str) -> dict[str, Any]:
     """Return a message as a page shows it, by the view `text`, `tree` or `hex`.
 
     Bytes that are no UTF-8 are in hexadecimal; the value of a message without one is None.
     """
+    stored = one.stored
     message, position = stored.message, stored.position
     value, plain = shown.text(message.value)
     key, key_is_text = shown.text(message.key or b"")
@@ -237,8 +256,8 @@ def line_of(stored: Stored, view: str) -> dict[str, Any]:
         "value": None if message.null else value[:SHOWN_CHARACTERS],
         "left_out": max(0, len(value) - SHOWN_CHARACTERS),
         "text": plain,
-        "bytes": len(message.value),
-        "size": message.size(),
+        "bytes": one.bytes,
+        "size": one.size,
         "key_is_text": key_is_text,
         "time": shown.at(stored.publish_time),
         "iso": shown.at(stored.publish_time).replace(" ", "T"),

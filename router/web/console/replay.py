@@ -24,6 +24,7 @@ from router.web.access import Right
 from router.web.console.context import PageViews
 from router.web.console.fields import Fields
 from router.web.console.filters import NAMES
+from router.web.console.masking import HIDE_NOTHING
 from router.web.console.message_tab import SHOWN_MESSAGES, ends_of, find_messages
 from router.web.console.pages import WHOLE_NUMBER, action, page
 from router.web.console.publish_tab import PUBLISH_FAILS
@@ -130,7 +131,9 @@ class ReplayViews(PageViews):
         ends = ends_of(self._services.reading, stats, chosen)
         if chosen.starts is not None:
             return chosen.starts, ends
-        found = find_messages(self._services.reading, name, stats, chosen, SHOWN_MESSAGES)
+        found = find_messages(
+            self._services.reading, name, stats, (chosen, HIDE_NOTHING), SHOWN_MESSAGES
+        )
         return found.begin, ends
 
     def _next(

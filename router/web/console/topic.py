@@ -21,6 +21,7 @@ from router.web.access import Right
 from router.web.console import charts, commands, shown
 from router.web.console.context import PageContext, PageViews
 from router.web.console.fields import Fields
+from router.web.console.masking import PROPERTY
 from router.web.console.message_tab import NOT_AVAILABLE, VIEWS, MessageTab
 from router.web.console.pages import action, page
 from router.web.console.publish_tab import FORMATS, PublishTab
@@ -38,6 +39,7 @@ CLEANUPS: Final = {
     "compact,delete": "The newest message of each key is kept until it is old.",
 }
 """What each cleanup policy does."""
+_RIGHTS: Final = (Right.PUBLISH, Right.SUBSCRIBE, Right.BROWSE, Right.MANAGE, Right.DELETE)
 _EXPECTED: Final = f"expected {DEFAULT}, {FOREVER}, or"
 
 _log = structlog.get_logger(__name__)
@@ -71,10 +73,7 @@ class TopicPageViews(PageViews):
             "topic": name.local,
             "tab": tab,
             "tabs": TABS,
-            "may": {
-                right.value: self._context.may(principal, name, right)
-                for right in (Right.PUBLISH, Right.SUBSCRIBE, Right.MANAGE, Right.DELETE)
-            },
+            "may": {right.value: self._context.may(principal, name, right) for right in _RIGHTS},
         }
         stats = self._stats(name)
         data |= self._charts(name, stats)
@@ -293,6 +292,7 @@ def _rows(name: TopicName, stats: TopicStats) -> dict[str, Any]:
         "Retention by size": write_size(policies.retention_bytes),
         "Cleanup policy": compaction.policy_of(policies),
         "Backlog quota": write_size(policies.backlog_bytes),
+        "Masked when browsing": stats.info.properties.get(PROPERTY) or "keys and values",
         "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
     }
 

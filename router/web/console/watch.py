@@ -22,13 +22,14 @@ from router.model import Principal, Stored, TopicName
 from router.services.consume import PollMailbox
 from router.services.pages import before
 from router.services.read import StartPosition, placed
-from router.services.scan import Places, Start, end_of
+from router.services.scan import Places, Start, Wanted, end_of
 from router.services.watch import TopicFeeds, watch
 from router.web import bodies, offload, streams
 from router.web.access import Right
 from router.web.console.context import PageViews, words
 from router.web.console.filters import Filter
-from router.web.console.message_tab import SHOWN_MESSAGES, error_of, line_of
+from router.web.console.masking import Mask, VisibleMessage
+from router.web.console.message_tab import SHOWN_MESSAGES, error_of, line_of, masked_line
 from router.web.console.pages import FAILS, SIGN_IN, base, page, wants_problem
 from router.web.dmaap.stream import failure
 from router.web.openapi.description import EVENTS, Reply, operation, text
@@ -61,16 +62,17 @@ class WatchViews(PageViews):
             if wants_problem(request.environ):
                 raise
             topics, error = [], error_of(failed)
-        lines, places = list[tuple[TopicName, Stored]](), dict[TopicName, Places]()
+        lines, places = list[tuple[TopicName, VisibleMessage]](), dict[TopicName, Places]()
         note = _too_many(topics)
         for name in () if note else topics:
-            found, places[name] = self._last(name, SHOWN_MESSAGES // len(topics) + 1, chosen)
-            lines += [(name, stored) for stored in found]
+            mask = self._context.mask(principal, name)
+            wanted, most = mask.matching(chosen.matches), SHOWN_MESSAGES // len(topics) + 1
+            found, places[name] = self._last(name, most, wanted)
+            lines += [(name, mask.shown(stored)) for stored in found]
         note = note or _too_many_partitions(places)
-        lines.sort(key=lambda one: one[1].publish_time)
+        lines.sort(key=lambda one: one[1].stored.publish_time)
         shown = [
-            line_of(stored, "text") | {"topic": name.local}
-            for name, stored in lines[-SHOWN_MESSAGES:]
+            line_of(one, "text") | {"topic": name.local} for name, one in lines[-SHOWN_MESSAGES:]
         ]
         mark = "" if note or not places else _write(places)
         query_of_stream = urlencode({"topics": pattern, "last_event_id": mark})
@@ -99,25 +101,27 @@ class WatchViews(PageViews):
     def watch_stream(self) -> Response:
         """Answer the messages of the topics that match as they come."""
         environ, query = request.environ, Query(request.environ)
-        topics = self._topics(self._context.principal(), words(query, "topics").strip())
+        principal = self._context.principal()
+        topics = self._topics(principal, words(query, "topics").strip())
         marks = _read(streams.last_event(environ, query) or "")
         starts = {name: self._starts(name, marks.get(name.local)) for name in topics}
         if note := _too_many(topics) or _too_many_partitions(starts):
             raise BadReadOptionError(f"topics: {note}")
         if not starts:
             raise TopicNotFoundError("No topic matches.")
+        masks = {name: self._context.mask(principal, name) for name in starts}
 
         def begin(
             mailbox: PollMailbox, client: offload.Watch
         ) -> tuple[streams.Source, streams.EventFormat]:
             stream = watch(self._services.reading, starts, mailbox, client)
-            places = _Places(stream.feed)
+            places = _Places(stream.feed, masks)
             return stream, streams.EventFormat(places, places.line, failure)
 
         return streams.answer(environ, begin, self._services.streams.write_timeout)
 
     def _topics(self, principal: Principal, pattern: str) -> list[TopicName]:
-        """Return the topics that match and that the principal may read."""
+        """Return the topics that match and that the principal may browse."""
         if not pattern:
             return []
         matches = _matcher(pattern)
@@ -125,12 +129,11 @@ class WatchViews(PageViews):
         return [
             info.topic
             for info in visible
-            if matches(info.topic.local)
-            and self._context.may(principal, info.topic, Right.SUBSCRIBE)
+            if matches(info.topic.local) and self._context.may(principal, info.topic, Right.BROWSE)
         ]
 
     def _last(
-        self, name: TopicName, most: int, chosen: Filter
+        self, name: TopicName, most: int, wanted: Wanted
     ) -> tuple[tuple[Stored, ...], Places]:
         """Return the last messages of a topic, and where it goes on behind them."""
         try:
@@ -139,7 +142,7 @@ class WatchViews(PageViews):
             partitions = self._services.reading.partitions(name)
             return (), dict.fromkeys(partitions, Start.LATEST)
         ends = end_of(stats)
-        found = before(self._services.reading, stats, ends, most, chosen.matches)
+        found = before(self._services.reading, stats, ends, most, wanted)
         return found.messages, ends | found.end
 
     def _starts(self, name: TopicName, marks: list[StartPosition] | None) -> Places:
@@ -156,6 +159,7 @@ class _Places:
     """How events say where to go on in all topics, and which topic they are of."""
 
     feeds: TopicFeeds
+    masks: Mapping[TopicName, Mask]
 
     def begin(self) -> str:
         return _write({name: feed.positions for name, feed in self.feeds.feeds.items()})
@@ -165,7 +169,10 @@ class _Places:
         return self.begin()
 
     def line(self, stored: Stored) -> bytes:
-        return orjson.dumps({"topic": self.feeds.topic.local} | bodies.line(stored))
+        topic = self.feeds.topic
+        one = self.masks[topic].shown(stored)
+        line = masked_line(one) if one.masked else bodies.line(stored)
+        return orjson.dumps({"topic": topic.local} | line)
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

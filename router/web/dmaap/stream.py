@@ -64,8 +64,12 @@ class EventStreams:
     def serve(self, principal: Principal, name: TopicName) -> Response:
         """Answer the messages of a topic as they come, to one who may read it."""
         self.callers.access.authorize(principal, name, Right.SUBSCRIBE)
+        return self.follow(name, _writer(request.environ, name))
+
+    def follow(self, name: TopicName, written: Callable[[Stored], bytes]) -> Response:
+        """Answer the messages of a topic as they come, written as the caller does."""
         environ, query = request.environ, Query(request.environ)
-        pace, written = streams.pace(query), _writer(environ, name)
+        pace = streams.pace(query)
         given = query.moment("from")
         start = self.start if given is None else given
         partitions = streamed(self.reading.partitions(name))

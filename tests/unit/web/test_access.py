@@ -333,12 +333,13 @@ def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
         billing  orders.*    publish, subscribe   # a comment
         ops      *           publish subscribe manage
         *        public.*    subscribe
+        support  orders.*    browse
         """,
     )
     allows = site.access.allows
     granted = {
         (user, topic, right.value)
-        for user in ("billing", "ops", "other")
+        for user in ("billing", "ops", "other", "support")
         for topic in ("orders.eu", "orders", "public.news")
         for right in Right
         if allows(Principal(user), TopicName.parse(topic), right)
@@ -347,10 +348,18 @@ def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
     assert granted == {
         ("billing", "orders.eu", "publish"),
         ("billing", "orders.eu", "subscribe"),
+        ("billing", "orders.eu", "browse"),
         ("billing", "orders.eu", "view"),
         ("billing", "public.news", "subscribe"),
+        ("billing", "public.news", "browse"),
         ("billing", "public.news", "view"),
         ("other", "public.news", "subscribe"),
+        ("other", "public.news", "browse"),
+        ("support", "orders.eu", "browse"),
+        ("support", "orders.eu", "view"),
+        ("support", "public.news", "subscribe"),
+        ("support", "public.news", "browse"),
+        ("support", "public.news", "view"),
         ("other", "public.news", "view"),
     } | {("ops", topic, right) for topic, right in everything}
     with pytest.raises(ForbiddenError, match=r"billing: no right to manage orders.eu"):

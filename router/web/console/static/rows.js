@@ -91,7 +91,7 @@ export function row(message, view, topic) {
   for (const [name, text] of Object.entries(message.properties)) {
     if (!/^(router-(kafka-|nats-)?headers|Nats-Subject)$/.test(name)) add(headers, "span", `${name}: ${text}`);
   }
-  const bytes = sizeOf(message);
+  const bytes = message.bytes ?? sizeOf(message);
   value(line, message, view, bytes);
   add(line, "span", size(bytes), "c-size");
   return article;
