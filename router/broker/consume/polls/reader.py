@@ -278,11 +278,16 @@ class PollReader(Exclusive):
             if self.subscription.cursor.next_unacked(feed.position) == number:
                 feed.position = number + 1
                 return opened
+        start = feed.position
         while (entry := feed.take()) is not None:
+            if isinstance(delivered, PendingAcks) and delivered.holds_next(start):
+                feed.position = start  # what stands before the one that is held was left out
+                return None
             try:
                 self._opened = self._opener.open(self.subscription.ledger.id, entry)
             except UnreadableEntryError as error:
                 self._pass_over(self._consumer, entry, str(error))
+                start = feed.position
             else:
                 return self._opened
         return None
