@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from router.backends import Batch
 from router.model import Message, Position, Stored, TopicInfo, TopicName
-from router.web.console.masking import HIDE_ALL, HIDE_NOTHING, MASKED, PROPERTY, Mask
+from router.web.console.masking import HIDE_ALL, HIDE_NOTHING, MASKED, PROPERTY, REASON, Mask
 from router.web.console.message_page import FORMS
 from router.web.console.message_tab import VIEWS
 from router.web.console.topic import TABS
@@ -268,3 +269,18 @@ def test_without_the_right_nothing_is_read(site: Site) -> None:
     # To browse is not to read by an API.
     for path in ("/events/pay?stream", "/events/pay/g/1", "/topics/pay/latest"):
         assert site.client.get(path, headers=known("anna")).status_code in {403, 404}, path
+
+
+def test_what_needs_the_value_is_greyed_with_the_reason(site: Site) -> None:
+    tab = "/console/topics/pay?tab=messages"
+    found = site.client.get(f"{tab}&format=json", headers=known("anna")).get_json()
+    page = f"/console/topics/pay/messages/{found['messages'][0]['id']}"
+    for address, labels in (
+        (f"{page}?as=auto", ("Copy value", "Download", "Send again", "Edit and send")),
+        (tab, ("Export", "Replay")),
+    ):
+        text = site.client.get(f"{address}&format=html", headers=known("anna")).text
+        for label in labels:
+            button = rf'disabled title="{re.escape(REASON)}"[^>]*>{label}</button>'
+            assert re.search(button, text), label
+    assert found["messages"][0]["bytes"] == len(MESSAGES[0].value)
