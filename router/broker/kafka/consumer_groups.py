@@ -95,17 +95,14 @@ def _check(request: Request) -> None:
 
 
 def _heartbeat(request: Request) -> Heartbeat:
-    body, context = request.body, request.context
-    coordinator, group_id = context.coordinator, body.group_id
+    body = request.body
+    coordinator, group_id = request.context.coordinator, body.group_id
 
     def match(pattern: str) -> frozenset[str]:
         return frozenset(
             name
-            for record in coordinator.catalog.matching(pattern)
-            if _may_read(request, record.name)
-            and coordinator.may_join(
-                group_id, name := context.topics.kafka_names.of(TopicName.parse(record.name))
-            )
+            for name, record in coordinator.catalog.matching(pattern).items()
+            if _may_read(request, record.name) and coordinator.may_join(group_id, record, name)
         )
 
     names, owned = body.subscribed_topic_names, body.topic_partitions

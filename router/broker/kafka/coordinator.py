@@ -37,7 +37,7 @@ from router.broker.kafka.group_values import (
     SyncResult,
 )
 from router.broker.kafka.groups import Group
-from router.broker.kafka.held_groups import HeldGroup, HeldGroups, SubscriptionKey, Waiter
+from router.broker.kafka.held_groups import HeldGroup, HeldGroups, Waiter
 from router.broker.kafka.mixed_group import MixedGroup
 from router.broker.kafka.topic_catalog import TopicCatalog
 from router.broker.storage import TopicRecord
@@ -51,6 +51,7 @@ MAX_GROUPS: Final = 10_000
 """Groups with members."""
 MAX_METADATA_BYTES: Final = 128 << 20
 """Of the members of all groups, with metadata and assignments."""
+SHARED: Final = "consumers or polls of another protocol read one of the topics as this group"
 TOPICS_PER_YIELD: Final = 200
 UNMAPPED: Final = "kafka:"
 """Before the id of a group for which `kafka.group` has no name on a topic."""
@@ -139,7 +140,8 @@ class Coordinator:
         if isinstance(group, Group) and (request.epoch != JOINING or not consumers):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if error is not ErrorCode.NONE:
-            waiter(HeartbeatResult(error))
+            shared = error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            waiter(HeartbeatResult(error, message=SHARED if shared else None))
             return
         if not isinstance(group, MixedGroup):
             group = self._upgrade(group_id, group)
@@ -249,10 +251,11 @@ class Coordinator:
             return False
         return self._mapped(name.removeprefix(UNMAPPED), topic) is None
 
-    def may_join(self, group_id: str, topic: str) -> bool:
-        """Return whether members of a group may read a topic by its Kafka name beside others."""
-        held = self._held.by_id.get(group_id)
-        return self._admit_topics(held, group_id, [topic])
+    def may_join(self, group_id: str, record: TopicRecord, topic: str) -> bool:
+        """Return whether members of a group may read a topic, by its Kafka name, beside others."""
+        held, name = self._held.by_id.get(group_id), self.name_on(group_id, topic)
+        noted = held is not None and (record.name, name) in held.subscriptions
+        return noted or not self.is_read(record, name)
 
     def _settle(self, group_id: str) -> None:
         if (held := self._held.by_id.get(group_id)) is not None:
@@ -277,17 +280,11 @@ class Coordinator:
             full = False
         if full:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        admitted = self._admit_topics(held, group_id, topics)
-        return ErrorCode.NONE if admitted else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-    def _admit_topics(self, held: HeldGroup | None, group_id: str, topics: Collection[str]) -> bool:
-        """Return whether no other protocol reads topics in the place of the group."""
-        noted = set[SubscriptionKey]() if held is None else held.subscriptions
-        for key in self._held.read_by(group_id, topics).values():
-            record = self.topics.find(key[0])
-            if key not in noted and record is not None and self.is_read(record, key[1]):
-                return False
-        return True
+        found = ((topic, self.topics.find_kafka(topic)) for topic in topics)
+        known = ((topic, record) for topic, record in found if record is not None)
+        if all(self.may_join(group_id, record, topic) for topic, record in known):
+            return ErrorCode.NONE
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     def _count_members(self) -> float:
         return float(sum(len(held.group.members) for held in self._held.by_id.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final
 
@@ -42,7 +42,7 @@ class TopicCatalog:
     def __init__(self, topics: Topics) -> None:
         self.version = 0
         self._topics = topics
-        self._matches: dict[str, list[TopicRecord]] = {}
+        self._matches: dict[str, dict[str, TopicRecord]] = {}
         topics.observers.add(self._changed)
 
     def shape(self, name: str) -> TopicShape | None:
@@ -50,8 +50,8 @@ class TopicCatalog:
         record = self._topics.find_kafka(name)
         return None if record is None else TopicShape(topic_id(record), max(1, record.partitions))
 
-    def matching(self, pattern: str) -> Sequence[TopicRecord]:
-        """Return the topics whose whole names match a pattern of RE2's.
+    def matching(self, pattern: str) -> Mapping[str, TopicRecord]:
+        """Return the topics whose whole names match a pattern of RE2's, by their Kafka names.
 
         Raises KafkaError for a pattern that is none.
         """
@@ -63,7 +63,7 @@ class TopicCatalog:
             self._matches[pattern] = found
         return found
 
-    def _match(self, pattern: str) -> list[TopicRecord]:
+    def _match(self, pattern: str) -> dict[str, TopicRecord]:
         code = ErrorCode.INVALID_REGULAR_EXPRESSION
         if len(pattern) > MAX_PATTERN_CHARACTERS:
             raise KafkaError(code, f"the pattern has more than {MAX_PATTERN_CHARACTERS} characters")
@@ -74,11 +74,8 @@ class TopicCatalog:
         except re2.error as error:
             raise KafkaError(code, "the pattern of topics is not understood") from error
         name_of = self._topics.kafka_names.of
-        return [
-            record
-            for record in self._topics.records()
-            if compiled.Match(name_of(TopicName.parse(record.name)).encode())
-        ]
+        named = {name_of(TopicName.parse(one.name)): one for one in self._topics.records()}
+        return {name: record for name, record in named.items() if compiled.Match(name.encode())}
 
     def _changed(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
         self.version += 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from router.broker.consume import Consumer, Kind
 from router.broker.kafka.consumer_metadata import assigned_partitions
 from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.error_codes import ErrorCode
+from tests.unit.broker.consume.dispatch.bench import Notes
 from tests.unit.broker.kafka.grouping import NO_DELAY, TOPIC, alone, commit, fetch, join, run, sync
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 from tests.unit.broker.kafka.test_sasl import login, with_users
@@ -118,6 +120,25 @@ def test_a_pattern_stands_for_topics_that_come_later(tmp_path: Path) -> None:
         await server.topics.create(TopicName.parse("persistent://public/default/mo"), 1)
         assert numbers(await beat(client, "a", 1)) == [0, 0, 1]
         assert (await describe(client)).members[0].subscribed_topic_regex == "o.*|mo.e"
+
+    run(tmp_path, test)
+
+
+def test_topics_that_others_read_as_the_group_are_refused_by_name_and_left_out_of_patterns(
+    tmp_path: Path,
+) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        await server.topics.create(MORE, 1)
+        consumer: Any = Consumer(Notes(), 1, "c")
+        read = await server.topics.pieces(TOPIC)[0].subscribe("g", 0)
+        read.attach(consumer, Kind.EXCLUSIVE)
+        refused = await enter(client, "a", "orders", "more")
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert "another protocol" in refused.error_message
+        pattern = {"subscribed_topic_names": [], "subscribed_topic_regex": "orders|more"}
+        joined = await enter(client, "a", **pattern)
+        assert (joined.error_code, numbers(joined)) == (0, [0])
 
     run(tmp_path, test)
 
