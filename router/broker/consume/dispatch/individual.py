@@ -58,6 +58,11 @@ class Delayed:
         """Return whether no more may be put aside."""
         return len(self._waiting) >= MAX_DELAYED_ENTRIES
 
+    @property
+    def entries(self) -> set[int]:
+        """Return which entries are put aside."""
+        return {kept & (1 << _ENTRY) - 1 for kept in self._waiting}
+
     def put_aside(self, entry: int, when_ms: int, slot: int = 0) -> bool:
         """Keep an entry, and the slot of its key, until its time; False: it has come already."""
         if when_ms <= self._now_ms():
@@ -146,9 +151,14 @@ class Individual(Dispatcher):
         counts.update(kept)
 
     def restore(self, entries: Iterable[int]) -> None:
-        """Deliver the entries again, counted as redeliveries; a new one comes anyway."""
+        """Deliver the entries again, counted as redeliveries.
+
+        One that is new, or put aside, comes anyway, and one that is acknowledged for good, or by
+        another transaction too, does not come.
+        """
+        aside = self.delayed.entries
         for entry in entries:
-            if self._source.delivered.is_acked(entry):  # for good, or by another transaction too
+            if entry in aside or self._source.delivered.is_acked(entry):
                 continue
             holder = self._pending.held.get(entry)
             if holder is not None or entry < self.feed.position:

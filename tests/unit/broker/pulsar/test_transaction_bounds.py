@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,23 @@ def test_one_principal_leaves_transactions_to_the_others(
 
     with_transactions(folder, before)
     with_transactions(folder, after)
+
+
+@pytest.mark.parametrize("kind", [SHARED, pb.CommandSubscribe.Key_Shared])
+def test_an_abort_delivers_nothing_before_its_time(
+    folder: Path, kind: pb.CommandSubscribe.SubType
+) -> None:
+    async def test(client: TransactionalClient, _: Context) -> None:
+        await client.subscribe(kind)
+        await client.write(b"now")
+        (received,) = await client.received(1)
+        await client.write(b"later", deliver_at=2_000_000)
+        later = replace(received, place=pb.MessageIdData())
+        later.place.CopyFrom(received.place)
+        later.place.entryId += 1
+        ids = await client.begin()
+        assert not (await client.acknowledge(later, ids=ids)).HasField("error")
+        await client.end(ids, commit=False)
+        assert await client.sees()
+
+    with_transactions(folder, test)

@@ -96,10 +96,18 @@ class TransactionalClient:
         """Open a producer."""
         await self.ask("PRODUCER", topic=topic, producer_id=number)
 
-    async def write(self, *values: bytes, ids: Ids | None = None, number: int = 0) -> Any:
+    async def write(
+        self,
+        *values: bytes,
+        ids: Ids | None = None,
+        number: int = 0,
+        deliver_at: int | None = None,
+    ) -> Any:
         """Write a batch; return the receipt or the refusal."""
         sequence, self._sequences = self._sequences, self._sequences + 1
-        payload = pack([Message(value) for value in values], "p", sequence, 1)
+        payload = pack(
+            [Message(value, deliver_at=deliver_at) for value in values], "p", sequence, 1
+        )
         sent = command(pb.BaseCommand.SEND, producer_id=number, sequence_id=sequence, **ids or {})
         self.client.send(encode(sent, payload))
         return await self._answer(producer_id=number, sequence_id=sequence)
