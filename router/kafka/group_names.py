@@ -6,24 +6,26 @@ move from one to the other.
 
 from __future__ import annotations
 
-import re
-
 
 class GroupNames:
     """Group ids in Kafka and names of groups, by a form such as `{group}` or `{group}--{topic}`."""
 
     def __init__(self, form: str) -> None:
-        self._form = form
-        pattern = re.escape(form).replace(r"\{group\}", "(?P<group>.+)")
-        self._pattern = pattern.replace(r"\{topic\}", "(?P<topic>.+)")
+        self._before, _, self._behind = form.partition("{group}")
 
     def id(self, name: str, topic: str) -> str:
         """Return the id of a group; `topic` is the name in Kafka."""
-        before, _, behind = self._form.partition("{group}")
-        return before.replace("{topic}", topic, 1) + name + behind.replace("{topic}", topic, 1)
+        before, behind = self._around(topic)
+        return before + name + behind
 
     def name(self, group_id: str, topic: str) -> str | None:
         """Return the name of a group on a topic, by its id; None: it is none of that topic."""
-        topic_pattern = self._pattern.replace("(?P<topic>.+)", re.escape(topic))
-        found = re.fullmatch(topic_pattern, group_id, re.DOTALL)
-        return found["group"] if found else None
+        before, behind = self._around(topic)
+        end = len(group_id) - len(behind)
+        if len(before) >= end or not (group_id.startswith(before) and group_id.endswith(behind)):
+            return None
+        return group_id[len(before) : end]
+
+    def _around(self, topic: str) -> tuple[str, str]:
+        """Return what stands before and behind the name in the id."""
+        return self._before.replace("{topic}", topic, 1), self._behind.replace("{topic}", topic, 1)
