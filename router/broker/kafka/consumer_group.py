@@ -112,9 +112,10 @@ class ConsumerGroup(Generic[W]):
 
     def readings(self) -> Iterator[Reading]:
         """Yield what each member reads."""
+        names = self._names()
         for member in self.members.values():
             topics = dict[str, Sequence[int]].fromkeys(member.topics, ())
-            read = topics | self._assigned_by_name(member)
+            read = topics | _by_name(member.assigned, names)
             yield Reading(member.id, member.client_id, member.client_host, read)
 
     def recorder(self) -> Callable[[], bytes | None]:
@@ -189,14 +190,13 @@ class ConsumerGroup(Generic[W]):
         shown = member.assigned if moved or request.full or request.epoch == JOINING else None
         return HeartbeatResult(ErrorCode.NONE, member.id, member.epoch, shown)
 
+    def _names(self) -> dict[bytes, str]:
+        """Return the names of the topics that are read, by their ids."""
+        return {shape.id: name for name, shape in self._shapes.items()}
+
     def _assigned_by_name(self, member: ConsumerMember) -> dict[str, Sequence[int]]:
         """Return the partitions of a member by the names of topics that are read."""
-        names = {shape.id: name for name, shape in self._shapes.items()}
-        found: dict[str, list[int]] = {}
-        for topic, number in sorted(member.assigned):
-            if topic in names:
-                found.setdefault(names[topic], []).append(number)
-        return dict(found)
+        return _by_name(member.assigned, self._names())
 
     def _find(self, request: Heartbeat) -> ConsumerMember:
         """Return the member that a heartbeat comes from; raise KafkaError if it is none."""
@@ -391,6 +391,14 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"the member's epoch is {member.epoch}, not {request.epoch}; it has to join again",
         )
+
+
+def _by_name(assignment: Assignment, names: Mapping[bytes, str]) -> dict[str, Sequence[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(assignment):
+        if topic in names:
+            found.setdefault(names[topic], []).append(number)
+    return dict(found)
 
 
 def _size(member: ConsumerMember) -> int:
