@@ -142,6 +142,14 @@ class ConsumerGroup(Generic[W]):
             result = HeartbeatResult(refusal.code, message=str(refusal) or None)
         self._answers.append((waiter, result))
 
+    def new_names(self, request: Heartbeat) -> Iterable[str]:
+        """Return the topics that a heartbeat names, or that may have come since the last look."""
+        member = self.members.get(request.member_id)
+        looked = self._looked_version == self._catalog.version
+        if request.names is not None or member is None or looked or request.epoch < JOINING:
+            return request.names or ()
+        return member.names
+
     def abandon(self, waiter: W, now: float) -> None:
         """Do nothing: a heartbeat waits for the disk alone."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from router.broker.consume import LiveMember
@@ -132,8 +132,9 @@ class Coordinator:
     def beat(self, group_id: str, request: Heartbeat, waiter: Waiter) -> None:
         """Serve a heartbeat of a consumer group's member; the waiter gets its HeartbeatResult."""
         held = self._held.by_id.get(group_id)
-        error = self._admit_reader(held, group_id, request.member_id, request.names or ())
         group = self.find(group_id)
+        names = group.new_names(request) if isinstance(group, MixedGroup) else request.names or ()
+        error = self._admit_reader(held, group_id, request.member_id, names)
         if group is None and request.epoch != JOINING:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         consumers = isinstance(group, Group) and group.protocol_type in {"", "consumer"}
@@ -270,7 +271,7 @@ class Coordinator:
         return self._admit_reader(held, group_id, request.member_id, topics_of(request))
 
     def _admit_reader(
-        self, held: HeldGroup | None, group_id: str, member_id: str, topics: Collection[str]
+        self, held: HeldGroup | None, group_id: str, member_id: str, topics: Iterable[str]
     ) -> ErrorCode:
         """Return whether memory and other protocols let a member read topics."""
         full = self._held.size_bytes > MAX_METADATA_BYTES

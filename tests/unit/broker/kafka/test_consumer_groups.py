@@ -143,6 +143,24 @@ def test_topics_that_others_read_as_the_group_are_refused_by_name_and_left_out_o
     run(tmp_path, test)
 
 
+def test_a_topic_that_comes_later_and_that_others_read_as_the_group_refuses_its_members(
+    tmp_path: Path,
+) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        joined = await enter(client, "a", "orders", "more")
+        await server.topics.create(MORE, 1)
+        consumer: Any = Consumer(Notes(), 1, "c")
+        read = await server.topics.pieces(MORE)[0].subscribe("g", 0)
+        read.attach(consumer, Kind.EXCLUSIVE)
+        for _ in range(2):
+            refused = await beat(client, "a", joined.member_epoch)
+            assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert (await beat(client, "a", -1)).error_code == 0
+
+    run(tmp_path, test)
+
+
 def test_offsets_are_committed_and_fetched_by_the_epoch_of_a_member(tmp_path: Path) -> None:
     async def test(server: KafkaServer) -> None:
         client = server.client()
