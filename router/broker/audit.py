@@ -51,11 +51,11 @@ class AuditLog:
         """
         change = {
             "at": self._now_ms(),
-            "user": user[:MAX_TEXT],
-            "from": address[:MAX_TEXT],
+            "user": _cut(user),
+            "from": _cut(address),
             "protocol": protocol,
-            "action": action[:MAX_TEXT],
-            "target": target[:MAX_TEXT],
+            "action": _cut(action),
+            "target": _cut(target),
             "details": dict(_short(details)),
         }
         if len(self._unwritten) >= MAX_UNWRITTEN:
@@ -126,7 +126,13 @@ class AuditLog:
 
 def _short(details: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for name, value in list(details.items())[:MAX_DETAILS]:
-        yield name[:MAX_TEXT], value if isinstance(value, int) else str(value)[:MAX_TEXT]
+        small = isinstance(value, int) and abs(value) < 1 << 63
+        yield _cut(name), value if small else _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, as JSON can hold it."""
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
 def _texts(change: Mapping[str, Any]) -> Iterator[str]:

@@ -47,6 +47,16 @@ def test_changes_come_back_newest_first_and_by_what_they_hold(tmp_path: Path) ->
     asyncio.run(run())
 
 
+def test_what_json_cannot_hold_is_replaced(tmp_path: Path) -> None:
+    async def run() -> None:
+        audit = await filled(tmp_path, 0, 1 << 20)
+        audit.add("change-key", "a\ud800b", "", "", "http", limit=1 << 80)
+        (one,) = await audit.newest(9)
+        assert (one["target"], one["details"]) == ("a?b", {"limit": str(1 << 80)})
+
+    asyncio.run(run())
+
+
 def test_files_are_bounded_and_hold_the_newest(tmp_path: Path) -> None:
     async def run() -> None:
         audit = await filled(tmp_path, 60, 2_000)
