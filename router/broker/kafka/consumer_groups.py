@@ -88,6 +88,8 @@ def _check(request: Request) -> None:
     if body.server_assignor is not None and body.server_assignor not in ASSIGNORS:
         names = ", ".join(ASSIGNORS)
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor is one of {names}")
+    if body.subscribed_topic_regex:
+        request.context.coordinator.catalog.matching(body.subscribed_topic_regex)
     for name in body.subscribed_topic_names or ():
         record = request.context.topics.find_kafka(name)
         if record is not None and not _may_read(request, record.name):

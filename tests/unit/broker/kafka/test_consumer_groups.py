@@ -260,6 +260,18 @@ def test_a_classic_group_is_taken_over_and_given_back(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_a_refused_member_does_not_disturb_a_classic_group(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        classic, client = server.client(), server.client()
+        joined = await alone(classic)
+        refused = await enter(client, "a", subscribed_topic_regex="(")
+        assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        named = {"group_id": "g", "member_id": joined.member_id, "generation_id": 1}
+        assert (await classic.ask("Heartbeat", 4, **named)).error_code == 0
+
+    run(tmp_path, test)
+
+
 def test_members_of_both_protocols_go_on_after_a_restart(tmp_path: Path) -> None:
     found: list[Any] = []
 
