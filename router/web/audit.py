@@ -114,8 +114,9 @@ def is_change(request: Request, status: int) -> bool:
     if not endpoint or blueprint in DATA or endpoint in NO_CHANGES:
         return False
     if blueprint == "jetstream":
-        words = (request.view_args or {}).get("subject", "").split(".")
-        return any(word in API_CALLS for word in words[1:3])
+        words = [*(request.view_args or {}).get("subject", "").split("."), "", ""]
+        # Names of streams follow, which may be called as these are.
+        return words[2 if words[1] in {"MSG", "DURABLE"} else 1] in API_CALLS
     return True
 
 

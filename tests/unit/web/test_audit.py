@@ -64,6 +64,27 @@ def test_every_route_that_changes_more_than_messages_is_recorded(everything: Fla
     assert left_out == UNRECORDED
 
 
+@pytest.mark.parametrize(
+    ("subject", "changes"),
+    [
+        ("STREAM.DELETE.S", True),
+        ("STREAM.MSG.DELETE.S", True),
+        ("CONSUMER.DURABLE.CREATE.S.c", True),
+        ("STREAM.INFO.DELETE", False),
+        ("CONSUMER.NAMES.PURGE", False),
+        ("STREAM.MSG.GET.RESET", False),
+        ("INFO", False),
+    ],
+)
+def test_stream_that_is_named_as_a_call_is_read_without_a_record(
+    everything: Flask, subject: str, changes: bool
+) -> None:
+    (rule,) = (one for one in everything.url_map.iter_rules() if one.endpoint == "jetstream.call")
+    request = Request(EnvironBuilder(method="POST").get_environ())
+    request.url_rule, request.view_args = rule, {"subject": subject}
+    assert is_change(request, 200) is changes
+
+
 def test_change_is_recorded_with_who_and_from_where(site: Site, records: Records) -> None:
     new = {"topicName": "orders", "partitionCount": 3, "topicDescription": "of the shop"}
     assert site.client.post("/topics/create", json=new).status_code == 200
