@@ -116,7 +116,7 @@ def _statement(sink: SinkSpec, columns: list[str]) -> str:
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in map(_quoted, sink.key))
     gone = f"coalesce(s.{_quoted(sink.deletes)}, false)" if sink.deletes else "false"
     order = _quoted(sink.order)
-    newer = f"coalesce(s.{order} >= t.{order}, true)" if sink.order else "true"
+    newer = f"coalesce(s.{order} >= t.{order}, t.{order} IS NULL)" if sink.order else "true"
     grows = any(text.lower() == "true" for text in sink.options.values())
     parts = [
         f"MERGE {'WITH SCHEMA EVOLUTION ' if grows else ''}INTO delta.{_quoted(sink.path)} AS t",
