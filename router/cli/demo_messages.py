@@ -16,7 +16,7 @@ CUSTOMERS: Final = (
 _COUNTRIES: Final = ("FI", "DE", "FR", "PT", "TR", "JP")
 _ITEMS: Final = {"tea": 450, "kettle": 3990, "cup": 890, "honey": 720, "teapot": 2750}
 _PAGES: Final = ("/", "/tea", "/kettles", "/basket", "/checkout", "/account")
-_DEVICES: Final = ("gate", "shelf-1", "shelf-2", "cold-room")
+_DEVICES: Final = ("gate", "shelf-1", "shelf-2", "cellar")
 _FIRST_ORDER: Final = 1000
 _UNREADABLE: Final = 0.03
 """Of the orders, the share that billing cannot read."""
@@ -79,7 +79,7 @@ class DemoMessages:
         """Return the end of a subject, DEVICE.temperature, and what the device measured."""
         random = self._random
         device = random.choice(_DEVICES)
-        middle = 4.0 if device == "cold-room" else 19.0
+        middle = 4.0 if device == "cellar" else 19.0
         reading = {
             "celsius": round(random.gauss(middle, 0.8), 1),
             "battery": random.randint(20, 100),

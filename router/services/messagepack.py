@@ -74,14 +74,14 @@ class _Reader:
         self._nodes += 1
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             raise ValueError("it is too large")
-        form, said = _FORMS.get(self._take(1)[0], ("", None))
+        form, layout = _FORMS.get(self._take(1)[0], ("", None))
         if form == "constant":
-            return said
+            return layout
         if form == "number":
-            return _finite(struct.unpack(said, self._take(struct.calcsize(said)))[0])
+            return _finite(struct.unpack(layout, self._take(struct.calcsize(layout)))[0])
         if not form:
             raise ValueError("no value begins so")
-        size = said if said >= 0 else int.from_bytes(self._take(-said))
+        size = layout if layout >= 0 else int.from_bytes(self._take(-layout))
         return self._sized(form, size, depth)
 
     def _sized(self, form: str, size: int, depth: int) -> Any:

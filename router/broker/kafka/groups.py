@@ -435,12 +435,8 @@ class Group(Generic[W]):
 
     def _join_result(self, member: Member[W]) -> JoinResult:
         protocol = self.protocol or ""
-        members: tuple[JoinedMember, ...] = ()
-        if member.id == self.leader:
-            members = tuple(
-                JoinedMember(one.id, one.instance_id, one.metadata(protocol))
-                for one in self.members.values()
-            )
+        listed = self.members.values() if member.id == self.leader else ()
+        members = tuple(JoinedMember(m.id, m.instance_id, m.metadata(protocol)) for m in listed)
         return JoinResult(
             ErrorCode.NONE,
             member.id,

@@ -77,8 +77,8 @@ class AdminCalls:
         entry = min(max(await ledger.entry_of_number(max(0, number)), ledger.first_entry), end)
         if entry == end:
             return ledger.id, entry, -1
-        first, behind = await ledger.number_before(entry), await ledger.number_before(entry + 1)
-        return ledger.id, entry, number - first if 1 < behind - first > number - first >= 0 else -1
+        first, last = await ledger.number_before(entry), await ledger.number_before(entry + 1)
+        return ledger.id, entry, number - first if 1 < last - first > number - first >= 0 else -1
 
     async def bytes_from(self, topic: str, ledger: int, entry: int) -> int:
         """Return about how many bytes a partition has from an entry on."""

@@ -76,9 +76,9 @@ class Mask:
         )
         return VisibleMessage(replace(stored, message=masked, oversized=False), *size, masked=True)
 
-    def matching(self, wanted: Wanted) -> Wanted:
+    def matching(self, condition: Wanted) -> Wanted:
         """Return a condition of what is shown as one of what is stored."""
-        return (lambda stored: wanted(self.shown(stored).stored)) if self.hides else wanted
+        return (lambda stored: condition(self.shown(stored).stored)) if self.hides else condition
 
     def _key(self, key: bytes | None) -> bytes | None:
         return MASKED.encode() if self.hides_key and key is not None else key
