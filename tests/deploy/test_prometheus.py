@@ -264,6 +264,7 @@ BAD: dict[str, dict[str, str]] = {
     },
     "RouterDamagedEntries": {"router_broker_damaged_entries_total": "0+1x90"},
     "RouterBackupOld": {"router_backup_time_seconds": "-200000x90"},
+    "RouterTransactionOpen": {"router_transactions_oldest_seconds": "400x90"},
     "RouterBacklogGrows": {'router_group_backlog_messages{topic="t",group="g"}': "200000+100x90"},
     "RouterPollsSlow": {
         'router_poll_service_seconds_bucket{le="1.0"}': "0+90x90",

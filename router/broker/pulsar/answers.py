@@ -54,8 +54,8 @@ def ack_response(
     return answer
 
 
-def in_transaction(request: pb.CommandSend | pb.CommandAck) -> bool:
-    """Return whether a command names a transaction."""
+def in_transaction(request: pb.CommandAck) -> bool:
+    """Return whether an acknowledgement names a transaction."""
     return request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits")
 
 

@@ -21,7 +21,6 @@ from functools import partial
 from typing import Final, Protocol
 
 from router.broker.consume import Partition
-from router.broker.pulsar.answers import in_transaction
 from router.broker.pulsar.client import Client, Handler, PulsarProducer
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer
@@ -102,7 +101,7 @@ class Producing:
         if metadata is None:
             return
         transaction = None
-        if in_transaction(sent):
+        if sent.HasField("txnid_most_bits") or sent.HasField("txnid_least_bits"):
             try:
                 transaction = self._join(sent, producer)
             except (NotAllowedError, TransactionError) as failure:
