@@ -297,12 +297,15 @@ class Producing:
 
     async def _find(self, job: ProduceJob, duplicates: Sequence[tuple[BatchResult, int]]) -> None:
         """Answer batches that are stored already when they are on disk."""
-        await self._store.synced()
         for batch, entry in duplicates:
-            assert batch.producer is not None
-            ledger = batch.producer.partition.ledger
-            if entry >= ledger.first_entry:
-                batch.offset = await ledger.number_before(entry)
+            try:
+                await self._store.synced()
+                assert batch.producer is not None
+                ledger = batch.producer.partition.ledger
+                if entry >= ledger.first_entry:
+                    batch.offset = await ledger.number_before(entry)
+            except _REFUSALS as failure:
+                batch.fail(failure)
         self._settle(job)
 
     def _stored(
