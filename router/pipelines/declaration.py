@@ -26,6 +26,7 @@ METADATA: Final = (
     "_properties",
     "_event_time",
     "_publish_time",
+    "_schema_version",
 )
 # The column that partitions are made by where rows have none, from the first time that they have.
 DATE: Final = "date"

@@ -22,6 +22,7 @@ _TYPES: Final = (
     "MAP<STRING, STRING>",
     "TIMESTAMP",
     "TIMESTAMP",
+    "BIGINT",
 )
 _FIXED: Final = {
     "bytes": {"value": "BINARY"},

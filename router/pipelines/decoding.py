@@ -9,14 +9,19 @@ package of its own, and says of a bad record only that it is null.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from router.errors import BadFramingError, InvalidSchemaError, PayloadMismatchError
+from router.errors import (
+    BadFramingError,
+    InvalidSchemaError,
+    PayloadMismatchError,
+    SchemaNotFoundError,
+)
 from router.model import Schema, SchemaType
-from router.schemas import check, decode
+from router.schemas import check, decode, equal, resolver
 from router.schemas.definitions import Node
 from router.schemas.kinds import definition_of
 from router.wire import cambria
@@ -58,21 +63,65 @@ def decode_cambria(value: bytes | None) -> Decoded:
 
 
 @dataclass(frozen=True, slots=True)
+class _WriterSchema:
+    """The schema that values were written with, and what makes those of the reader's of them."""
+
+    schema: Schema
+    resolve: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AvroDecoder:
-    """Reads values of one Avro definition, given as its JSON text."""
+    """Reads Avro values into the columns of a definition, given as its JSON text.
+
+    `lookup` returns the schema of a topic and a version; without it all values are written with
+    the definition. It raises SchemaNotFoundError.
+    """
 
     definition: str
+    lookup: Callable[[str, int], Schema] | None = None
+    _writers: dict[tuple[str, int], _WriterSchema | str] = field(default_factory=dict)
 
-    def __call__(self, value: bytes | None) -> Decoded:
-        """Return the record of a value, or what is wrong."""
+    def __call__(self, value: bytes | None, topic: str = "", version: int | None = None) -> Decoded:
+        """Return the record of a value that was written with a version, or what is wrong.
+
+        None: the version is not known; the value is one of the definition.
+        """
         if value is None:
             return NO_VALUE, None
-        node = record_of(self.definition)
+        writer = self._writer(topic, version)
+        if isinstance(writer, str):
+            return writer, None
         try:
-            record = decode(Schema(SchemaType.AVRO, self.definition.encode()), bytes(value))
+            record = decode(writer.schema, bytes(value))
+            if writer.resolve is not None:
+                record = writer.resolve(record)
         except PayloadMismatchError as error:
             return said(error), None
-        return None, [_plain(node, record)]
+        return None, [_plain(record_of(self.definition), record)]
+
+    def _writer(self, topic: str, version: int | None) -> _WriterSchema | str:
+        """Return what a version's values are read with, or why they cannot be read."""
+        reader = Schema(SchemaType.AVRO, self.definition.encode())
+        if version is None or self.lookup is None:
+            return _WriterSchema(reader)
+        found = self._writers.get((topic, version))
+        if found is None:
+            found = self._writers[topic, version] = self._looked_up(reader, topic, version)
+        return found
+
+    def _looked_up(self, reader: Schema, topic: str, version: int) -> _WriterSchema | str:
+        assert self.lookup is not None, "the caller looked"
+        try:
+            schema = self.lookup(topic, version)
+        except SchemaNotFoundError:
+            return f"{topic} has no version {version} of its schema, which the value names"
+        if schema.type is not SchemaType.AVRO:
+            return f"version {version} of the schema of {topic} is {schema.type.name}, not AVRO"
+        if equal(schema, reader):
+            return _WriterSchema(reader)
+        node = record_of(self.definition)
+        return _WriterSchema(schema, resolver(record_of(schema.data.decode()), node))
 
 
 def record_of(definition: str) -> Node:

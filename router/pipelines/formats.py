@@ -209,20 +209,23 @@ def _shown(schema: str) -> str:
 
 
 def _cambria(frame: DataFrame, _spec: SourceSpec) -> DataFrame:
-    return _by_python(frame, decode_cambria, _CAMBRIA)
+    return _by_python(frame, decode_cambria, _CAMBRIA, "value")
 
 
 def _avro(frame: DataFrame, spec: SourceSpec) -> DataFrame:
     fields = ", ".join(f"`{name}`: {kind}" for name, kind in avro_columns(spec.schema).items())
-    return _by_python(frame, AvroDecoder(spec.schema).__call__, fields)
+    from router.pipelines.source.versions import TopicSchemaVersions  # noqa: PLC0415 - it imports Spark's
+
+    decoder = AvroDecoder(spec.schema, TopicSchemaVersions.of_source(spec))
+    return _by_python(frame, decoder.__call__, fields, "value", "topic", "schema_version")
 
 
 def _by_python(
-    frame: DataFrame, decoder: Callable[[bytes | None], Decoded], fields: str
+    frame: DataFrame, decoder: Callable[..., Decoded], fields: str, *columns: str
 ) -> DataFrame:
     f = _functions()
     kind = f"error STRING, rows ARRAY<STRUCT<{fields}>>"
-    decoded = f.udf(decoder, kind, useArrow=True)(f.col("value"))
+    decoded = f.udf(decoder, kind, useArrow=True)(*map(f.col, columns))
     whole = frame.withColumn("_decoded", decoded)
     return whole.selectExpr(*COLUMNS, "_decoded.error AS _error", "_decoded.rows AS _rows")
 

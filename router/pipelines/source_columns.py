@@ -3,7 +3,8 @@
 `topic` is the local name in the default namespace and the full name elsewhere; `partition` counts
 from 0, and a topic without partitions has one. `position` is `ledger:entry`, with `:index` inside a
 batch entry, or Kafka's offset; `index` is the message's number in its partition, null where the
-store does not count them. A null value is a message that has none.
+store does not count them. A null value is a message that has none. `schema_version` is the version
+of the topic's schema that a message was written with, null for none.
 
 The rows have these columns, or those of Spark's Kafka connector, as the layout says: `offset` is
 the index there, `timestamp` the time of publishing, and `headers` are the properties.
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 SCHEMA_DDL: Final = (
     "topic STRING, partition INT, position STRING, index BIGINT, key BINARY, value BINARY,"
-    " properties MAP<STRING, STRING>, event_time TIMESTAMP, publish_time TIMESTAMP"
+    " properties MAP<STRING, STRING>, event_time TIMESTAMP, publish_time TIMESTAMP,"
+    " schema_version BIGINT"
 )
 COLUMNS: Final = tuple(column.split()[0] for column in SCHEMA_DDL.split(", ") if column[0] != "S")
 
@@ -68,6 +70,7 @@ ARROW: Final = pa.schema(
         ("properties", _PROPERTIES),
         ("event_time", _TIME),
         ("publish_time", _TIME),
+        ("schema_version", pa.int64()),
     ]
 )
 # Kafka's headers as the router's Kafka backend reads them: the last one of a name counts, our own
@@ -80,6 +83,10 @@ _EVENT_TIME: Final = "router-event-time"
 _EVENT_HEADER: Final = (
     f"try_cast(cast(try_element_at(filter(headers, h -> h.key = '{_EVENT_TIME}'), -1).value"
     " AS STRING) AS BIGINT)"
+)
+_VERSION_BYTES: Final = 8
+_VERSION_HEADER: Final = (
+    "try_element_at(filter(headers, h -> h.key = 'router-schema-version'), -1).value"
 )
 # The first millisecond of the year 1, the last one of the year 9999.
 _LEAST_MS: Final = -62_135_596_800_000
@@ -100,6 +107,8 @@ KAFKA: Final = (
     f"timestamp_millis(CASE WHEN {_EVENT_HEADER} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
     f" THEN {_EVENT_HEADER} END) AS event_time",
     "timestamp AS publish_time",
+    f"CASE WHEN octet_length({_VERSION_HEADER}) = {_VERSION_BYTES}"
+    f" THEN try_cast(conv(hex({_VERSION_HEADER}), 16, 10) AS BIGINT) END AS schema_version",
 )
 
 
@@ -126,7 +135,7 @@ class Gathered:
         self._partition = partition
         self._layout = layout
         self.rows = self.size = 0
-        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(7))
+        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(8))
 
     def add(self, entry: Columns, place: str, first_index: int | None) -> None:
         """Add the messages of an entry; `first_index` is the number of its first one, if known."""
@@ -142,7 +151,15 @@ class Gathered:
             else:
                 indexes.extend([first_index + within for within in entry.places])
         publish_times = repeat(entry.publish_time, count)
-        of_entry = (entry.keys, entry.values, entry.properties, entry.event_times, publish_times)
+        versions = repeat(version_number(entry.schema_version), count)
+        of_entry = (
+            entry.keys,
+            entry.values,
+            entry.properties,
+            entry.event_times,
+            publish_times,
+            versions,
+        )
         for column, more in zip(others, of_entry, strict=True):
             column.extend(more)
         self.rows += count
@@ -154,7 +171,8 @@ class Gathered:
 
     def take(self) -> pa.RecordBatch:
         """Return what was gathered, and begin again."""
-        positions, indexes, keys, values, properties, event_times, publish_times = self._columns
+        positions, indexes, keys, values, properties, *times, versions = self._columns
+        event_times, publish_times = times
         topic = pa.repeat(pa.scalar(self._topic), self.rows)
         partition = pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows)
         index, published = pa.array(indexes, pa.int64()), _times(publish_times)
@@ -162,16 +180,28 @@ class Gathered:
         if self._layout is Layout.ROUTER:
             place, event_time = pa.array(positions, pa.string()), _times(event_times)
             arrays = [topic, partition, place, index, key, value, _maps(properties), event_time]
-            taken = pa.RecordBatch.from_arrays([*arrays, published], schema=ARROW)
+            arrays += [published, pa.array(versions, pa.int64())]
+            taken = pa.RecordBatch.from_arrays(arrays, schema=ARROW)
         else:
             kind = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), self.rows)
             arrays, schema = [key, value, topic, partition, index, published, kind], ARROW_KAFKA
             if self._layout is Layout.KAFKA_WITH_HEADERS:
                 arrays, schema = [*arrays, _headers(properties)], ARROW_KAFKA_HEADERS
             taken = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        self._columns = tuple([] for _ in range(7))
+        self._columns = tuple([] for _ in range(8))
         self.rows = self.size = 0
         return taken
+
+
+def version_number(version: bytes) -> int | None:
+    """Return the version of a schema as a number, None: there is none that a topic's schema has."""
+    number = int.from_bytes(version) if len(version) == _VERSION_BYTES else None
+    return number if number is not None and number < 1 << 63 else None
+
+
+def version_bytes(number: int) -> bytes:
+    """Return the version of a schema as stores have it."""
+    return number.to_bytes(_VERSION_BYTES)
 
 
 def _headers(properties: Sequence[Any]) -> pa.Array:

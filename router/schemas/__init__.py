@@ -10,6 +10,7 @@ from router.schemas.compatibility import Strategy, check_consumer, check_follows
 from router.schemas.definitions import MAX_DEFINITION
 from router.schemas.kinds import MAX_PROPERTIES, check, equal
 from router.schemas.pairs import Pair, halves, pair_schema, type_of
+from router.schemas.resolution import resolver
 
 __all__ = [
     "MAX_DEFINITION",
@@ -28,5 +29,6 @@ __all__ = [
     "index_of",
     "pair_schema",
     "place",
+    "resolver",
     "type_of",
 ]

@@ -80,23 +80,31 @@ _LEGACY: Final = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Field:
-    """A field of a record; without a default where `has_default` is false."""
+    """A field of a record; without a default where `has_default` is false.
+
+    `aliases` are names that it has in other versions of the record.
+    """
 
     name: str
     node: Node
     has_default: bool = False
     default: Any = None
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One type of a definition; `kind` is Avro's word for it, `label` what a union calls it."""
+    """One type of a definition; `kind` is Avro's word for it, `label` what a union calls it.
+
+    `other_symbol` is that of an enum for symbols of other versions, empty: there is none.
+    """
 
     kind: str
     label: str
     logical: bool = False
     size: int = 0
     symbols: tuple[str, ...] = ()
+    other_symbol: str = ""
     fields: tuple[Field, ...] = ()
     parts: tuple[Node, ...] = ()
     places: dict[str, int] = field(default_factory=dict)
@@ -268,6 +276,7 @@ class _Nodes:
                 self.of(part.type),
                 part.has_default,
                 part.default if part.has_default else None,
+                _aliases(part),
             )
             for part in schema.fields
         )
@@ -280,8 +289,17 @@ class _Nodes:
         node.places = {part.label: place for place, part in enumerate(node.parts)}
 
 
+def _aliases(part: Any) -> tuple[str, ...]:
+    aliases = part.props.get("aliases")
+    return (
+        tuple(one for one in aliases if isinstance(one, str)) if isinstance(aliases, list) else ()
+    )
+
+
 def _enum(node: Node, schema: Any) -> None:
     node.symbols = tuple(schema.symbols)
+    other = schema.props.get("default")
+    node.other_symbol = other if other in node.symbols else ""
     node.places = {symbol: place for place, symbol in enumerate(node.symbols)}
 
 

@@ -84,7 +84,18 @@ CASES: list[tuple[str, str, list[bytes | None], list[tuple[bytes | None, str]]]]
 def rows(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
     """Return messages of one partition, numbered."""
     found: list[tuple[Any, ...]] = [
-        ("t", 0, f"1:{n}", n, b"k", None if v is None else bytearray(v), {"p": "q"}, None, TIME)
+        (
+            "t",
+            0,
+            f"1:{n}",
+            n,
+            b"k",
+            None if v is None else bytearray(v),
+            {"p": "q"},
+            None,
+            TIME,
+            None,
+        )
         for n, v in enumerate(values)
     ]
     return spark.createDataFrame(found, SCHEMA_DDL)

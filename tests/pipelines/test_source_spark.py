@@ -90,7 +90,7 @@ def test_frame_has_the_columns_of_every_source(spark: SparkSession, store: Store
     read = frame(spark, spec(store, topic.local), streaming=False)
     assert read.schema.simpleString() == (
         "struct<topic:string,partition:int,position:string,index:bigint,key:binary,value:binary,"
-        "properties:map<string,string>,event_time:timestamp,publish_time:timestamp>"
+        "properties:map<string,string>,event_time:timestamp,publish_time:timestamp,schema_version:bigint>"
     )
     first, second = read.orderBy("index").collect()
     assert (bytes(first["key"]), bytes(first["value"])) == (b"\xff", b"v")

@@ -88,6 +88,7 @@ def read_columns(payload: bytes, ack_set: Sequence[int], place: tuple[int, int])
         unpacked[0].publish_time if unpacked else 0,
         size,
         index_of_first(read_broker_entry(payload), size),
+        messages[0].schema_version if messages else b"",
     )
 
 

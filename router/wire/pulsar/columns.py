@@ -35,6 +35,7 @@ class Columns(NamedTuple):
     `places` are those in the batch, -1 outside of one; `size` counts all that the batch was made
     of. The time of publishing is one for all, in ms since 1970. `first_index` is the number of the
     first message that the batch was made of, None: the broker does not count them.
+    `schema_version` is that of the topic's schema that all are written with, empty: none.
     """
 
     places: Sequence[int]
@@ -45,6 +46,7 @@ class Columns(NamedTuple):
     publish_time: int
     size: int
     first_index: int | None = None
+    schema_version: bytes = b""
 
     def rows(self, numbers: Sequence[int]) -> Columns:
         """Return these rows alone, counted from 0."""
@@ -78,7 +80,10 @@ def unpack_columns(payload: bytes | memoryview, limit: int) -> Columns | None:
         found = _read(body, metadata)
     except struct.error as error:
         raise ProtocolError("batch cut short") from error
-    return found._replace(first_index=index_of_first(entry.broker_entry, found.size))
+    return found._replace(
+        first_index=index_of_first(entry.broker_entry, found.size),
+        schema_version=metadata.schema_version,
+    )
 
 
 def index_of_first(broker_entry: BrokerEntryMetadata | None, messages: int) -> int | None:

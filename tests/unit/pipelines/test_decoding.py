@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.errors import InvalidSchemaError
+from router.errors import InvalidSchemaError, SchemaNotFoundError
 from router.model import Message, Schema, SchemaType
 from router.pipelines.decoding import (
     MAX_SENTENCE_CHARACTERS,
@@ -116,3 +116,46 @@ def test_definition_without_columns_is_refused() -> None:
     for wrong in ('"string"', json.dumps(endless), "{"):
         with pytest.raises(InvalidSchemaError):
             avro_columns(wrong)
+
+
+VERSIONS = [
+    {"type": "record", "name": "old", "fields": [{"name": "n", "type": "int"}]},
+    {
+        "type": "record",
+        "name": "new",
+        "fields": [
+            {"name": "id", "type": "long", "aliases": ["n"]},
+            {"name": "who", "type": ["null", "string"], "default": None},
+        ],
+    },
+]
+
+
+def versioned(topic: str, version: int) -> Schema:
+    """Return a version of a topic's schema."""
+    assert topic == "orders"
+    if version == 7:
+        return Schema(SchemaType.JSON, json.dumps(VERSIONS[0]).encode())
+    if version >= len(VERSIONS):
+        raise SchemaNotFoundError("no such version")
+    return Schema(SchemaType.AVRO, json.dumps(VERSIONS[version]).encode())
+
+
+def test_record_is_read_by_the_version_that_it_was_written_with() -> None:
+    old, new = versioned("orders", 0), versioned("orders", 1)
+    values = [encode(old, {"n": 5}), encode(new, {"id": 6, "who": {"string": "anna"}})]
+    decoder = AvroDecoder(json.dumps(VERSIONS[1]), versioned)
+    assert decoder(values[0], "orders", 0) == (None, [(5, None)])
+    assert decoder(values[1], "orders", 1) == (None, [(6, "anna")])
+    # Without a version it is taken for one of the declared columns.
+    assert decoder(values[1]) == (None, [(6, "anna")])
+    assert decoder(values[0])[1] is None
+
+
+def test_record_of_a_version_that_does_not_fit_is_bad() -> None:
+    value = encode(versioned("orders", 1), {"id": 6, "who": None})
+    decoder = AvroDecoder(json.dumps(VERSIONS[0]), versioned)
+    error = "the field n has no default, and was not written"
+    assert decoder(value, "orders", 1) == (error, None)
+    assert "orders has no version 9 of its schema" in (decoder(value, "orders", 9)[0] or "")
+    assert "is JSON, not AVRO" in (decoder(value, "orders", 7)[0] or "")
