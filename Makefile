@@ -44,6 +44,7 @@ servers:
 	@$(PYTHON) -m tests.servers.golang
 	@$(PYTHON) -m tests.servers.node
 	@$(PYTHON) -m tests.servers.chromium
+	@$(PYTHON) -m tests.servers.postgresql
 	@$(PYTHON) -m tests.servers.environments
 
 format: .venv/installed-test

@@ -212,7 +212,7 @@ def status(name: str, folder: Path, as_json: bool, config: Path | None, **given:
 @click.option("--jars", is_flag=True, help="Print their paths with commas, as Spark takes them.")
 @as_json
 def install(jars: bool, as_json: bool) -> None:
-    """Fetch Spark's connectors for Kafka and Delta from Maven Central, each checked by its hash.
+    """Fetch Spark's connectors (Kafka, Delta, PostgreSQL) from Maven Central, checked by hash.
 
     Spark's classes are archived as well, which takes most of a minute, and a third off each later
     start on this machine.

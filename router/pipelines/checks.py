@@ -302,7 +302,7 @@ def _check_sink(
         if column and column.lower() not in names:
             sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
             raise origin.error((*path, key), sentence)
-    if not KINDS[sink.kind].files and not sink.topic and "topic" not in names:
+    if KINDS[sink.kind].messages and not sink.topic and "topic" not in names:
         sentence = f"sink {sink.name}: name a topic, or give each row one in a column topic"
         raise origin.error((*path, "topic"), sentence)
 

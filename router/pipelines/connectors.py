@@ -57,8 +57,14 @@ DELTA: Final[Mapping[str, tuple[str, str]]] = {
         "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     ),
 }
-CONNECTORS: Final = {"kafka": KAFKA, "delta": DELTA}
-_ALL: Final = {**KAFKA, **DELTA}
+POSTGRESQL: Final[Mapping[str, tuple[str, str]]] = {
+    "postgresql-42.7.14.jar": (
+        "org.postgresql:postgresql:42.7.14",
+        "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
+    ),
+}
+CONNECTORS: Final = {"kafka": KAFKA, "delta": DELTA, "postgresql": POSTGRESQL}
+_ALL: Final = {**KAFKA, **DELTA, **POSTGRESQL}
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>

@@ -90,8 +90,9 @@ class SinkSpec:
 
     A topic takes the column `value` (text or bytes; without one the whole row, as JSON), `key`,
     `properties` and `event_time` where there are such; without a `topic` a column `topic` says
-    where each row goes. Files are below `path`, in folders by the columns `partition_by`. `mode`
-    is Spark's output mode: append, update or complete. `options` are the sink's own.
+    where each row goes. Files are below `path`, in folders by the columns `partition_by`; a table
+    of a database is `table` at `url`. `mode` is Spark's output mode: append, update or complete.
+    `options` are the sink's own.
     With a `key`, columns, a row replaces the one of the same key, unless that is newer by the
     column `order`, and takes it away if the column `deletes` is true.
     """
@@ -101,6 +102,8 @@ class SinkSpec:
     from_step: str = RECORDS
     topic: str = ""
     path: str = ""
+    url: str = ""
+    table: str = ""
     partition_by: tuple[str, ...] = ()
     mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
@@ -112,26 +115,35 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class SinkKind:
-    """What a declaration may say of a kind of sink: its output modes, and whether it is `files`.
+    """What a declaration may say of a kind of sink: its output modes, and the keys of its place.
 
-    `merged` are the modes of a sink with a key, none: the kind has no keys. `one_writer`: no other
-    sink may write to its folder. `connectors` are those of Spark that it needs.
+    `merged` are the modes of a sink with a key, none: the kind has no keys. `messages`: its rows
+    are messages. `one_writer`: no other sink may write to its folder. `connectors` are those of
+    Spark that it needs.
     """
 
     modes: tuple[str, ...]
     merged: tuple[str, ...] = ()
-    files: bool = True
+    place: tuple[str, ...] = ("path",)
+    messages: bool = False
     one_writer: bool = False
     connectors: tuple[str, ...] = ()
 
 
 KINDS: Final[Mapping[str, SinkKind]] = {
-    "topic": SinkKind(("append", "update", "complete"), files=False),
+    "topic": SinkKind(("append", "update", "complete"), place=("topic",), messages=True),
     "parquet": SinkKind(("append",), one_writer=True),
     "delta": SinkKind(
         ("append", "complete"), ("append", "update", "complete"), connectors=("delta",)
     ),
+    "jdbc": SinkKind(
+        ("append",),
+        ("append", "update", "complete"),
+        place=("url", "table"),
+        connectors=("postgresql",),
+    ),
 }
+PLACES: Final = ("topic", "path", "url", "table")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from router.pipelines.declaration import (
     DEAD_LETTERS,
     FORMATS,
     KINDS,
+    PLACES,
     POLICIES,
     RECORDS,
     JobSpec,
@@ -227,6 +228,8 @@ def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
         from_step=table.text("from", views[-1]),
         topic=table.text("topic"),
         path=table.text("path"),
+        url=table.text("url"),
+        table=table.text("table"),
         partition_by=table.words("partition_by"),
         mode=table.choice("mode", KINDS[kind].merged if key else KINDS[kind].modes, "append"),
         options=table.texts("options"),
@@ -249,12 +252,15 @@ def _check_sink(table: Table, sink: SinkSpec, views: Sequence[str]) -> None:
     if sink.from_step not in views:
         near = nearest(sink.from_step, views)
         table.refuse("from", f"sink {sink.name!r}: there is no step {sink.from_step!r}{near}")
-    files = KINDS[sink.kind].files
-    if not files and (sink.path or sink.partition_by):
-        table.refuse("path" if sink.path else "partition_by", "a topic is no folder of files")
-    if files and (sink.topic or not sink.path):
-        key = "topic" if sink.topic else "path"
-        table.refuse(key, f"sink {sink.name!r}: {sink.kind} files need a path, and no topic")
+    kind = KINDS[sink.kind]
+    for key in PLACES:
+        given = bool(getattr(sink, key))
+        if given and key not in kind.place:
+            table.refuse(key, f"sink {sink.name!r}: a sink of kind {sink.kind} has no {key}")
+        if not given and key in kind.place and not kind.messages:
+            table.refuse(key, f"sink {sink.name!r}: a sink of kind {sink.kind} needs {key}")
+    if sink.partition_by and kind.place != ("path",):
+        table.refuse("partition_by", f"a sink of kind {sink.kind} is no folder of files")
 
 
 def _trigger(top: Table) -> Trigger:

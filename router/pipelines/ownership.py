@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from router.pipelines.declaration import DEAD_LETTERS, Pipeline, is_local
+from router.pipelines.declaration import DEAD_LETTERS, PLACES, Pipeline, is_local
 from router.pipelines.reading import DeclarationError
 from router.settings import without_password
 
@@ -123,7 +124,9 @@ def _sinks(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
 
     found: dict[str, dict[str, Any]] = {
         sink.name: {
-            "place": f"{sink.kind} {sink.path or sink.topic}".rstrip(),
+            "place": " ".join(
+                [sink.kind, *(at for at in map(partial(getattr, sink), PLACES) if at)]
+            ),
             "state": state_of(pipeline, sink),
         }
         for sink in pipeline.sinks

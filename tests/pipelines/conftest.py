@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.pipelines import session
+from router.pipelines import connectors, session
 from tests.contract.conftest import stop_broker
 from tests.pipelines.quick import QUICK, ready, unmeasured
 
@@ -31,7 +31,7 @@ def spark() -> Iterator[SparkSession]:
     # Every call over the bridge to the JVM is a line otherwise, when a test captures logs.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     with unmeasured():
-        started = session.start("tests", RESOURCES, ["kafka", "delta"])
+        started = session.start("tests", RESOURCES, connectors.CONNECTORS)
     yield started
     started.stop()
 

@@ -114,3 +114,10 @@ class Sinking:
             assert query.awaitTermination(round(WAIT)), "the query does not come to an end"
         finally:
             query.stop()
+
+    def lose_commit(self) -> None:
+        """Have the last batch of the sink `out` come again."""
+        commits = self.folder / "checkpoint" / "out" / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+        for name in (f"{last}", f".{last}.crc"):
+            (commits / name).unlink(missing_ok=True)

@@ -71,9 +71,7 @@ def test_topic_gets_each_row_once_when_the_commit_of_a_batch_is_lost(
     sinking: Sinking, stream: Stream
 ) -> None:
     sinking.run(messages(stream.frame()), TOPIC)
-    commits = sinking.folder / "checkpoint" / "out" / "commits"
-    for path in (commits / "1", commits / ".1.crc"):
-        path.unlink(missing_ok=True)
+    sinking.lose_commit()
     stream.add([(4, "d")])
     sinking.run(messages(stream.frame()), TOPIC)
     values = [m.value for m in stored(sinking.context.backend, OUT)]
@@ -182,6 +180,10 @@ def test_check_refuses_rows_that_are_no_messages(
         (SinkSpec("s", "delta", path="p", key=("id",), deletes="name"), "to be a BOOLEAN"),
         (SinkSpec("s", "delta", path="p", key=("id",), options={"a": "b"}), "only option"),
         (SinkSpec("s", "delta", path="p", options={"checkpointLocation": "x"}), "not for"),
+        (SinkSpec("s", "jdbc", url="jdbc:mysql://a/b", table="t"), "does not begin with"),
+        (SinkSpec("s", "jdbc", url="jdbc:postgresql://a/b?password=x", table="t"), "password_file"),
+        (SinkSpec("s", "jdbc", url="jdbc:postgresql:b", options={"usr": "x"}), "Did you mean user"),
+        (SinkSpec("s", "jdbc", url="jdbc:postgresql:b", key=("no",)), "no column 'no'"),
     ],
 )
 def test_check_refuses_sinks_that_cannot_work(
@@ -225,13 +227,6 @@ class Changes:
         self.path = str(sinking.folder / "table`s")
         self.sink = SinkSpec("out", "delta", path=self.path, key=("name",), **declared)  # type: ignore[arg-type]
 
-    def lose_commit(self) -> None:
-        """Have the last batch come again."""
-        commits = self.sinking.folder / "checkpoint" / "out" / "commits"
-        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-        for name in (f"{last}", f".{last}.crc"):
-            (commits / name).unlink(missing_ok=True)
-
     def rows(self) -> dict[str, int]:
         """Return the table."""
         found = self.spark.read.format("delta").load(self.path).collect()
@@ -260,7 +255,7 @@ def test_delta_keeps_the_newest_row_of_a_key_and_merges_a_batch_once(
     run()
     assert changes.rows() == {"a": 5, "b": 3}
     assert changes.merges() == 2
-    changes.lose_commit()
+    sinking.lose_commit()
     spark.sql(f"DELETE FROM delta.`{changes.path.replace('`', '``')}` WHERE name = 'a'")
     # A row that has no number is older than one that has.
     stream.add([(6, "e"), (7, "b")])

@@ -1,4 +1,4 @@
-"""Where a pipeline's rows go: topics by staging, Parquet and Delta by Spark's own streaming sinks.
+"""Where a pipeline's rows go: a module for each kind of sink, chosen by its name.
 
 `start_sink` starts one streaming query for one sink; `check_sink` refuses what cannot work before
 that; `tidy_sink`, after a query ended well, takes away what only a replay would have needed.
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
-from router.pipelines.sinks import delta, parquet_files, topic
+from router.pipelines.sinks import delta, jdbc, parquet_files, topic
 from router.pipelines.sinks.context import SinkContext
 
 __all__ = ["Sink", "SinkContext", "check_sink", "start_sink", "tidy_sink"]
@@ -39,7 +39,12 @@ class Sink(Protocol):
         ...
 
 
-_SINKS: Final[Mapping[str, Sink]] = {"topic": topic, "parquet": parquet_files, "delta": delta}
+_SINKS: Final[Mapping[str, Sink]] = {
+    "topic": topic,
+    "parquet": parquet_files,
+    "delta": delta,
+    "jdbc": jdbc,
+}
 
 
 def check_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+QUERY: Final = "sql.streaming.queryId"
+"""Where Spark says which query a batch is of, in the thread that runs it."""
 # Apache Pulsar's brokerDeduplicationProducerInactivityTimeoutMinutes, Kafka's
 # offsets.retention.minutes, as both come.
 _PULSAR_SECONDS: Final = 6 * 3600.0

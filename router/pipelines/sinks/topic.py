@@ -15,18 +15,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
 
 import structlog
 from pyarrow import parquet
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from router.backends import Backend, Deduplicating
@@ -44,13 +41,11 @@ from router.pipelines.declaration import SinkSpec, is_local
 from router.pipelines.sinks.chunks import chunks, survey
 from router.pipelines.sinks.columns import message_rows
 from router.pipelines.sinks.context import SinkContext, TopicOptions
+from router.pipelines.sinks.counting import counted
 from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, Publisher, one_try, open_publisher, persist
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
 
-COUNT_SECONDS: Final = 60.0
-"""How long Spark's count of the rows of a write may come after its end."""
-COUNT_PAUSE_SECONDS: Final = 0.01
 _log = structlog.get_logger(__name__)
 
 
@@ -234,18 +229,13 @@ def checkpoint_id(folder: Path, disk: Disk) -> str:
 
 
 def _write(frame: DataFrame, folder: Path) -> None:
-    counted: Any = Observation()
-    rows = frame.observe(counted, f.count(f.lit(1)).alias("rows"))
-    # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
-    rows.write.options(**WRITTEN).option(
-        "mapreduce.fileoutputcommitter.marksuccessfuljobs", "true"
-    ).parquet(f"file://{folder.absolute()}")
-    until = time.monotonic() + COUNT_SECONDS
-    while not counted._jo.future().isCompleted():
-        if time.monotonic() >= until:
-            raise ReadFailedError(f"Spark does not tell how many rows it wrote to {folder}.")
-        time.sleep(COUNT_PAUSE_SECONDS)
-    check_rows(folder, int(counted.get["rows"]))
+    def write(rows: DataFrame) -> None:
+        # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
+        rows.write.options(**WRITTEN).option(
+            "mapreduce.fileoutputcommitter.marksuccessfuljobs", "true"
+        ).parquet(f"file://{folder.absolute()}")
+
+    check_rows(folder, counted(frame, write))
 
 
 def check_rows(folder: Path, written: int) -> None:

@@ -120,10 +120,10 @@ class _Queries:
 
     def begin(self, flow: Flow) -> None:
         """Start a query of the rows of a sink, in its mode."""
-        files = KINDS[flow.sink.kind].files
-        rows = flow.rows if files else message_rows(flow.rows, flow.sink)
+        messages = KINDS[flow.sink.kind].messages
+        rows = message_rows(flow.rows, flow.sink) if messages else flow.rows
         writer = (
-            rows.select(_as_json(rows, nulls=files).alias("row"))
+            rows.select(_as_json(rows, nulls=not messages).alias("row"))
             .writeStream.format("memory")
             .queryName(f"case_{uuid4().hex}")
             .outputMode(flow.sink.mode)

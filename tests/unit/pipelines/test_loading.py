@@ -58,6 +58,8 @@ def test_line_of_sql_is_where_its_text_begins() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
+        ('path = "out"', 'path = "out"\nurl = "x"', 27, "a sink of kind parquet has no url"),
+        ('path = "out"', "", 22, "a sink of kind parquet needs path"),
         ("topics =", "topcs =", 6, "there is no key 'source.topcs'; did you mean topics?"),
         ("description", "descripton", 1, "did you mean description?"),
         ('path = "out"', 'pth = "out"', 26, "there is no key 'sink.pth'; did you mean path?"),
@@ -69,7 +71,7 @@ def test_line_of_sql_is_where_its_text_begins() -> None:
         ('every = "10s"', 'every = "10s"\navailable_now = true', 34, "either"),
         ('"spark.sql.shuffle.partitions"', '"sparc.x"', 37, "begin with spark."),
         ('kind = "parquet"', 'kind = "iceberg"', 24, "is none of topic, parquet, delta"),
-        ('topic = "minutes"', 'topic = "minutes"\npath = "x"', 32, "no folder"),
+        ('topic = "minutes"', 'topic = "minutes"\npath = "x"', 32, "of kind topic has no path"),
         ('topics = ["orders"]', 'topics = ["a"]\npattern = "b"', 6, "either topics or a pattern"),
         ('topics = ["orders"]', 'pattern = "("', 6, "source.pattern = '('"),
         ('bad_records = "dlq"', 'bad_records = "drop"', 3, "none of fail, skip, dlq"),

@@ -1,0 +1,55 @@
+"""Rows that are merged into a table by key: what they need, and which of them count."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import BooleanType
+
+from router.errors import SettingError
+from router.pipelines.declaration import SinkSpec
+
+_NUMBER: Final = "_router_number"
+
+
+def check_key(frame: DataFrame, sink: SinkSpec) -> None:
+    """Raise SettingError for rows without the columns that a sink with a key names."""
+    types = {field.name.lower(): field.dataType for field in frame.schema.fields}
+    for name in (*sink.key, *filter(None, (sink.order, sink.deletes))):
+        if name.lower() not in types:
+            raise SettingError(f"sink {sink.name}: its rows have no column {name!r}.")
+    if sink.deletes and not isinstance(types[sink.deletes.lower()], BooleanType):
+        raise SettingError(f"sink {sink.name}: the column {sink.deletes!r} has to be a BOOLEAN.")
+
+
+def kept(frame: DataFrame, sink: SinkSpec) -> list[str]:
+    """Return the columns that the table gets: all but the one that says what is deleted."""
+    return [name for name in frame.columns if name.lower() != sink.deletes.lower()]
+
+
+def newest(frame: DataFrame, sink: SinkSpec) -> DataFrame:
+    """Return the newest row of each key, for a merge takes one; see `SinkSpec`.
+
+    Without an order a second one ends the query.
+    """
+    same = Window.partitionBy(*map(quoted, sink.key))
+    if sink.order:
+        newest = same.orderBy(f.col(quoted(sink.order)).desc_nulls_last())
+        return frame.withColumn(_NUMBER, f.row_number().over(newest)).where(f"{_NUMBER} = 1")
+    several = f.raise_error(
+        f.lit(
+            f"sink {sink.name}: a batch has several rows of one key: declare sink.order, a column"
+            " that is larger in newer rows"
+        )
+    )
+    counted = frame.withColumn(_NUMBER, f.count(f.lit(1)).over(same))
+    return counted.where(
+        f.when(f.col(_NUMBER) == 1, f.lit(True)).otherwise(several.cast("boolean"))
+    )
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it, whatever is in it."""
+    return "`{}`".format(name.replace("`", "``"))
