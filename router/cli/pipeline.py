@@ -183,6 +183,32 @@ def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
 
 
 @command.command(
+    epilog=examples(
+        "router pipeline maintain orders-table",
+        "router pipeline maintain orders-table --where \"date >= '2026-07-01'\" --retain-hours 48",
+    )
+)
+@click.argument("name")
+@click.option("--where", default="", help="Delta: compact these partitions only; a condition.")
+@click.option("--target-mb", type=float, default=128.0, show_default=True, help="Size of files.")
+@click.option(
+    "--retain-hours", type=float, default=168.0, show_default=True, help="Age of deleted files."
+)
+@folder
+@store
+def maintain(name: str, folder: Path, config: Path | None, **given: Any) -> None:
+    """Compact the tables that a pipeline writes, and delete files that they do not name any more.
+
+    The pipeline may run meanwhile. Parquet folders are not compacted; a database does it by itself.
+    """
+    from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
+    from router.pipelines.loading import maintain_of  # noqa: PLC0415 - only when it is used
+
+    own = {key: given.pop(key) for key in ("where", "target_mb", "retain_hours")}
+    _run(maintain_of(named(name, folder), own), config, given)
+
+
+@command.command(
     epilog=examples("router pipeline status orders-table", "router pipeline status replay")
 )
 @click.argument("name")

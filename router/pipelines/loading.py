@@ -322,3 +322,19 @@ def replay_of(name: str, archive: str, given: Mapping[str, object]) -> Pipeline:
         file=Path("command line"),
         description=f"Replays {archive}.",
     )
+
+
+def maintain_of(pipeline: Pipeline, given: Mapping[str, object]) -> Pipeline:
+    """Return the pipeline that maintains the tables of another one, which may run meanwhile.
+
+    `given` are keys of the job.
+    """
+    return Pipeline(
+        name=f"{pipeline.name}.maintain",
+        source=replace(pipeline.source, topics=(), pattern=""),
+        sinks=tuple(replace(sink, from_step=RECORDS) for sink in pipeline.sinks),
+        resources=pipeline.resources,
+        job=JobSpec("maintain", given),
+        file=pipeline.file,
+        lines=pipeline.lines,
+    )

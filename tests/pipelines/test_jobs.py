@@ -16,7 +16,7 @@ import pytest
 
 from router.backends import Backend, memory
 from router.errors import SettingError
-from router.pipelines.declaration import JobSpec, Pipeline, SourceSpec
+from router.pipelines.declaration import JobSpec, Pipeline, SinkSpec, SourceSpec
 from router.pipelines.jobs import JobContext, maintaining, problem, run
 from router.pipelines.jobs.replaying import MARK
 from tests.contract.conftest import Opened, open_kafka, open_with_node, settings_for
@@ -64,11 +64,16 @@ def job(
     """Run a job on a store, or without one."""
 
     def start(
-        kind: str, store: Opened | None = None, waits: int = 1 << 30, **options: object
+        kind: str,
+        store: Opened | None = None,
+        waits: int = 1 << 30,
+        sinks: tuple[SinkSpec, ...] = (),
+        **options: object,
     ) -> bool:
         pipeline = Pipeline(
             "test",
             SourceSpec(),
+            sinks=sinks,
             checkpoint=str(tmp_path / "checkpoint"),
             job=JobSpec(kind, options),
         )
@@ -231,11 +236,19 @@ def test_maintain_makes_small_files_of_a_delta_table_into_large_ones(
         frame = spark.range(number * 10, number * 10 + 10).selectExpr("id", "id % 2 AS part")
         frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(str(table))
     before = len(files(table))
-    assert job("maintain", table=str(table), vacuum=False)
+    assert job("maintain", table=str(table), where="part = 1", vacuum=False)
+    assert said == [f"{table}: 6 files became 1"]
+    said.clear()
+    sinks = (
+        SinkSpec("table", "delta", path=str(table)),
+        SinkSpec("later", "parquet", path=str(tmp_path / "later")),
+        SinkSpec("topic", "topic", topic="t"),
+    )
+    assert job("maintain", sinks=sinks, vacuum=False)
     read_back = spark.read.format("delta").load(str(table))
     assert sorted(row.id for row in read_back.collect()) == list(range(60))
     assert (before, len(read_back.inputFiles())) == (12, 2)
-    assert said == [f"{table}: 12 files became 2"]
+    assert said == [f"{table}: 6 files became 1", f"{tmp_path / 'later'}: not there yet"]
     assert job("maintain", table=str(table), compact=False)
     assert len(files(table)) == 14, "what was named within a week stays"
     changed = ("spark.databricks.delta.retentionDurationCheck.enabled", maintaining.LISTING)

@@ -68,5 +68,10 @@ def run(context: JobContext) -> bool:
         return audit.audit(context, options)
     from router.pipelines.jobs import maintaining  # noqa: PLC0415
 
-    maintaining.maintain(context.spark, options, context.wall_ms(), context.say)
+    now = context.wall_ms()
+    if options.text("table"):
+        maintaining.maintain(context.spark, options, now, context.say)
+    else:
+        sinks = context.pipeline.sinks
+        maintaining.maintain_sinks(context.spark, sinks, options, now, context.say)
     return True

@@ -10,12 +10,13 @@ batch had replaced files, would rest on its format, which is Spark's own matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.errors import ReadFailedError, SettingError
-from router.pipelines.jobs.options import WEEK_HOURS, Options
+from router.pipelines.declaration import SinkSpec
+from router.pipelines.jobs.options import TABLES, WEEK_HOURS, Options, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,28 @@ _INFER: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_A_CORE: Final = 4
 _HOUR_MS: Final = 3_600_000
+
+
+def maintain_sinks(
+    spark: SparkSession,
+    sinks: Iterable[SinkSpec],
+    options: Options,
+    now_ms: int,
+    say: Callable[[str], None],
+) -> None:
+    """Maintain the tables of files that sinks write to, which they may do meanwhile.
+
+    Parquet is vacuumed only: a compacted copy would not be what the sink goes on with.
+    """
+    for sink in sinks:
+        if sink.kind not in TABLES:
+            continue
+        if not _Folder(spark, sink.path).exists():
+            say(f"{sink.path}: not there yet")
+            continue
+        compact = sink.kind == "delta" and options.flag("compact")
+        table: dict[str, Value] = {"table": sink.path, "format": sink.kind, "compact": compact}
+        maintain(spark, Options({**options.values, **table}), now_ms, say)
 
 
 def maintain(
@@ -61,6 +84,8 @@ def maintain(
 def _delta(spark: SparkSession, options: Options, say: Callable[[str], None]) -> None:
     from delta.tables import DeltaTable  # noqa: PLC0415 - only where there is a Delta table
 
+    from router.pipelines.sinks.delta import tried  # noqa: PLC0415 - only where there is one
+
     name = options.text("table")
     table = DeltaTable.forPath(spark, name)
     hours = options.number("retain_hours")
@@ -73,7 +98,10 @@ def _delta(spark: SparkSession, options: Options, say: Callable[[str], None]) ->
         changes[LISTING] = str(_TASKS_A_CORE * spark.sparkContext.defaultParallelism)
     with _changed(spark, changes):
         if options.flag("compact"):
-            [row] = table.optimize().executeCompaction().collect()
+            chosen = table.optimize()
+            if where := options.text("where"):
+                chosen = chosen.where(where)
+            [row] = tried(chosen.executeCompaction).collect()
             found = row.metrics
             say(f"{name}: {found.numFilesRemoved} files became {found.numFilesAdded}")
         if options.flag("vacuum"):

@@ -85,10 +85,18 @@ KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
         ),
     },
     "maintain": {
-        "table": Key("text", None, "The folder of the table to maintain."),
+        "table": Key(
+            "text", "", "The folder of the table to maintain; empty: those of the pipeline's sinks."
+        ),
         "format": _FORMAT,
         "target_mb": Key("number", 128.0, "The target size of compacted files, in MiB.", least=1),
         "compact": Key("flag", True, "Whether small files are merged into large ones."),
+        "where": Key(
+            "text",
+            "",
+            "Delta: a condition on the columns of partitions, such as `date < '2026-01-01'`: only"
+            " these are compacted; empty: all.",
+        ),
         "into": Key("text", "", "Parquet: the new folder for the compacted table."),
         "vacuum": Key(
             "flag", True, "Whether files that the table no longer references are deleted."

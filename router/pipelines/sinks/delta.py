@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ _CONFLICT: Final = "DELTA_CONCURRENT"
 MAX_TRIES: Final = 10
 _SOURCE: Final = "_router_merged"
 _OPTIONS: Final = frozenset({"mergeschema"})
+T = TypeVar("T")
 
 
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
@@ -59,14 +60,18 @@ def merge(sink: SinkSpec, frame: DataFrame, batch: int) -> None:
     made.save(sink.path)
     newest(frame, sink).createOrReplaceTempView(_SOURCE)
     with _numbered(spark, batch):
-        for left in reversed(range(MAX_TRIES)):
-            try:
-                spark.sql(_statement(sink, columns))
-            except PySparkException as error:
-                if not left or _CONFLICT not in str(error):
-                    raise
-            else:
-                return
+        tried(lambda: spark.sql(_statement(sink, columns)))
+
+
+def tried(commit: Callable[[], T]) -> T:
+    """Return what a commit returns, tried again where that of another writer came before."""
+    for left in reversed(range(MAX_TRIES)):
+        try:
+            return commit()
+        except PySparkException as error:
+            if not left or _CONFLICT not in str(error):
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 @contextmanager
