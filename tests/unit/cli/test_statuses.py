@@ -23,7 +23,7 @@ __all__ = ["backend"]
 
 # They run until they are stopped, with log lines in JSON by log.format = json, or their input ends.
 UNTIL_STOPPED = {
-    *("serve", "broker", "demo", "pipeline run", "pipeline replay"),
+    *("serve", "broker", "demo", "pipeline run", "pipeline replay", "pipeline maintain"),
     "kafka-messages codec",
 }
 
