@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from router.broker.compaction import Cleaner, Compactor, KeyIndexes, Pace
+from router.broker.compaction import Cleaner, CleanerPace, Compactor, KeyIndexes
 from router.broker.consume import Partition
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
 from router.broker.storage import KAFKA_FORMAT, Store, StoreOptions
@@ -42,7 +42,7 @@ SIZES = (24_000, 2_400), (24_000, 24_000)
 """Records and keys for each second of the benchmark's time."""
 
 
-class HeldPace(Pace):
+class HeldPace(CleanerPace):
     """Pauses, also as long as `goes_on` is not set."""
 
     goes_on: asyncio.Event

@@ -22,8 +22,8 @@ from router.backends import kafka as kafka_backend
 from router.model import Message, TopicInfo, TopicName
 from router.node import client
 from router.services.copying.context import CopyContext, CopyOptions, Figures, Throttle
-from router.services.copying.copier import Copier
-from router.services.copying.fidelity import Kind
+from router.services.copying.copier import PartitionCopier
+from router.services.copying.fidelity import StoreKind
 from router.services.copying.state import CopiedTopic, CopyState
 from tests.contract.conftest import stop_broker
 from tests.servers.kafka import Kafka
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 class Store(NamedTuple):
     """A store to copy from or to."""
 
-    kind: Kind
+    kind: StoreKind
     backend: Backend
 
 
@@ -143,7 +143,7 @@ def _copy(source: Store, target: Store, topic: TopicName, count: int) -> None:
             pool,
             stop,
         )
-        copier = Copier(context, BATCH_BYTES * 3 // 4)
+        copier = PartitionCopier(context, BATCH_BYTES * 3 // 4)
         copier.add(copied, {})
         copier.run(lambda level: None, 0.1)
     assert figures.messages == count, f"{figures.messages} of {count} messages were copied"
@@ -166,7 +166,7 @@ def _embedded(folder: Path, stack: ExitStack) -> Store:
     stack.callback(node.close)
     backend = embedded.open_backend("embedded", settings, node)
     stack.callback(backend.close)
-    return Store(Kind.EMBEDDED, backend)
+    return Store(StoreKind.EMBEDDED, backend)
 
 
 def _kafka(folder: Path, stack: ExitStack) -> Store:
@@ -177,7 +177,7 @@ def _kafka(folder: Path, stack: ExitStack) -> Store:
     node = memory.open_node(settings)
     backend = kafka_backend.open_backend(f"kafka://{server.address}", settings, node)
     stack.callback(backend.close)
-    return Store(Kind.KAFKA, backend)
+    return Store(StoreKind.KAFKA, backend)
 
 
 def _pulsar(folder: Path, stack: ExitStack) -> Store:
@@ -188,4 +188,4 @@ def _pulsar(folder: Path, stack: ExitStack) -> Store:
     settings = all_settings.load(None, {}, {"data.dir": str(folder / "node"), **server.flags})
     backend = pulsar.open_backend(server.backend, settings, None)
     stack.callback(backend.close)
-    return Store(Kind.PULSAR, backend)
+    return Store(StoreKind.PULSAR, backend)

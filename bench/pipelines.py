@@ -22,7 +22,7 @@ from router.model import Message, TopicInfo, TopicName
 from router.pipelines import connectors, session
 from router.pipelines.declaration import SourceSpec
 from router.pipelines.source import frame
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import SourceOptions
 from tests.servers.kafka import Kafka
 
 MESSAGES = 200_000
@@ -55,7 +55,7 @@ def compare(_seconds: float) -> None:
             "kafka": SourceSpec(url=f"kafka://{server.address}", topics=("bench",)),
         }
         backends = {
-            name: stack.enter_context(Options.of_source(spec).opened())
+            name: stack.enter_context(SourceOptions.of_source(spec).opened())
             for name, spec in stores.items()
         }
         for backend in backends.values():

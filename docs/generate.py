@@ -16,7 +16,7 @@ from router.errors.catalogue import explain
 from router.settings import SETTINGS, Setting
 from router.web.access import Right
 from router.web.dmaap.errors import ROUTES, TABLE
-from router.web.pulsar_admin.answers import CALLS, Call
+from router.web.pulsar_admin.answers import CALLS, AdminCall
 from router.web.pulsar_admin.calls import NOT_SERVED
 from router.web.pulsar_admin.policies import POLICIES
 from router.web.pulsar_admin.views import NAMESPACE, TOPIC
@@ -129,7 +129,7 @@ def _calls() -> Iterator[str]:
             yield f"| `{method} {_route(path)}` | {_words(call.summary)} |\n"
 
 
-def _caller(call: Call) -> str:
+def _caller(call: AdminCall) -> str:
     return call.who if isinstance(call.who, str) else _RIGHTS[call.who]
 
 

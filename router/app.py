@@ -31,27 +31,27 @@ from router.metrics import Metrics
 from router.node import Node
 from router.process.build import VERSION
 from router.services.activity import Activities
-from router.services.blacklist import Blacklist
+from router.services.blacklist import WorkerBlacklist
 from router.services.compaction import Compaction
-from router.services.consume import ConsumeOptions, Subscriber
+from router.services.consume import ConsumeOptions, PollServer
 from router.services.dead_letters.service import DeadLetters
 from router.services.fetch.consumers import FetchOptions
 from router.services.fetch.fetcher import Fetcher
 from router.services.group_details import GroupInspection
-from router.services.groups import Groups
+from router.services.groups import TopicGroups
 from router.services.history import Histories
 from router.services.jetstream import BrokerStreams, JetStream
 from router.services.keys import Keys
 from router.services.latest import LatestValues
-from router.services.manage import Topics
+from router.services.manage import TopicManagement
 from router.services.memory_budget import MemoryBudget
 from router.services.message_groups import MessageGroups
 from router.services.message_offsets import MessageOffsets
 from router.services.pipelines import Pipelines
-from router.services.producing import Producer
+from router.services.producing import MessageProducer
 from router.services.publish import Publisher, PublishOptions
-from router.services.read import Reading, ReadOptions
-from router.services.replay import Replay
+from router.services.read import ReadOptions, TopicReader
+from router.services.replay import Replayer
 from router.services.rights import Rights
 from router.services.shared_secret import RequestNames, SharedSecret
 from router.services.topic_metadata import TopicMetadataCache
@@ -59,11 +59,18 @@ from router.services.topic_schemas import TopicSchemas
 from router.services.transactions import OpenTransactions
 from router.settings import Settings, config_file, load
 from router.web import offload
-from router.web.access import Access, AccessLists, ApiKeys, Passwords, Sessions, Signatures
+from router.web.access import (
+    AccessLists,
+    ApiKeys,
+    RequestAuthorizer,
+    Sessions,
+    Signatures,
+    WorkerPasswords,
+)
 from router.web.access.sessions import RECORD, EndedSessions
 from router.web.addresses import Forwarded, trusted
 from router.web.audit import Audit
-from router.web.bodies import BodyReader, Bounds
+from router.web.bodies import BodyReader, PublishBounds
 from router.web.console import Console, ConsoleServices
 from router.web.dmaap.admin import AdminViews, KeyViews
 from router.web.dmaap.errors import ErrorTexts
@@ -72,7 +79,7 @@ from router.web.dmaap.groups import DeadLetterViews, GroupViews
 from router.web.dmaap.latest import LatestViews
 from router.web.dmaap.metrics import MetricViews
 from router.web.dmaap.stream import EventStreams
-from router.web.dmaap.topics import AclViews, TopicViews
+from router.web.dmaap.topics import AclViews, DmaapTopicViews
 from router.web.dmaap.transactions import TransactionViews
 from router.web.errors import BASIC, BEARER, CHALLENGES, Errors
 from router.web.front import Front
@@ -83,8 +90,8 @@ from router.web.openapi.views import OpenApi
 from router.web.origins import Cors, Hosts
 from router.web.pulsar_admin import AccessContext, PulsarAdmin
 from router.web.pulsar_rest import FetchDefaults, PulsarRest, RestContext
-from router.web.pulsar_rest.errors import Failures
-from router.web.requests import RawPaths, TransactionIds, topic_names
+from router.web.pulsar_rest.errors import PulsarRestFailures
+from router.web.requests import DmaapTransactionIds, RawPaths, topic_names
 from router.web.topic_access import TopicAccess
 
 if TYPE_CHECKING:
@@ -132,8 +139,8 @@ def create_app(
 
 def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: bool) -> Front:
     timeout = settings.seconds("backend.timeout")
-    metrics, transactions = Metrics(), TransactionIds(time.time_ns)
-    blacklist = Blacklist(node.registry, timeout)
+    metrics, transactions = Metrics(), DmaapTransactionIds(time.time_ns)
+    blacklist = WorkerBlacklist(node.registry, timeout)
     cors, hosts = Cors(settings.words("cors.origins")), Hosts.from_settings(settings)
     app = Front(cors, hosts, transactions, metrics, blacklist, CLOCK)
     owner = MetricsOwner(metrics, node, timeout)
@@ -163,7 +170,7 @@ def _blueprints(
     settings: Settings,
     services: Services,
     context: AccessContext,
-    transactions: TransactionIds,
+    transactions: DmaapTransactionIds,
     owner: MetricsOwner,
     activities: Activities,
 ) -> Iterator[Blueprint]:
@@ -195,7 +202,7 @@ def _blueprints(
         services.reading,
         services.fetcher,
         FetchDefaults.from_settings(settings),
-        Failures(int(settings.text("auth.forbidden_status"))),
+        PulsarRestFailures(int(settings.text("auth.forbidden_status"))),
     ).blueprint()
     streams = services.streams(access)
     unsent = services.subscriber.context.unsent
@@ -203,10 +210,10 @@ def _blueprints(
         settings, (access, streams, reader, unsent), _error_texts(settings), time.time_ns
     )
     yield from jetstream.blueprints()
-    yield _routes("topics", TopicViews(callers, topics, rights))
+    yield _routes("topics", DmaapTopicViews(callers, topics, rights))
     lists = AccessLists(access, topics, rights)
     yield _routes("acls", AclViews(callers, lists))
-    groups, inspection = Groups(backend, timeout), GroupInspection(backend, node, timeout)
+    groups, inspection = TopicGroups(backend, timeout), GroupInspection(backend, node, timeout)
     yield _routes("groups", GroupViews(callers, groups, inspection))
     latest = LatestValues(open_administration(settings, node))
     yield _routes("latest", LatestViews(callers, latest))
@@ -231,7 +238,7 @@ def _blueprints(
             rights,
             reading,
             services.schemas,
-            Replay(services.reading, services.producer, services.schemas),
+            Replayer(services.reading, services.producer, services.schemas),
             reader,
             services.publisher,
             tails,
@@ -277,14 +284,14 @@ class Services:
         self.rights = Rights(node.registry, timeout, CLOCK)
         most = settings.number("topics.auto_max_topics")
         directory = TopicMetadataCache(backend, partitions, timeout, CLOCK, self.rights.begin, most)
-        self.topics = Topics(backend, directory, partitions, timeout)
+        self.topics = TopicManagement(backend, directory, partitions, timeout)
         # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
-        self.offload = offload.Pool(1)
+        self.offload = offload.NativeThreadPool(1)
         names = RequestNames(node.registry, timeout)
         self.publisher = Publisher(
             backend, directory, names, publishing, metrics, CLOCK, offload=self.offload
         )
-        self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
+        self.subscriber = PollServer(backend, node, directory, consuming, metrics, CLOCK)
         self.dead_letters = DeadLetters(
             backend, directory, self.publisher, consuming.dead_letter_topic, timeout, wall_ms
         )
@@ -293,15 +300,15 @@ class Services:
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
         self.compaction = Compaction(open_administration(settings, node))
         self.transactions = OpenTransactions(open_administration(settings, node))
-        self.reading = Reading(backend, directory, ReadOptions.from_settings(settings), CLOCK)
+        self.reading = TopicReader(backend, directory, ReadOptions.from_settings(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))
-        self.producer = Producer(
+        self.producer = MessageProducer(
             backend, directory, names, making, metrics, CLOCK, offload=self.offload
         )
         fetching = FetchOptions.from_settings(settings)
         self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, wall_ms)
         has_users = bool(settings.text("auth.users"))
-        self._passwords = Passwords(settings, node, metrics, CLOCK) if has_users else None
+        self._passwords = WorkerPasswords(settings, node, metrics, CLOCK) if has_users else None
         self._streams: list[JetStream] = []
 
     def bodies(self) -> BodyReader:
@@ -309,7 +316,9 @@ class Services:
         settings = self._settings
         budget = MemoryBudget(settings.number("publish.max_in_flight"), CLOCK)
         timeout = settings.seconds("publish.timeout")
-        return BodyReader(Bounds.from_settings(settings), budget, self.offload, timeout, CLOCK)
+        return BodyReader(
+            PublishBounds.from_settings(settings), budget, self.offload, timeout, CLOCK
+        )
 
     def stop(self) -> None:
         """Answer all that waits, and end all streams."""
@@ -318,7 +327,7 @@ class Services:
         for streams in self._streams:
             streams.stop()
 
-    def streams(self, access: Access) -> JetStream:
+    def streams(self, access: RequestAuthorizer) -> JetStream:
         """Return what answers JetStream: the node's broker, or a store of topics."""
         settings = self._settings
         made: JetStream
@@ -336,13 +345,13 @@ class Services:
         self._streams.append(made)
         return made
 
-    def access(self) -> Access:
+    def access(self) -> RequestAuthorizer:
         """Return who may do what."""
         settings = self._settings
         secret, window = settings.text("auth.admin_secret"), settings.seconds("auth.hmac_window")
         signatures = Signatures(self.keys, secret, window, wall_ms)
         clocks = time.time, CLOCK  # noqa: TID251 - the clock that is passed around
-        return Access(settings, self._passwords, signatures, self.rights, clocks)
+        return RequestAuthorizer(settings, self._passwords, signatures, self.rights, clocks)
 
     def sessions(self) -> Sessions | None:
         """Return the sessions of the console, None: there are no users who could sign in."""
@@ -355,7 +364,7 @@ class Services:
         return Sessions(self._passwords, secret, ended, settings.seconds("auth.session"), wall_ms)
 
 
-def _reload(blacklist: Blacklist) -> None:
+def _reload(blacklist: WorkerBlacklist) -> None:
     """Read again what clients are judged by: files, and the blacklist."""
     reload_all()
     try:
@@ -364,7 +373,7 @@ def _reload(blacklist: Blacklist) -> None:
         _log.warning("the blacklist is as it was last read", reason=str(error))
 
 
-def _close(blacklist: Blacklist, owner: MetricsOwner, services: Services) -> None:
+def _close(blacklist: WorkerBlacklist, owner: MetricsOwner, services: Services) -> None:
     blacklist.stop()
     owner.stop()
     services.subscriber.close()

@@ -1,8 +1,8 @@
 """Addresses of clients: how they are read and limited, and the list of those that are refused.
 
 A record of the kind `blacklist` is named by an address or a network, and is empty otherwise. HTTP
-workers and the broker's listeners each keep a copy of the list (`Blacklist`), which a thread or a
-task of theirs reads again every few seconds, because other nodes change it as well.
+workers and the broker's listeners each keep a copy of the list (`BlacklistCopy`), which a thread or
+a task of theirs reads again every few seconds, because other nodes change it as well.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Networks:
         return known
 
 
-class Blacklist:
+class BlacklistCopy:
     """A copy of the list, which stays in force while the registry does not answer.
 
     `active` says whether it holds anything. Before the first read it is empty.

@@ -23,7 +23,7 @@ from router.access.permissions import Permissions, Right
 from router.errors import AccessDeniedError, ForbiddenError, SettingError
 from router.model import PARTITION_INFIX, Principal, TopicName
 from router.settings import Settings
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 
 if TYPE_CHECKING:
     from router.access.tokens import Tokens
@@ -50,7 +50,7 @@ class TopicRights:
     transactional: bool = False
 
     @classmethod
-    def load(cls, record: Record) -> TopicRights:
+    def load(cls, record: RegistryRecord) -> TopicRights:
         """Return what a record holds."""
         found = orjson.loads(record.value)
         return cls(

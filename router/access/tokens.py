@@ -56,7 +56,7 @@ _OPTIONS: Final[Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class TokenKey:
     """A key that signs or checks tokens, and its one algorithm."""
 
     algorithm: str
@@ -64,7 +64,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TokenPrincipal:
     """The principal of a token, and when it expires, in seconds since 1970; None: never."""
 
     principal: Principal
@@ -88,7 +88,7 @@ class Tokens:
             if (file := settings.text(name))
         ]
 
-    def identity(self, token: str) -> Identity:
+    def identity(self, token: str) -> TokenPrincipal:
         """Return the identity in a token; raise UnauthenticatedError unless it is valid now."""
         claims = self._claims(token)
         now, expires = self._clock(), _time(claims, "exp")
@@ -100,7 +100,7 @@ class Tokens:
         name = claims.get(self._claim)
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS:
             raise UnauthenticatedError(f"The token has no name in its claim {quoted(self._claim)}.")
-        return Identity(Principal(name), expires)
+        return TokenPrincipal(Principal(name), expires)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         if len(token) > MAX_TOKEN_CHARACTERS:
@@ -116,21 +116,21 @@ class Tokens:
         raise UnauthenticatedError(_REFUSED)
 
 
-def signed(key: Key, claims: Mapping[str, Any]) -> str:
+def signed(key: TokenKey, claims: Mapping[str, Any]) -> str:
     """Return a token with these claims."""
     return jwt.encode(dict(claims), key.value, key.algorithm)
 
 
-def secret_key(data: bytes) -> Key:
+def secret_key(data: bytes) -> TokenKey:
     """Return the key in a file of a secret; raise ValueError."""
     if data.startswith(_PEM):
         raise ValueError("this is a key in PEM form, where a secret is expected")
     if len(data) < MIN_SECRET_BYTES:
         raise ValueError(f"a secret of tokens has at least {MIN_SECRET_BYTES} bytes")
-    return Key("HS256", data)
+    return TokenKey("HS256", data)
 
 
-def public_key(data: bytes) -> Key:
+def public_key(data: bytes) -> TokenKey:
     """Return the key in a file of a public key, PEM or DER; raise ValueError."""
     load = load_pem_public_key if data.startswith(_PEM) else load_der_public_key
     try:
@@ -139,7 +139,7 @@ def public_key(data: bytes) -> Key:
         raise ValueError(str(error)) from error
 
 
-def private_key(data: bytes) -> Key:
+def private_key(data: bytes) -> TokenKey:
     """Return the key in a file of a private key, PEM or DER, without a password; raise ValueError.
 
     Raises TypeError for one that has a password.
@@ -151,7 +151,7 @@ def private_key(data: bytes) -> Key:
         raise ValueError(str(error)) from error
 
 
-def read_key(file: Path, read: Callable[[bytes], Key]) -> Key:
+def read_key(file: Path, read: Callable[[bytes], TokenKey]) -> TokenKey:
     """Return the key in a file; raise SettingError with a sentence."""
     try:
         return read(file.read_bytes())
@@ -159,14 +159,14 @@ def read_key(file: Path, read: Callable[[bytes], Key]) -> Key:
         raise SettingError(f"{file}: {error}") from error
 
 
-def _asymmetric(key: object) -> Key:
+def _asymmetric(key: object) -> TokenKey:
     if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
         if key.key_size < MIN_RSA_BITS:
             raise ValueError(f"an RSA key of {key.key_size} bits; {MIN_RSA_BITS} are the minimum")
-        return Key("RS256", key)
+        return TokenKey("RS256", key)
     if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
         if isinstance(key.curve, ec.SECP256R1):
-            return Key("ES256", key)
+            return TokenKey("ES256", key)
         raise ValueError(f"a key on the curve {key.curve.name}; tokens are signed on P-256")
     raise ValueError("neither an RSA key nor one on the curve P-256")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from router.backends import Start
-from router.model import Outcome, Position, Stored, Subscription
+from router.model import PollOutcome, Position, Stored, Subscription
 from router.node import Mailbox
 from router.sharing.registry import RecordVersion
 
@@ -76,7 +76,9 @@ class PendingPoll(Protocol):
         """
         ...
 
-    def done(self, outcome: Outcome, *, keep: bool = False, upto: Sequence[Position] = ()) -> None:
+    def done(
+        self, outcome: PollOutcome, *, keep: bool = False, upto: Sequence[Position] = ()
+    ) -> None:
         """End the poll: delivered messages are acknowledged, or only those up to these positions.
 
         With `keep` the next poll of the same consumer id acknowledges them. Those of an explicit

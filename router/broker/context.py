@@ -10,9 +10,9 @@ from router.broker.compaction import Compactor
 from router.broker.consume.membership.leases import Leases
 from router.broker.entries import Transcoder
 from router.broker.nats.server import NatsServer
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import NodeRpc
-from router.broker.topics.schemas import TopicSchemas
+from router.broker.topics.schemas import BrokerSchemas
 from router.broker.topics.topics import Topics
 from router.broker.transactions import TransactionalProducers
 from router.settings import Settings
@@ -33,10 +33,10 @@ class BrokerContext:
     settings: Settings
     server_version: str
     topics: Topics | None
-    schemas: TopicSchemas
+    schemas: BrokerSchemas
     refusal: str
     leases: Leases
-    counters: Counters
+    counters: NodeCounters
     registry: AsyncRegistry
     rpc: NodeRpc
     transcoder: Transcoder

@@ -15,14 +15,20 @@ from router.broker.kafka.spec import KAFKA
 from router.broker.nats.protocol.spec import NATS
 from router.broker.pulsar.spec import PULSAR
 from router.broker.transport.authentication import check_files
-from router.broker.transport.listening import Address, Endpoint, ListenerSpec, check_spec, scheme
+from router.broker.transport.listening import (
+    Endpoint,
+    ListenAddress,
+    ListenerSpec,
+    check_spec,
+    scheme,
+)
 from router.errors import SettingError
 from router.settings import Settings
 
 LISTENERS: Final[tuple[ListenerSpec, ...]] = (PULSAR, KAFKA, NATS)
 
 
-def addresses(settings: Settings) -> Iterator[tuple[Endpoint, Address]]:
+def addresses(settings: Settings) -> Iterator[tuple[Endpoint, ListenAddress]]:
     """Yield where the broker listens besides the node's socket; raise SettingError."""
     for spec in LISTENERS:
         for endpoint in spec.endpoints:

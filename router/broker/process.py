@@ -39,7 +39,7 @@ from router.broker.listeners import LISTENERS, check
 from router.broker.node.registry import RegistryDamagedError
 from router.broker.running import DRAIN_SECONDS, RunningBroker
 from router.broker.storage import FormatError, StoreError
-from router.broker.transport.blacklist import Blacklist
+from router.broker.transport.blacklist import BrokerBlacklist
 from router.broker.transport.listener import Listeners
 from router.broker.transport.listening import ListenError
 from router.errors import SettingError
@@ -155,7 +155,7 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
 class Service:
     """A broker that is up, as systemd sees it where it is the main process; SIGHUP reloads."""
 
-    def __init__(self, notifier: Notifier, blacklist: Blacklist | None) -> None:
+    def __init__(self, notifier: Notifier, blacklist: BrokerBlacklist | None) -> None:
         self._notifier = notifier
         self._blacklist = blacklist
         self._reload: asyncio.Task[None] | None = None

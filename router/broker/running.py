@@ -25,15 +25,19 @@ from router.broker.entries.slicing import EntryOpener
 from router.broker.nats.opening import join_streams
 from router.broker.nats.server import NatsServer
 from router.broker.node.backups import Backups
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.node.rpc import NodeRpc
 from router.broker.storage_mode import StorageMode, open_storage
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.topics import Topics
-from router.broker.transactions import TransactionalProducers, TransactionCalls, Transactions
+from router.broker.transactions import (
+    TransactionalProducers,
+    TransactionCalls,
+    TransactionCoordinator,
+)
 from router.broker.transport.authentication import ListenerAuthorizer
-from router.broker.transport.blacklist import Blacklist
+from router.broker.transport.blacklist import BrokerBlacklist
 from router.broker.transport.context import TransportContext, TransportOptions
 from router.broker.transport.listener import Listeners
 from router.broker.transport.topic_rights import TopicRightsRegistry
@@ -85,7 +89,7 @@ class RunningBroker:
         storage = await open_storage(folder, settings, file, disk)
         coordination = open_coordination(settings, file)
         stack.push_async_callback(coordination.coordinator.close)
-        counters = Counters(time.monotonic)
+        counters = NodeCounters(time.monotonic)
         counters.observe(partial(own_samples, without_password(settings.text("backend.url"))))
         transport, registry = TransportContext(), coordination.registry
         transport.options = TransportOptions.from_settings(settings)
@@ -120,7 +124,7 @@ class RunningBroker:
         )
         context.rpc.nats = nats
         if storage.topics is not None:
-            groups, opener = Groups(storage.topics), EntryOpener(transcoder)
+            groups, opener = TopicSubscriptions(storage.topics), EntryOpener(transcoder)
             later = asyncio.get_running_loop().call_later
             # A node with a log has no other registry than its own.
             version_of = file.cached_version
@@ -185,12 +189,12 @@ class RunningBroker:
 
 
 async def _transactions(
-    topics: Topics | None, leases: Leases, counters: Counters
+    topics: Topics | None, leases: Leases, counters: NodeCounters
 ) -> TransactionalProducers | None:
     """Return the transactions of a log, with what was open before; raise StoreError."""
     if topics is None:
         return None
-    transactions = Transactions(topics, leases.forget)
+    transactions = TransactionCoordinator(topics, leases.forget)
     await transactions.load()
     producers = TransactionalProducers(topics, transactions)
     producers.load()
@@ -200,7 +204,9 @@ async def _transactions(
     return producers
 
 
-def _leases(boot: int, settings: Settings, coordinator: Coordinator, counters: Counters) -> Leases:
+def _leases(
+    boot: int, settings: Settings, coordinator: Coordinator, counters: NodeCounters
+) -> Leases:
     idle, later = settings.seconds("consume.idle"), asyncio.get_running_loop().call_later
     return Leases(boot, idle, coordinator, counters, time.monotonic, later)
 
@@ -226,7 +232,7 @@ async def _authorize_http(
 async def _control_access(
     transport: TransportContext,
     registry: AsyncRegistry,
-    counters: Counters,
+    counters: NodeCounters,
     settings: Settings,
     stack: AsyncExitStack,
 ) -> AsyncRegistry:
@@ -237,7 +243,7 @@ async def _control_access(
     if authorizer.enforced:
         await owners.load()
         registry = owners
-    blacklist = Blacklist(registry)
+    blacklist = BrokerBlacklist(registry)
     stack.callback(blacklist.stop)
     await blacklist.start()
     transport.authorizer, transport.blacklist = authorizer, blacklist

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from router.broker.compaction import Cleaner, CompactionCalls, Compactor, KeyIndexes, Pace
+from router.broker.compaction import Cleaner, CleanerPace, CompactionCalls, Compactor, KeyIndexes
 from router.broker.consume.membership.leases import Leases
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, keep_messages, latest_time
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions, TopicRecord
 from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.gauges import LogGauges
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.namespaces import Namespaces, namespace_in
-from router.broker.topics.schemas import SchemaPolicy, TopicSchemas
+from router.broker.topics.schemas import BrokerSchemas, SchemaPolicy
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport.listening import has_log, remote_url
 from router.schemas import Strategy
@@ -41,10 +41,10 @@ class StorageMode(Protocol):
     failed: asyncio.Future[BaseException]
     topics: Topics | None
     compactor: Compactor | None
-    schemas: TopicSchemas
+    schemas: BrokerSchemas
     refusal: str
 
-    def administration(self, leases: Leases, counters: Counters) -> TopicAdmin | None:
+    def administration(self, leases: Leases, counters: NodeCounters) -> TopicAdmin | None:
         """Return the administration of topics, None: there are none here; called once."""
         ...
 
@@ -82,10 +82,10 @@ async def open_storage(
     topics = Topics(store, options, clock, ENTRY_FORMATS, namespaces)
     await namespaces.adopt(namespace_in(record.name) for record in topics.records())
     strategy = Strategy(settings.text("schemas.compatibility"))
-    schemas = TopicSchemas(registry, partial(_schema_policy, namespaces, strategy), topics.now_ms)
+    schemas = BrokerSchemas(registry, partial(_schema_policy, namespaces, strategy), topics.now_ms)
     await schemas.load()
     gauges = LogGauges(store, settings.number("metrics.max_group_series"), time.monotonic)
-    pace = Pace(store)
+    pace = CleanerPace(store)
     keys = KeyIndexes(store, folder, ENTRY_FORMATS, pace.pause, disk)
     compactor = Compactor(keys)
     cleaner = Cleaner(topics, keys, compactor, pace.discount)
@@ -112,7 +112,7 @@ class EmbeddedLog:
         self,
         store: Store,
         topics: Topics,
-        schemas: TopicSchemas,
+        schemas: BrokerSchemas,
         gauges: LogGauges,
         keys: KeyIndexes,
         compactor: Compactor,
@@ -130,7 +130,7 @@ class EmbeddedLog:
         self.compactor: Compactor | None = compactor
         self._cleaner = cleaner
 
-    def administration(self, leases: Leases, counters: Counters) -> TopicAdmin | None:
+    def administration(self, leases: Leases, counters: NodeCounters) -> TopicAdmin | None:
         """Return the administration of the log's topics; its gauges are shown from now on."""
         counters.observe(self._gauges.collect)
         counters.observe(self._cleaner.collect)
@@ -183,10 +183,10 @@ class RemoteMessages:
     def __init__(self, boot: int, url: str) -> None:
         self.boot = boot
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.schemas = TopicSchemas()
+        self.schemas = BrokerSchemas()
         self.refusal = f"this node's broker keeps no messages: they live in {url}"
 
-    def administration(self, leases: Leases, counters: Counters) -> TopicAdmin | None:
+    def administration(self, leases: Leases, counters: NodeCounters) -> TopicAdmin | None:
         """Return None: there are no topics here."""
 
     @contextlib.asynccontextmanager

@@ -45,9 +45,9 @@ def serve(config: Path | None, flags: Mapping[str, str | None]) -> None:
         run_node(settings, _announcer(settings), only_admin=True)
 
 
-def check(settings: Settings) -> listening.Address:
+def check(settings: Settings) -> listening.ListenAddress:
     """Return where HTTP is served; raise SettingError if unauthenticated clients could use it."""
-    address = listening.Address.parse(settings.text(HTTP), HTTP)
+    address = listening.ListenAddress.parse(settings.text(HTTP), HTTP)
     if not listening.has_log(settings):
         raise SettingError(
             f"{HTTP}: there is nothing to administer, for messages live in"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from router.broker.backup import BackupError, Manifest, Repository
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.manifest import REGISTRY
 from router.broker.backup.repository import no_manifest
 from router.broker.backup.taking import Work, take
@@ -139,7 +139,7 @@ def _take(
         )
     began = time.monotonic()
     with closing(open_link(settings)) as link, shown("Copying") as bar:
-        copier = Copier(repository.disk, rate, bar.update)
+        copier = FileCopier(repository.disk, rate, bar.update)
         reserve = StoreOptions.from_settings(settings).reserve
         work = Work(folder, repository, copier, bar.lengthen, reserve)
         manifest = take(work, BackupCalls(link), datetime.now(UTC))
@@ -161,7 +161,7 @@ def _verify(
     repository: Repository, manifest: Manifest, rate: int | None, as_json: bool
 ) -> list[str]:
     with shown("Reading", manifest.size) as bar:
-        copier = Copier(repository.disk, rate, bar.update)
+        copier = FileCopier(repository.disk, rate, bar.update)
         problems = list(verify(repository, manifest, copier))
     state = "every entry was read" if not problems else f"{len(problems)} problems"
     lines(as_json, *problems, f"backup {manifest.id}: {state}")

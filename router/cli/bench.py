@@ -16,8 +16,8 @@ from router.cli.options import Decorator, anywhere, as_json, examples, several, 
 from router.errors import RouterError
 
 if TYPE_CHECKING:
-    from router.cli.connection import Connection
-    from router.cli.load import Outcome, Plan, Run
+    from router.cli.connection import StoreConnection
+    from router.cli.load import LoadOutcome, LoadPlan, LoadRun
 
 MAX_SECONDS: Final = 600.0
 MAX_MESSAGES: Final = 10_000_000
@@ -125,24 +125,24 @@ def latency(as_json: bool, config: Path | None, **given: Any) -> None:
     _report("latency", plan, outcome, as_json)
 
 
-def _plan(given: dict[str, Any]) -> Plan:
+def _plan(given: dict[str, Any]) -> LoadPlan:
     """Return the plan of the options, which are taken away from the others."""
-    from router.cli.load import Plan  # noqa: PLC0415 - `--help` does without
+    from router.cli.load import LoadPlan  # noqa: PLC0415 - `--help` does without
 
     names = ("duration", "messages", "size", "clients", "batch", "rate")
-    return Plan(*(given.pop(name) for name in names))
+    return LoadPlan(*(given.pop(name) for name in names))
 
 
-def _run(there: Connection, topic: str, plan: Plan) -> Run:
-    from router.cli.load import Run  # noqa: PLC0415 - as above
+def _run(there: StoreConnection, topic: str, plan: LoadPlan) -> LoadRun:
+    from router.cli.load import LoadRun  # noqa: PLC0415 - as above
 
-    return Run(there, topic, plan)
+    return LoadRun(there, topic, plan)
 
 
 @contextmanager
 def _topic(
     config: Path | None, given: dict[str, Any], partitions: int
-) -> Iterator[tuple[Connection, str]]:
+) -> Iterator[tuple[StoreConnection, str]]:
     """Make a topic, and delete it however the run ends."""
     topic = f"bench-{secrets.token_hex(6)}"
     with connecting.connected(config, **given) as there:
@@ -156,7 +156,7 @@ def _topic(
                 warn(f"{error} The topic {topic} is still there.")
 
 
-def _report(kind: str, plan: Plan, outcome: Outcome, as_json: bool) -> None:
+def _report(kind: str, plan: LoadPlan, outcome: LoadOutcome, as_json: bool) -> None:
     seconds = max(outcome.seconds, 1e-6)
     rate = outcome.messages / seconds
     if as_json:
@@ -178,7 +178,7 @@ def _report(kind: str, plan: Plan, outcome: Outcome, as_json: bool) -> None:
         raise RouterError(f"{outcome.lost} messages were stored and did not come in time.")
 
 
-def _print(kind: str, outcome: Outcome, rate: str) -> None:
+def _print(kind: str, outcome: LoadOutcome, rate: str) -> None:
     click.echo(f"{kind}: {outcome.messages:,} messages in {outcome.seconds:.1f} s: {rate}")
     summary = outcome.latency.summary()
     for line in output.table(

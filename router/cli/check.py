@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from router.broker.storage import StoreError
-from router.broker.storage.files import Finding, check, repair
+from router.broker.storage.files import InspectionFinding, check, repair
 from router.cli import output
 from router.cli.options import anywhere, as_json, context_of, examples, settings_for, tls, zookeeper
-from router.cli.preflight import Outcome, preflight
+from router.cli.preflight import CheckOutcome, preflight
 from router.cli.status import status_of
 from router.errors import RouterError
 from router.process import node_socket, supervised
@@ -23,7 +23,7 @@ from router.settings import DEFAULT, Settings, shown
 
 if TYPE_CHECKING:
     from router.cli.contexts import Context
-    from router.cli.http_client import Answer, HttpClient
+    from router.cli.http_client import HttpClient, HttpResponse
 
 CHECK_SECONDS: Final = 10.0
 """Time that a router elsewhere has for each answer."""
@@ -61,7 +61,7 @@ def command(
     the user.
     """
     context, flags = context_of(config, given)
-    report = Report(as_json=as_json)
+    report = CheckReport(as_json=as_json)
     if context is not None:
         if mend or changed:
             raise click.UsageError("--repair and --changed are for the data folder.")
@@ -74,7 +74,7 @@ def command(
     report.end(status or stored(report, folder, mend=mend, runs=runs))
 
 
-class Report:
+class CheckReport:
     """What is found: lines as it comes, or one JSON document at the end."""
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -92,7 +92,7 @@ class Report:
             for name, text, origin in _values(settings, changed=changed)
         ]
 
-    def tried(self, outcomes: Iterable[Outcome]) -> int:
+    def tried(self, outcomes: Iterable[CheckOutcome]) -> int:
         """Report each outcome; return the exit status of the first that is not in order."""
         status = 0
         for outcome in outcomes:
@@ -101,7 +101,7 @@ class Report:
             status = status or outcome.status
         return status
 
-    def say(self, line: str, outcome: Outcome, *, wrong: bool = False) -> None:
+    def say(self, line: str, outcome: CheckOutcome, *, wrong: bool = False) -> None:
         """Report an outcome, for people by a line."""
         if self._as_json:
             self._document["checks"].append(
@@ -117,17 +117,17 @@ class Report:
         raise SystemExit(status)
 
 
-def stored(report: Report, folder: Path, *, mend: bool, runs: bool) -> int:
+def stored(report: CheckReport, folder: Path, *, mend: bool, runs: bool) -> int:
     """Check what the folder stores, or mend it; return the exit status."""
     if runs:
         sentence = f"{folder}: a broker serves it; what is stored is checked when it is stopped"
         status = os.EX_TEMPFAIL if mend else 0
-        report.say(sentence, Outcome(sentence, status))
+        report.say(sentence, CheckOutcome(sentence, status))
         return status
     try:
         findings = repair(folder, time.time) if mend else check(folder)  # noqa: TID251 - its clock
     except StoreError as error:
-        report.say(f"Error: {error}", Outcome(str(error), os.EX_DATAERR), wrong=True)
+        report.say(f"Error: {error}", CheckOutcome(str(error), os.EX_DATAERR), wrong=True)
         return os.EX_DATAERR
     return report_findings(folder, findings, report)
 
@@ -153,22 +153,24 @@ def served(folder: Path) -> bool:
     return supervised.holder(folder) is not None or node_socket.answers(folder)
 
 
-def report_findings(folder: Path, findings: list[Finding], report: Report | None = None) -> int:
+def report_findings(
+    folder: Path, findings: list[InspectionFinding], report: CheckReport | None = None
+) -> int:
     """Report what was found; return the exit status."""
-    report = report or Report()
+    report = report or CheckReport()
     for finding in findings:
         sentence = f"{folder}: {finding.sentence}{' (repaired)' if finding.repaired else ''}"
         bad = finding.serious and not finding.repaired
-        report.say(sentence, Outcome(sentence, os.EX_DATAERR if bad else 0))
+        report.say(sentence, CheckOutcome(sentence, os.EX_DATAERR if bad else 0))
     if any(finding.serious and not finding.repaired for finding in findings):
         sentence = f"{folder}: damaged; `router check --data {folder} --repair` gives that up"
-        report.say(sentence, Outcome(sentence, os.EX_DATAERR))
+        report.say(sentence, CheckOutcome(sentence, os.EX_DATAERR))
         return os.EX_DATAERR
-    report.say(f"{folder}: in order", Outcome(f"{folder}: in order"))
+    report.say(f"{folder}: in order", CheckOutcome(f"{folder}: in order"))
     return 0
 
 
-def _remote(context: Context) -> Iterator[Outcome]:
+def _remote(context: Context) -> Iterator[CheckOutcome]:
     """Yield what came of each check of a router elsewhere, of the first alone if it is silent."""
     from router.cli.http_client import HttpClient  # noqa: PLC0415 - no other check needs it
 
@@ -176,7 +178,7 @@ def _remote(context: Context) -> Iterator[Outcome]:
         began = time.monotonic()
         found, answered = _request_outcome(client, "/health", lambda _: "HTTP is answered")
         took = round((time.monotonic() - began) * 1000)
-        yield Outcome(f"{found.sentence} ({context.server}, {took} ms)", found.status)
+        yield CheckOutcome(f"{found.sentence} ({context.server}, {took} ms)", found.status)
         if not answered:
             return
         for path, tell in (
@@ -187,14 +189,14 @@ def _remote(context: Context) -> Iterator[Outcome]:
 
 
 def _request_outcome(
-    client: HttpClient, path: str, tell: Callable[[Answer], str]
-) -> tuple[Outcome, bool]:
+    client: HttpClient, path: str, tell: Callable[[HttpResponse], str]
+) -> tuple[CheckOutcome, bool]:
     try:
-        return Outcome(tell(client.get(path))), True
+        return CheckOutcome(tell(client.get(path))), True
     except RouterError as error:
-        return Outcome(f"{path}: {error}", status_of(error)), False
+        return CheckOutcome(f"{path}: {error}", status_of(error)), False
 
 
-def _known(context: Context, answer: Answer) -> str:
+def _known(context: Context, answer: HttpResponse) -> str:
     who = context.user or ("the token" if context.token or context.token_file else "anonymous")
     return f"as {who}: {len(answer.json()['topics'])} topics can be seen"

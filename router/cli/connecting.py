@@ -17,7 +17,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from router.cli import options, output
-from router.cli.connection import Connection
+from router.cli.connection import StoreConnection
 from router.errors import BackendUnavailableError
 from router.process import node_socket
 
@@ -26,7 +26,7 @@ MAX_NAMES: Final = 200
 VARIABLE: Final = "_ROUTER_COMPLETE"
 
 
-def connected(config: Path | None, **given: str | None) -> AbstractContextManager[Connection]:
+def connected(config: Path | None, **given: str | None) -> AbstractContextManager[StoreConnection]:
     """Connect to what the options of a command name: a server, or the store of the data folder."""
     return _connected(config, given, None)
 
@@ -48,7 +48,7 @@ def command_there(command: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def _connected(
     config: Path | None, given: Mapping[str, str | None], deadline: float | None
-) -> Iterator[Connection]:
+) -> Iterator[StoreConnection]:
     """Connect; with a deadline only to what is there already and answers within so many seconds.
 
     Raises BackendUnavailableError if there is no broker on the data folder then.
@@ -86,7 +86,7 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _names(
-    ctx: click.Context, incomplete: str, ask: Callable[[Connection], list[str]]
+    ctx: click.Context, incomplete: str, ask: Callable[[StoreConnection], list[str]]
 ) -> list[str]:
     given: dict[str, Any] = {name: ctx.params.get(name) for name in options.WHERE}
     # A password that is not there cannot be asked for while a line is being typed.

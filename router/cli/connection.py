@@ -1,6 +1,6 @@
 """What commands work on: the store of the data folder, or a router elsewhere over HTTP.
 
-Every command is written once, over `Connection`; `local` and `remote` are its two kinds, and
+Every command is written once, over `StoreConnection`; `local` and `remote` are its two kinds, and
 `connecting` opens the one that options name.
 """
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from router.backends import ResetTarget, Start
     from router.model import Message, PartitionStats, Stored
-    from router.services.groups import Group, Preview
+    from router.services.groups import Preview, TopicGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class ListedTopic:
     """A topic in a list; `partitions` = 0: not partitioned, `internal`: it is the store's own."""
 
     name: str
@@ -34,7 +34,7 @@ class TopicDetails:
     partitions: int
     properties: dict[str, str]
     parts: Sequence[PartitionStats] | None
-    groups: Sequence[Group]
+    groups: Sequence[TopicGroup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Consumption(Protocol):
         ...
 
 
-class Connection(Protocol):
+class StoreConnection(Protocol):
     """A store of messages; every call raises RouterError with a sentence."""
 
-    def topics(self, *, internal: bool = False) -> list[Topic]:
+    def topics(self, *, internal: bool = False) -> list[ListedTopic]:
         """Return the topics, by name; internal ones only with `internal`."""
         ...
 
@@ -104,7 +104,7 @@ class Connection(Protocol):
         """
         ...
 
-    def groups(self, topic: str) -> list[Group]:
+    def groups(self, topic: str) -> list[TopicGroup]:
         """Return the groups of a topic, by name."""
         ...
 
@@ -171,7 +171,7 @@ class Connection(Protocol):
         """Open a consumer of a group, which begins at `start` if it is new."""
         ...
 
-    def sibling(self) -> Connection:
+    def sibling(self) -> StoreConnection:
         """Return another connection to the same place, for another thread, to be closed."""
         ...
 

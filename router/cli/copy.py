@@ -21,7 +21,7 @@ from router.services.groups import moment
 from router.settings import size
 
 if TYPE_CHECKING:
-    from router.cli.copy_run import Request
+    from router.cli.copy_run import CopyRequest
 
 
 @click.command(
@@ -88,7 +88,7 @@ def command(source: str, target: str, as_json: bool, **given: Any) -> None:
 
     if not source or not target:
         raise click.UsageError("FROM and TO name a store: they cannot be empty.")
-    request = _request(copy_run.Request, given)
+    request = _request(copy_run.CopyRequest, given)
     with ExitStack() as stack:
         stop = stack.enter_context(_stopped_by_signals())
         report = copy_run.run(source, target, request, stop)
@@ -102,7 +102,7 @@ def command(source: str, target: str, as_json: bool, **given: Any) -> None:
     raise SystemExit(report.status)
 
 
-def _request(cls: type[Request], given: dict[str, Any]) -> Request:
+def _request(cls: type[CopyRequest], given: dict[str, Any]) -> CopyRequest:
     """Return what the options ask for; raise UsageError."""
     if given["until_level"] and not given["follow"]:
         raise click.UsageError("--until-level goes with --follow.")

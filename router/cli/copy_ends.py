@@ -14,7 +14,7 @@ from router.cli.options import settings_for
 from router.errors import BadRequestError, SettingError
 from router.errors.quoting import quoted
 from router.node import Node
-from router.services.copying.fidelity import Kind
+from router.services.copying.fidelity import StoreKind
 from router.settings import Settings, load, without_password
 
 # A batch is inflated however large it is: a copy is no poll, whose answer is bounded.
@@ -68,16 +68,16 @@ class End:
         """How many seconds one call may take."""
         return self.address.settings.seconds("backend.timeout")
 
-    def kind(self) -> Kind:
+    def kind(self) -> StoreKind:
         """Return what the store is made of; asks it, if its URL does not tell."""
         scheme = opening.scheme(self.address.settings)
         if scheme == "kafka":
-            return Kind.KAFKA
+            return StoreKind.KAFKA
         if scheme == "embedded":
-            return Kind.EMBEDDED
+            return StoreKind.EMBEDDED
         if isinstance(self.backend, PulsarStore):
-            return Kind.EMBEDDED if self.backend.is_ours(self.timeout) else Kind.PULSAR
-        return Kind.MEMORY
+            return StoreKind.EMBEDDED if self.backend.is_ours(self.timeout) else StoreKind.PULSAR
+        return StoreKind.MEMORY
 
     def max_batch(self, most: int) -> int:
         """Return how many bytes a batch may have here, by the weight of its messages."""

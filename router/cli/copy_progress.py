@@ -20,7 +20,7 @@ BAR_CHARACTERS: Final = 24
 UNKNOWN_COLUMNS: Final = 80
 
 
-class Progress:
+class CopyProgress:
     """Progress of a copy; `total` messages are there, as far as stores count them."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from router.services.copying.verify import Verification
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CopyRequest:
     """What the options of the command ask for."""
 
     patterns: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Report:
+class CopyReport:
     """What a run did, for its last lines, its document and its exit status."""
 
     source: str

@@ -14,8 +14,8 @@ from typing import Final
 from router import log
 from router.backends import Start
 from router.cli.copy_ends import End, address, check_apart, is_new, opened, opened_empty, state_file
-from router.cli.copy_progress import Progress
-from router.cli.copy_report import Report, Request, left_out
+from router.cli.copy_progress import CopyProgress
+from router.cli.copy_report import CopyReport, CopyRequest, left_out
 from router.errors import PublishRefusedError, RouterError, SettingError
 from router.errors.quoting import quoted
 from router.model import TopicName
@@ -31,12 +31,12 @@ from router.services.copying.context import (
     is_passing,
     not_made,
 )
-from router.services.copying.copier import Copier
-from router.services.copying.fidelity import Kind
+from router.services.copying.copier import PartitionCopier
+from router.services.copying.fidelity import StoreKind
 from router.services.copying.groups import GroupReport, GroupSync
 from router.services.copying.plan import (
+    CopyPlanner,
     PlannedTopic,
-    Planner,
     check_patterns,
     made_again,
     partitions_of,
@@ -44,7 +44,7 @@ from router.services.copying.plan import (
 )
 from router.services.copying.state import CopiedTopic, CopyState
 
-__all__ = ["Request", "run"]
+__all__ = ["CopyRequest", "run"]
 
 STREAM_RECORDS: Final = "nats-stream"
 """The records of the registry that say which topics clients configured as streams."""
@@ -57,10 +57,10 @@ BEHIND_SECONDS: Final = 3.0
 """For so long nothing is said of what is behind for a moment."""
 
 
-def run(source: str, target: str, request: Request, stop: threading.Event) -> Report:
+def run(source: str, target: str, request: CopyRequest, stop: threading.Event) -> CopyReport:
     """Copy as asked and return what was done; raise what opening and planning raise."""
     ends = address(source), address(target)
-    report = Report(ends[0].name, ends[1].name, dry_run=request.dry_run)
+    report = CopyReport(ends[0].name, ends[1].name, dry_run=request.dry_run)
     log.configure(ends[1].settings.text("log.level"), ends[1].settings.text("log.format"))
     check_apart(*ends)
     if is_new(ends[0]):
@@ -88,8 +88,8 @@ class _Run:
         self,
         here: End,
         there: End,
-        request: Request,
-        report: Report,
+        request: CopyRequest,
+        report: CopyReport,
         stop: threading.Event,
         access: AccessCopy | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class _Run:
         self._report = report
         self._stop = stop
         self._access = access
-        self.progress = Progress()
+        self.progress = CopyProgress()
         self._figures = Figures(self.progress.say)
         self._topics: set[TopicName] = set()
         self.made_again: list[TopicName] = []
@@ -113,7 +113,7 @@ class _Run:
             path = Path(stack.enter_context(TemporaryDirectory())) / path.name
         state = CopyState.open(path, report.source, report.target)
         stack.callback(state.close)
-        self.planner = Planner(
+        self.planner = CopyPlanner(
             self._here.backend,
             self._there.backend,
             state,
@@ -175,7 +175,7 @@ class _Run:
     def _streams(self, planned: list[PlannedTopic]) -> list[str]:
         """Return which of the topics clients configured as streams of JetStream at the source."""
         here = self._here
-        if here.kind() is not Kind.EMBEDDED or not here.address.registry:
+        if here.kind() is not StoreKind.EMBEDDED or not here.address.registry:
             return []
         records = here.node.registry.list(STREAM_RECORDS, self._timeout)
         configured = {record.name for record in records}
@@ -193,7 +193,7 @@ class _Run:
             request.follow,
             timeout=self._timeout,
             workers=workers,
-            batch_messages=MAX_PULSAR_MESSAGES if kind is Kind.PULSAR else MAX_BATCH_MESSAGES,
+            batch_messages=MAX_PULSAR_MESSAGES if kind is StoreKind.PULSAR else MAX_BATCH_MESSAGES,
         )
         context = CopyContext(
             self._here.backend,
@@ -206,7 +206,7 @@ class _Run:
             pool,
             self._stop,
         )
-        copier = Copier(context, self._there.max_batch(MAX_BATCH_BYTES))
+        copier = PartitionCopier(context, self._there.max_batch(MAX_BATCH_BYTES))
         following = _Following(self, context, copier, state)
         began = time.monotonic()
         try:
@@ -279,7 +279,9 @@ class _Run:
 class _Following:
     """What is done beside copying: groups, new topics, progress, and saying that all is level."""
 
-    def __init__(self, run: _Run, context: CopyContext, copier: Copier, state: CopyState) -> None:
+    def __init__(
+        self, run: _Run, context: CopyContext, copier: PartitionCopier, state: CopyState
+    ) -> None:
         self._run = run
         self._context = context
         self._copier = copier

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from router.cli import connecting, output
-from router.cli.connection import Connection
+from router.cli.connection import StoreConnection
 from router.cli.options import anywhere, as_json, examples
 from router.errors import BadReadOptionError
 
@@ -39,7 +39,7 @@ def command() -> None:
 
 @command.command("list", epilog=examples("router dead-letters list"))
 @connecting.command_there
-def list_topics(there: Connection, *, as_json: bool) -> None:
+def list_topics(there: StoreConnection, *, as_json: bool) -> None:
     """Print the dead-letter topics, with how many letters wait and how many messages are stored."""
     topics = there.dead_letter_topics()
     rows = [(one["topic"], _count(one["waiting"]), _count(one["stored"])) for one in topics]
@@ -54,7 +54,7 @@ def list_topics(there: Connection, *, as_json: bool) -> None:
 )
 @topic_argument
 @connecting.command_there
-def show(there: Connection, topic: str, *, as_json: bool) -> None:
+def show(there: StoreConnection, topic: str, *, as_json: bool) -> None:
     """Print the letters of TOPIC that wait: position, where each came from, why it is there."""
     behind = ""
     more = True

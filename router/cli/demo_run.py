@@ -12,7 +12,7 @@ from urllib.parse import quote
 from router.backends import Start
 from router.cli.connection import Consumption
 from router.cli.demo_messages import DemoMessages, unreadable
-from router.cli.http_client import Request
+from router.cli.http_client import HttpRequest
 from router.cli.remote import RemoteConnection
 from router.errors import (
     BackendUnavailableError,
@@ -163,7 +163,7 @@ class Demo:
             path = f"/jetstream/publish/{quote(f'{DEVICES}.{subject}')}"
             # A repeat with the same id is stored once.
             headers = {"Nats-Msg-Id": f"{self._name}-{next(self._requests)}"}
-            self._there.client.ask(Request("POST", path, None, body, headers))
+            self._there.client.ask(HttpRequest("POST", path, None, body, headers))
             self.published += 1
 
     def _create(self, topic: str, partitions: int, cleanup: str | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from router.cli import connecting, output
-from router.cli.connection import Connection
+from router.cli.connection import StoreConnection
 from router.cli.options import anywhere, as_json, examples
 
 MEMBERS = ("CONSUMER", "NODE", "STATE")
@@ -38,7 +38,7 @@ def command() -> None:
 )
 @topic_argument
 @connecting.command_there
-def list_groups(there: Connection, topic: str, *, as_json: bool) -> None:
+def list_groups(there: StoreConnection, topic: str, *, as_json: bool) -> None:
     """Print for each group of TOPIC and each partition how many messages wait, and who reads."""
     rows = [
         (group.name, max(one.partition, 0), one.backlog, one.consumers)
@@ -56,7 +56,7 @@ def list_groups(there: Connection, topic: str, *, as_json: bool) -> None:
 @topic_argument
 @group_argument
 @connecting.command_there
-def show(there: Connection, topic: str, group: str, *, as_json: bool) -> None:
+def show(there: StoreConnection, topic: str, group: str, *, as_json: bool) -> None:
     """Print who polls GROUP of TOPIC, and for each partition who holds it and where it stands."""
     details = there.describe_group(topic, group)
     for reason in (details["untold"], details["trouble"]):
@@ -115,7 +115,7 @@ def reset(topic: str, group: str, to: str, preview: bool, as_json: bool, **given
 @topic_argument
 @group_argument
 @connecting.command_there
-def delete(there: Connection, topic: str, group: str, *, as_json: bool) -> None:
+def delete(there: StoreConnection, topic: str, group: str, *, as_json: bool) -> None:
     """Delete GROUP of TOPIC; fails while it is read. A later poll makes a new one."""
     name = there.delete_group(topic, group)
     document = {"topic": name, "group": group, "done": "deleted"}

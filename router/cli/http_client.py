@@ -56,7 +56,7 @@ _ERRORS: Final[Mapping[int, type[RouterError]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """An answer that came whole."""
 
     status: int
@@ -72,7 +72,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked for; `safe`: it may be repeated after a failure.
 
     `wait`: seconds that the server may take beside what every answer may take.
@@ -117,7 +117,7 @@ class HttpClient:
         """Close the connections."""
         self._pool.clear()
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: HttpRequest) -> HttpResponse:
         """Return the answer, 2xx; raise the failure that another one stands for."""
         end = self._clock() + self._retry_seconds
         pauses = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
@@ -142,12 +142,12 @@ class HttpClient:
             self._sleep(wait)
             pauses.next()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> HttpResponse:
         """Return the answer to a GET without a query; raises as `ask` does."""
-        return self.ask(Request("GET", path))
+        return self.ask(HttpRequest("GET", path))
 
     @contextmanager
-    def stream(self, request: Request, silence: float) -> Iterator[Iterator[bytes]]:
+    def stream(self, request: HttpRequest, silence: float) -> Iterator[Iterator[bytes]]:
         """Yield the pieces of an answer that goes on, until it ends or is silent for so long.
 
         Raises SilenceError then, and BackendUnavailableError if the connection breaks.
@@ -174,7 +174,7 @@ class HttpClient:
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from error
 
-    def _once(self, request: Request) -> Answer:
+    def _once(self, request: HttpRequest) -> HttpResponse:
         read = self._answer_seconds + request.wait
         end = self._clock() + read + self._connect_seconds
         timeout = urllib3.Timeout(connect=self._connect_seconds, read=read)
@@ -186,7 +186,7 @@ class HttpClient:
         self._reached = True
         return answer
 
-    def _send(self, request: Request, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
+    def _send(self, request: HttpRequest, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
         query = f"?{urlencode(request.query)}" if request.query else ""
         headers = {"User-Agent": f"router/{VERSION}", **self._credentials()}
         if request.body is not None:
@@ -205,7 +205,7 @@ class HttpClient:
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from error
 
-    def _whole(self, response: urllib3.BaseHTTPResponse, end: float) -> Answer:
+    def _whole(self, response: urllib3.BaseHTTPResponse, end: float) -> HttpResponse:
         """Read an answer to its end; the connection may serve another request then."""
         pieces, size = [], 0
         while piece := response.read(PIECE_BYTES, decode_content=False):
@@ -218,7 +218,7 @@ class HttpClient:
                 response.close()
                 raise BackendUnavailableError(f"{self.context.server} does not answer in time.")
         response.release_conn()
-        return Answer(response.status, response.headers, b"".join(pieces))
+        return HttpResponse(response.status, response.headers, b"".join(pieces))
 
     def _credentials(self) -> dict[str, str]:
         scheme, given = self.context.credentials()
@@ -246,7 +246,7 @@ class SilenceError(RouterError):
     """Nothing came for as long as was agreed."""
 
 
-def failed(answer: Answer, context: Context) -> RouterError:
+def failed(answer: HttpResponse, context: Context) -> RouterError:
     """Return the failure that an answer stands for, with what the server says."""
     if 300 <= answer.status < 400:
         target = answer.headers.get("Location", "")[:MAX_SENTENCE]
@@ -262,7 +262,7 @@ def failed(answer: Answer, context: Context) -> RouterError:
     return cls(f"{sentence} (HTTP {answer.status}{wait})", retry_after=after)
 
 
-def _may_pass(answer: Answer, request: Request) -> bool:
+def _may_pass(answer: HttpResponse, request: HttpRequest) -> bool:
     """Return whether the same request may have another answer a moment later.
 
     After 429 and 503 nothing was done; after 504 it is unknown. An error of JetStream's API with
@@ -273,7 +273,7 @@ def _may_pass(answer: Answer, request: Request) -> bool:
     return answer.status != 504 or request.safe
 
 
-def _given(answer: Answer) -> Mapping[str, Any]:
+def _given(answer: HttpResponse) -> Mapping[str, Any]:
     """Return the object that says what went wrong, an empty one if there is none."""
     try:
         given = json.loads(answer.data)
@@ -284,7 +284,7 @@ def _given(answer: Answer) -> Mapping[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _sentence(answer: Answer) -> str:
+def _sentence(answer: HttpResponse) -> str:
     """Return what an answer says went wrong, in whichever dialect it says so, on one line."""
     given = _given(answer)
     words = ("detail", "message", "errorMessage", "reason", "description")
@@ -295,7 +295,7 @@ def _sentence(answer: Answer) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:MAX_SENTENCE])
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _retry_after(answer: HttpResponse) -> float | None:
     given = answer.headers.get("Retry-After", "")
     return float(given) if given.isascii() and given.isdigit() and len(given) < 7 else None
 

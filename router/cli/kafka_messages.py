@@ -15,8 +15,8 @@ from router.cli import status
 from router.cli.options import as_json, examples
 from router.kafka.definitions import definition_texts, folder_texts
 from router.wire.kafka.classes import RUNTIME
-from router.wire.kafka.compatibility import Finding, compare, compare_sets
-from router.wire.kafka.definitions import Definition, DefinitionError, attribute
+from router.wire.kafka.compatibility import Incompatibility, compare, compare_sets
+from router.wire.kafka.definitions import DefinitionError, MessageDefinition, attribute
 from router.wire.kafka.drawing import layout
 from router.wire.kafka.engine import RUNTIME_MODULES, Messages, message_source
 from router.wire.kafka.errors import KafkaMessageError
@@ -198,7 +198,7 @@ def _decoded(messages: Messages, name: str, version: int, data: str) -> dict[str
     return found
 
 
-def _compared(old: Path, new: Path) -> list[Finding]:
+def _compared(old: Path, new: Path) -> list[Incompatibility]:
     try:
         if old.is_dir():
             released = _parsed(folder_texts(old), released=True)
@@ -209,9 +209,9 @@ def _compared(old: Path, new: Path) -> list[Finding]:
         raise _failed(str(error)) from None
 
 
-def _parsed(texts: Mapping[str, str], *, released: bool = False) -> dict[str, Definition]:
+def _parsed(texts: Mapping[str, str], *, released: bool = False) -> dict[str, MessageDefinition]:
     """Return definitions by name; name every file that cannot be read."""
-    found: list[Definition] = []
+    found: list[MessageDefinition] = []
     failures: list[str] = []
     for file, text in texts.items():
         try:
@@ -241,7 +241,7 @@ def _messages(texts: Mapping[str, str]) -> Messages:
         raise _failed(str(error)) from None
 
 
-def _definition(messages: Messages, name: str) -> Definition:
+def _definition(messages: Messages, name: str) -> MessageDefinition:
     try:
         return messages.definition(name)
     except KeyError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from router.backends import Start
-from router.cli.connection import Connection, Tail
+from router.cli.connection import StoreConnection, Tail
 from router.cli.histogram import Histogram
 from router.errors import RouterError
 from router.model import Message
@@ -38,7 +38,7 @@ LAST: Final = 2 ** (8 * NUMBER_BYTES) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """What to do; `duration` in seconds, `rate` in messages a second (0: as fast as it goes).
 
     `messages` None: until the time is over.
@@ -58,7 +58,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class LoadOutcome:
     """What was done; `latency` is of requests, or of messages from when they were due."""
 
     messages: int = 0
@@ -67,17 +67,17 @@ class Outcome:
     seconds: float = 0.0
     latency: Histogram = field(default_factory=Histogram)
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: LoadOutcome) -> None:
         """Add what another client did at the same time."""
         self.messages += other.messages
         self.requests += other.requests
         self.latency.add(other.latency)
 
 
-class Run:
+class LoadRun:
     """One run over a topic: its clients, each a thread with a connection of its own."""
 
-    def __init__(self, there: Connection, topic: str, plan: Plan) -> None:
+    def __init__(self, there: StoreConnection, topic: str, plan: LoadPlan) -> None:
         self._there = there
         self._topic = topic
         self._plan = plan
@@ -87,18 +87,18 @@ class Run:
         self._given = 0
         self._failures: list[RouterError] = []
 
-    def publish(self) -> Outcome:
+    def publish(self) -> LoadOutcome:
         """Publish; latencies are those of requests."""
         return self._clients(self._publisher)
 
-    def subscribe(self) -> Outcome:
+    def subscribe(self) -> LoadOutcome:
         """Have the clients, consumers of one group, read what is there; latencies of fetches."""
         return self._clients(self._consumer)
 
-    def latency(self) -> Outcome:
+    def latency(self) -> LoadOutcome:
         """Send messages when they are due, and take the time until they arrive."""
         due: list[float] = []
-        outcome = Outcome()
+        outcome = LoadOutcome()
         reader = threading.Thread(target=self._guarded, args=(self._reader, due, outcome))
         reader.start()
         try:
@@ -113,8 +113,8 @@ class Run:
         outcome.lost = len(due) - outcome.messages
         return outcome
 
-    def _clients(self, work: Callable[[Connection, int, Outcome], None]) -> Outcome:
-        outcomes = [Outcome() for _ in range(self._plan.clients)]
+    def _clients(self, work: Callable[[StoreConnection, int, LoadOutcome], None]) -> LoadOutcome:
+        outcomes = [LoadOutcome() for _ in range(self._plan.clients)]
         threads = [
             threading.Thread(target=self._guarded, args=(self._client, work, number, outcome))
             for number, outcome in enumerate(outcomes)
@@ -127,14 +127,17 @@ class Run:
                 thread.join()
         finally:
             self._stop.set()
-        found = Outcome(seconds=time.monotonic() - began)
+        found = LoadOutcome(seconds=time.monotonic() - began)
         self._check()
         for outcome in outcomes:
             found.add(outcome)
         return found
 
     def _client(
-        self, work: Callable[[Connection, int, Outcome], None], number: int, outcome: Outcome
+        self,
+        work: Callable[[StoreConnection, int, LoadOutcome], None],
+        number: int,
+        outcome: LoadOutcome,
     ) -> None:
         with closing(self._there.sibling()) as there:
             work(there, number, outcome)
@@ -177,7 +180,7 @@ class Run:
             self._given += count
         return count
 
-    def _publisher(self, there: Connection, number: int, outcome: Outcome) -> None:
+    def _publisher(self, there: StoreConnection, number: int, outcome: LoadOutcome) -> None:
         value = secrets.token_bytes(self._plan.size)
         # A key for each message, so that the partitions share them.
         for due, count in self._due(number, self._plan.clients):
@@ -188,14 +191,14 @@ class Run:
             outcome.messages += count
             outcome.requests += 1
 
-    def _consumer(self, there: Connection, number: int, outcome: Outcome) -> None:
+    def _consumer(self, there: StoreConnection, number: int, outcome: LoadOutcome) -> None:
         opened = there.consume(self._topic, self._name, f"bench-{number}", Start.EARLIEST)
         with closing(opened) as consumption:
             while not self._stop.is_set() and self._fetch(consumption, outcome):
                 if self._given >= self._plan.bound():
                     self._stop.set()
 
-    def _fetch(self, consumption: Consumption, outcome: Outcome) -> bool:
+    def _fetch(self, consumption: Consumption, outcome: LoadOutcome) -> bool:
         began = time.monotonic()
         found = consumption.fetch(FETCH_MESSAGES, FETCH_SECONDS)
         if not found:
@@ -216,7 +219,7 @@ class Run:
                 there.publish(self._topic, [message], None)
             there.publish(self._topic, [Message(LAST.to_bytes(NUMBER_BYTES))], None)
 
-    def _reader(self, due: list[float], outcome: Outcome) -> None:
+    def _reader(self, due: list[float], outcome: LoadOutcome) -> None:
         """Take what arrives until the message behind the last one is there."""
         with closing(self._there.sibling()) as there:
             for found in there.tail(self._topic, Tail(Start.EARLIEST, DRAIN_SECONDS)):

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from router import log
 from router.backends import ResetTarget, Start, opening
-from router.cli.connection import Consumption, Tail, Topic, TopicDetails
-from router.cli.store import Store
+from router.cli.connection import Consumption, ListedTopic, Tail, TopicDetails
+from router.cli.store import CommandStore
 from router.clocks import wall_ms
 from router.errors import (
     BackendUnavailableError,
@@ -24,22 +24,22 @@ from router.metrics import Metrics
 from router.model import Message, Principal, Stored, Subscription, TopicInfo, TopicName
 from router.model.policies import Policies
 from router.services.consume import (
+    AnsweredPoll,
     ConnectedClient,
     ConsumeOptions,
-    Poll,
     PollMailbox,
     PollRequest,
-    Subscriber,
+    PollServer,
 )
 from router.services.dead_letters.letters import read_letters, read_marks
-from router.services.dead_letters.service import Chosen, DeadLetters
+from router.services.dead_letters.service import DeadLetters, DeadLetterSelection
 from router.services.group_details import GroupInspection
-from router.services.groups import Group, Groups, Preview, grouped
+from router.services.groups import Preview, TopicGroup, TopicGroups, grouped
 from router.services.jetstream import BrokerStreams
 from router.services.jetstream.management import StreamCalls
 from router.services.latest import LatestValues
 from router.services.publish import Publisher, PublishOptions
-from router.services.read import Reading, ReadOptions, StartPosition, placed
+from router.services.read import ReadOptions, StartPosition, TopicReader, placed
 from router.services.shared_secret import RequestNames
 from router.services.transactions import OpenTransactions
 
@@ -52,17 +52,17 @@ RESUME_SECONDS: Final = 30.0
 class LocalConnection:
     """A connection over the services of this process."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: CommandStore) -> None:
         self._store = store
         self._settings, self._backend, self._timeout = store.settings, store.backend, store.timeout
         self._publisher: Publisher | None = None
         # What is logged must not get between messages.
         log.configure(store.settings.text("log.level"), store.settings.text("log.format"))
 
-    def topics(self, *, internal: bool = False) -> list[Topic]:
+    def topics(self, *, internal: bool = False) -> list[ListedTopic]:
         """Return the topics of all namespaces; internal ones only with `internal`."""
         return [
-            Topic(self._settings.shortest_name(info.topic), info.partitions, info.internal)
+            ListedTopic(self._settings.shortest_name(info.topic), info.partitions, info.internal)
             for info in self._backend.list_topics(self._timeout, internal=internal)
         ]
 
@@ -104,7 +104,7 @@ class LocalConnection:
         """Return a page of the newest messages."""
         return self._latest().page(self._settings.topic(topic), after, limit)
 
-    def groups(self, topic: str) -> list[Group]:
+    def groups(self, topic: str) -> list[TopicGroup]:
         """Return the groups of a topic."""
         return self._groups().listed(self._settings.topic(topic))
 
@@ -136,17 +136,19 @@ class LocalConnection:
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
         """Return letters that wait behind a place."""
-        chosen = Chosen(None, read_marks("behind", behind))
+        chosen = DeadLetterSelection(None, read_marks("behind", behind))
         return self._letters().page(self._settings.topic(topic), chosen).as_json()
 
     def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters."""
         letters, name = self._letters(), self._settings.topic(topic)
         if (named := fields.get("position")) is not None:
-            chosen = Chosen(read_letters("--position", named))
+            chosen = DeadLetterSelection(read_letters("--position", named))
         else:
             before = int(fields.get("before", letters.now_ms()))
-            chosen = Chosen(None, read_marks("behind", fields.get("behind", "")), before)
+            chosen = DeadLetterSelection(
+                None, read_marks("behind", fields.get("behind", "")), before
+            )
         if action == "requeue":
             return letters.requeue(name, chosen, lambda _: True).as_json(chosen)
         return letters.discard(name, chosen).as_json(chosen)
@@ -185,7 +187,7 @@ class LocalConnection:
         every = POLL_SECONDS if tail.silence is None else min(POLL_SECONDS, tail.silence)
         configured = ReadOptions.from_settings(self._settings)
         options = replace(configured, heartbeat=every, longest=math.inf, streams=1)
-        reading = Reading(self._backend, self._store.directory(), options, time.monotonic)
+        reading = TopicReader(self._backend, self._store.directory(), options, time.monotonic)
         tailing = _Tailing(reading, name, _starts(tail.start, reading.partitions(name)))
         yield from tailing.batches(math.inf if tail.silence is None else tail.silence)
 
@@ -193,7 +195,7 @@ class LocalConnection:
         """Open a consumer of a group."""
         options = ConsumeOptions.from_settings(self._settings)
         directory = self._store.directory()
-        subscriber = Subscriber(
+        subscriber = PollServer(
             self._backend, self._store.node, directory, options, Metrics(), time.monotonic
         )
         request = PollRequest(
@@ -225,15 +227,15 @@ class LocalConnection:
     def _transactions(self) -> OpenTransactions:
         return OpenTransactions(opening.open_administration(self._settings, self._store.node))
 
-    def _groups(self) -> Groups:
-        return Groups(self._backend, self._timeout)
+    def _groups(self) -> TopicGroups:
+        return TopicGroups(self._backend, self._timeout)
 
 
 class _Tailing:
     """A stream that goes on where it was after the broker was away."""
 
     def __init__(
-        self, reading: Reading, topic: TopicName, starts: Mapping[int, StartPosition]
+        self, reading: TopicReader, topic: TopicName, starts: Mapping[int, StartPosition]
     ) -> None:
         self._reading = reading
         self._topic = topic
@@ -273,10 +275,10 @@ class _Tailing:
 class _Polls:
     """A consumer of a group: one poll at a time, which holds what it was given."""
 
-    def __init__(self, subscriber: Subscriber, request: PollRequest) -> None:
+    def __init__(self, subscriber: PollServer, request: PollRequest) -> None:
         self._subscriber = subscriber
         self._request = request
-        self._poll: Poll | None = None
+        self._poll: AnsweredPoll | None = None
 
     def fetch(self, limit: int, timeout: float) -> list[Stored]:
         self.close()
@@ -315,7 +317,7 @@ def _starts(start: Start | int | str, partitions: list[int]) -> dict[int, StartP
     }
 
 
-def _publisher(store: Store) -> Publisher:
+def _publisher(store: CommandStore) -> Publisher:
     options = PublishOptions.from_settings(store.settings)
     names = RequestNames(store.node.registry, store.settings.seconds("backend.timeout"))
     return Publisher(store.backend, store.directory(), names, options, Metrics(), time.monotonic)

@@ -12,11 +12,11 @@ import click
 from router.access.authorizer import TOPIC_RECORDS
 from router.cli import output
 from router.cli.options import as_json, examples, settings_for, store, zookeeper
-from router.cli.store import Store, opened
+from router.cli.store import CommandStore, opened
 from router.errors import SettingError
 from router.migration import cipher
 from router.migration.original import ROOT, Original, read
-from router.services.record_moving import Standing, Step, compare, write
+from router.services.record_moving import MoveStep, Standing, compare, write
 
 SERVERS: Final = "config.zk.servers"
 ROOT_PROPERTY: Final = "config.zk.root"
@@ -104,7 +104,7 @@ def _cipher(key: str, iv: str) -> cipher.Cipher | None:
     return cipher.Cipher(key, iv) if key else None
 
 
-def _read(servers: str, root: str, lock: cipher.Cipher | None, ours: Store) -> Original:
+def _read(servers: str, root: str, lock: cipher.Cipher | None, ours: CommandStore) -> Original:
     from router.coordination.zookeeper import tree  # noqa: PLC0415 - help needs no kazoo
 
     with tree.opened(servers, ours.timeout) as found:
@@ -115,7 +115,7 @@ def _read(servers: str, root: str, lock: cipher.Cipher | None, ours: Store) -> O
 
 
 def _document(
-    steps: list[Step], original: Original, failures: list[str], warnings: list[str]
+    steps: list[MoveStep], original: Original, failures: list[str], warnings: list[str]
 ) -> dict[str, Any]:
     return {
         "records": [
@@ -133,7 +133,7 @@ def _document(
     }
 
 
-def _lines(steps: list[Step], original: Original, overwrite: bool) -> Iterator[str]:
+def _lines(steps: list[MoveStep], original: Original, overwrite: bool) -> Iterator[str]:
     """Yield a line for each record and for each node that cannot be read."""
     width = max((len(step.found.name) for step in steps), default=0)
     for step in steps:
@@ -145,7 +145,7 @@ def _lines(steps: list[Step], original: Original, overwrite: bool) -> Iterator[s
         yield f"cannot be read: {sentence}"
 
 
-def _absent(steps: list[Step], ours: Store) -> Iterator[str]:
+def _absent(steps: list[MoveStep], ours: CommandStore) -> Iterator[str]:
     """Yield a warning for each topic that would lose what is imported when it is created."""
     moved = {step.found.name for step in steps if step.found.kind == TOPIC_RECORDS}
     if not moved:
@@ -159,7 +159,7 @@ def _absent(steps: list[Step], ours: Store) -> Iterator[str]:
         )
 
 
-def _sum(steps: list[Step], original: Original, applied: bool, overwrite: bool) -> str:
+def _sum(steps: list[MoveStep], original: Original, applied: bool, overwrite: bool) -> str:
     counts = Counter(step.standing for step in steps)
     parts = [f"{counts[standing]} {standing.value}" for standing in Standing]
     said = f"{', '.join(parts)}, {len(original.unreadable)} cannot be read."

@@ -22,7 +22,7 @@ from router.settings import Settings, config_file, load
 
 if TYPE_CHECKING:
     from router.pipelines.declaration import Pipeline
-    from router.pipelines.testing.comparing import Result
+    from router.pipelines.testing.comparing import CaseResult
 
 FOLDER: Final = "config/pipelines"
 MAX_LINE_CHARACTERS: Final = 200
@@ -299,7 +299,7 @@ def test_(
             raise SettingError("--from-topic adds a case to one file: name it")
         pipeline = load_tests(chosen[0], folder, complete=False).pipeline
         _add_case(chosen[0], pipeline, topic, limit, _settings(pipeline, config, given))
-    done: dict[Path, list[Result]] = {}
+    done: dict[Path, list[CaseResult]] = {}
     for file in chosen:
         test = load_tests(file, folder, complete=not update and topic is None)
         added = len(test.cases) - 1 if topic is not None else None
@@ -346,13 +346,13 @@ def _known(name: str, folder: Path) -> Pipeline:
 
 
 def _run(pipeline: Pipeline, config: Path | None, given: dict[str, Any]) -> None:
-    from router.pipelines.run import Options, once, run  # noqa: PLC0415 - only when it is used
+    from router.pipelines.run import RunOptions, once, run  # noqa: PLC0415 - only when it is used
 
     own = {key: given.pop(key, None) for key in ("once", "metrics", "progress")}
     settings = _settings(pipeline, config, given)
     log.begin("pipeline", settings.text("log.level"), settings.text("log.format"))
     shown = sys.stderr.isatty() if own["progress"] is None else own["progress"]
-    options = Options(own["metrics"] or "", _shower() if shown else None, click.echo)
+    options = RunOptions(own["metrics"] or "", _shower() if shown else None, click.echo)
     well = run(once(pipeline) if own["once"] else pipeline, settings, options)
     raise SystemExit(0 if well else 1)
 

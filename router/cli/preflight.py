@@ -26,23 +26,23 @@ REACH_SECONDS: Final = 5.0
 """Time that a backend, or ZooKeeper, has to answer."""
 
 
-class Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
     """What came of one part; `status` is the exit status for it, 0: in order."""
 
     sentence: str
     status: int = 0
 
 
-Part = Callable[[Settings], Iterator[Outcome]]
+Part = Callable[[Settings], Iterator[CheckOutcome]]
 
 
-def preflight(settings: Settings, *, runs: bool) -> Iterator[Outcome]:
+def preflight(settings: Settings, *, runs: bool) -> Iterator[CheckOutcome]:
     """Yield what `serve` would find with these settings; `runs`: a router uses the folder now."""
     yield from _tried(_settings, settings)
     yield from _tried(_folder, settings)
     yield from _tried(_access, settings)
     if runs:
-        yield Outcome("server.port: not tried, a router runs on the data folder")
+        yield CheckOutcome("server.port: not tried, a router runs on the data folder")
     else:
         yield from _tried(_http_ports, settings)
         yield from _tried(_broker_ports, settings)
@@ -50,22 +50,22 @@ def preflight(settings: Settings, *, runs: bool) -> Iterator[Outcome]:
     yield from _tried(_zookeeper, settings)
 
 
-def _tried(part: Part, settings: Settings) -> Iterator[Outcome]:
+def _tried(part: Part, settings: Settings) -> Iterator[CheckOutcome]:
     try:
         yield from part(settings)
     except SettingError as error:
-        yield Outcome(str(error), os.EX_CONFIG)
+        yield CheckOutcome(str(error), os.EX_CONFIG)
 
 
-def _settings(settings: Settings) -> Iterator[Outcome]:
+def _settings(settings: Settings) -> Iterator[CheckOutcome]:
     """Try what the HTTP server, the broker and the application refuse."""
     options(settings)
     listeners.check(settings)
     _application(settings)
     for setting in ("server.cert", "broker.cert"):
         if file := settings.text(setting):
-            yield Outcome(f"{setting}: the certificate {file} and its key load")
-    yield Outcome("the settings go together")
+            yield CheckOutcome(f"{setting}: the certificate {file} and its key load")
+    yield CheckOutcome("the settings go together")
 
 
 def _application(settings: Settings) -> None:
@@ -78,7 +78,7 @@ def _application(settings: Settings) -> None:
     app.extensions["router.close"]()
 
 
-def _folder(settings: Settings) -> Iterator[Outcome]:
+def _folder(settings: Settings) -> Iterator[CheckOutcome]:
     if opening.scheme(settings) == "memory":
         return
     folder = Path(settings.text("data.dir")).absolute()
@@ -86,47 +86,49 @@ def _folder(settings: Settings) -> Iterator[Outcome]:
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        yield Outcome(f"data.dir = {folder}: {there} is no folder", os.EX_CANTCREAT)
+        yield CheckOutcome(f"data.dir = {folder}: {there} is no folder", os.EX_CANTCREAT)
     elif not os.access(there, os.W_OK | os.X_OK):
-        yield Outcome(f"data.dir = {folder}: this user may not write to {there}", os.EX_CANTCREAT)
+        yield CheckOutcome(
+            f"data.dir = {folder}: this user may not write to {there}", os.EX_CANTCREAT
+        )
     elif there == folder:
-        yield Outcome(f"data.dir: {folder} can be written")
+        yield CheckOutcome(f"data.dir: {folder} can be written")
     else:
-        yield Outcome(f"data.dir: {folder} is not there and can be made")
+        yield CheckOutcome(f"data.dir: {folder} is not there and can be made")
 
 
-def _access(settings: Settings) -> Iterator[Outcome]:
+def _access(settings: Settings) -> Iterator[CheckOutcome]:
     check_files(settings, time.monotonic)
     for setting in ("auth.users", "auth.permissions", "auth.aaf"):
         if file := settings.text(setting):
-            yield Outcome(f"{setting}: {file} can be read")
+            yield CheckOutcome(f"{setting}: {file} can be read")
     if not requires_authentication(settings):
-        yield Outcome("auth.users: there are no users, every client is anonymous")
+        yield CheckOutcome("auth.users: there are no users, every client is anonymous")
 
 
-def _http_ports(settings: Settings) -> Iterator[Outcome]:
+def _http_ports(settings: Settings) -> Iterator[CheckOutcome]:
     host = settings.text("server.host")
     for port, setting in zip(ports(settings), ("server.port", "server.tls_port"), strict=False):
         try:
             front.reserve(host, port, f"the setting {setting}").close()
         except SettingError as error:
-            yield Outcome(f"{setting}: {error}", os.EX_CONFIG)
+            yield CheckOutcome(f"{setting}: {error}", os.EX_CONFIG)
         else:
-            yield Outcome(f"{setting}: {bind_address(host, port)} is free")
+            yield CheckOutcome(f"{setting}: {bind_address(host, port)} is free")
 
 
-def _broker_ports(settings: Settings) -> Iterator[Outcome]:
+def _broker_ports(settings: Settings) -> Iterator[CheckOutcome]:
     for endpoint, address in listeners.addresses(settings):
         setting, text = endpoint.setting, settings.text(endpoint.setting)
         try:
             listening.bind(address).close()
         except listening.ListenError as error:
-            yield Outcome(f"{setting}: {error}", os.EX_UNAVAILABLE)
+            yield CheckOutcome(f"{setting}: {error}", os.EX_UNAVAILABLE)
         else:
-            yield Outcome(f"{setting}: {text} is free")
+            yield CheckOutcome(f"{setting}: {text} is free")
 
 
-def _backend(settings: Settings) -> Iterator[Outcome]:
+def _backend(settings: Settings) -> Iterator[CheckOutcome]:
     """Ask the store that other machines have; an embedded one is checked as data."""
     if opening.scheme(settings) in {"embedded", "memory"}:
         return
@@ -139,12 +141,12 @@ def _backend(settings: Settings) -> Iterator[Outcome]:
             raise
         except RouterError as error:
             reason = str(error) or "it does not answer"
-            yield Outcome(f"backend.url = {url}: {reason}", os.EX_UNAVAILABLE)
+            yield CheckOutcome(f"backend.url = {url}: {reason}", os.EX_UNAVAILABLE)
         else:
-            yield Outcome(f"backend.url: {url} answers")
+            yield CheckOutcome(f"backend.url: {url} answers")
 
 
-def _zookeeper(settings: Settings) -> Iterator[Outcome]:
+def _zookeeper(settings: Settings) -> Iterator[CheckOutcome]:
     if not (servers := settings.text("zookeeper.servers")):
         return
     from router.coordination.zookeeper.tree import opened  # noqa: PLC0415 - needs kazoo
@@ -155,6 +157,6 @@ def _zookeeper(settings: Settings) -> Iterator[Outcome]:
     except SettingError:
         raise
     except RouterError as error:
-        yield Outcome(f"zookeeper.servers = {servers}: {error}", os.EX_UNAVAILABLE)
+        yield CheckOutcome(f"zookeeper.servers = {servers}: {error}", os.EX_UNAVAILABLE)
     else:
-        yield Outcome(f"zookeeper.servers: {servers} answers")
+        yield CheckOutcome(f"zookeeper.servers: {servers} answers")

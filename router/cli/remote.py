@@ -17,9 +17,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from router.backends import ResetTarget, Start
-from router.cli.connection import Consumption, Tail, Topic, TopicDetails
+from router.cli.connection import Consumption, ListedTopic, Tail, TopicDetails
 from router.cli.contexts import Context
-from router.cli.http_client import HttpClient, Request
+from router.cli.http_client import HttpClient, HttpRequest
 from router.cli.remote_tail import RemoteTail
 from router.errors import (
     BackendTimeoutError,
@@ -36,7 +36,7 @@ from router.errors import (
 from router.errors.quoting import quoted
 from router.model import Message, Position, Stored, SubscriptionStats, TopicName
 from router.services.group_details import shown_target
-from router.services.groups import Group, Preview
+from router.services.groups import Preview, TopicGroup
 from router.wire import cambria, ndjson
 
 MAX_IDS: Final = 10_000
@@ -61,19 +61,19 @@ class RemoteConnection:
         self.client = HttpClient(context, report=report, deadline=deadline)
         self._report = report
 
-    def topics(self, *, internal: bool = False) -> list[Topic]:
+    def topics(self, *, internal: bool = False) -> list[ListedTopic]:
         """Return the topics of the server's own namespace that the user may see."""
         # Only this list has numbers of partitions.
-        request = Request("GET", "/topics/listAll", {"internal": "true"})
+        request = HttpRequest("GET", "/topics/listAll", {"internal": "true"})
         return [
-            Topic(one["topicName"], one["partitionCount"], one["internal"])
+            ListedTopic(one["topicName"], one["partitionCount"], one["internal"])
             for one in self.client.ask(request).json()["topics"]
             if internal or not one["internal"]
         ]
 
     def topic_names(self) -> list[str]:
         """Return the names of these topics."""
-        return sorted(self.client.ask(Request("GET", "/topics")).json()["topics"])
+        return sorted(self.client.ask(HttpRequest("GET", "/topics")).json()["topics"])
 
     def create_topic(self, name: str, partitions: int, cleanup: str | None = None) -> str:
         """Create a topic."""
@@ -83,7 +83,7 @@ class RemoteConnection:
             fields["cleanupPolicy"] = cleanup
         body = json.dumps(fields).encode()
         headers = {"Content-Type": "application/json"}
-        request = Request("POST", "/topics/create", body=body, headers=headers, safe=False)
+        request = HttpRequest("POST", "/topics/create", body=body, headers=headers, safe=False)
         try:
             answer = self.client.ask(request)
         except ConflictError as error:
@@ -95,13 +95,13 @@ class RemoteConnection:
     def delete_topic(self, name: str) -> str:
         """Delete a topic."""
         topic = self._topic(name)
-        self._ask_of(topic, Request("DELETE", f"/topics/{_segment(topic.local)}", safe=False))
+        self._ask_of(topic, HttpRequest("DELETE", f"/topics/{_segment(topic.local)}", safe=False))
         return str(topic)
 
     def describe_topic(self, name: str) -> TopicDetails:
         """Return what a topic is, and its groups."""
         topic = self._topic(name)
-        given = self._ask_of(topic, Request("GET", f"/topics/{_segment(topic.local)}"))
+        given = self._ask_of(topic, HttpRequest("GET", f"/topics/{_segment(topic.local)}"))
         shown = (
             *("description", "owner", "retentionMs", "retentionBytes", "backlogBytes"),
             "cleanupPolicy",
@@ -118,7 +118,9 @@ class RemoteConnection:
         encoded = base64.urlsafe_b64encode(key).decode()
         path = f"/topics/{_segment(name.local)}/latest/{_segment(encoded)}"
         try:
-            found: dict[str, Any] = self.client.ask(Request("GET", path, {"base64": "true"})).json()
+            found: dict[str, Any] = self.client.ask(
+                HttpRequest("GET", path, {"base64": "true"})
+            ).json()
         except PathNotFoundError as error:
             # Of the topic or of the key: its sentence says which.
             raise ValueNotFoundError(str(error)) from error
@@ -128,19 +130,21 @@ class RemoteConnection:
         """Return a page of the newest messages."""
         name = self._topic(topic)
         query = {"limit": str(limit)} | ({} if after is None else {"after": after})
-        found = self._ask_of(name, Request("GET", f"/topics/{_segment(name.local)}/latest", query))
+        found = self._ask_of(
+            name, HttpRequest("GET", f"/topics/{_segment(name.local)}/latest", query)
+        )
         return {"values": found["values"], "next": found["next"]}
 
-    def groups(self, topic: str) -> list[Group]:
+    def groups(self, topic: str) -> list[TopicGroup]:
         """Return the groups of a topic."""
         name = self._topic(topic)
-        answer = self._ask_of(name, Request("GET", f"/topics/{_segment(name.local)}/groups"))
+        answer = self._ask_of(name, HttpRequest("GET", f"/topics/{_segment(name.local)}/groups"))
         return [_group(one) for one in answer["groups"]]
 
     def describe_group(self, topic: str, group: str) -> dict[str, Any]:
         """Return a group, its members and partitions."""
         name, path = self._group(topic, group)
-        found = self._ask_of(name, Request("GET", path), group)
+        found = self._ask_of(name, HttpRequest("GET", path), group)
         del found["topic"]
         return found
 
@@ -148,57 +152,57 @@ class RemoteConnection:
         """Return what a reset would change."""
         name, path = self._group(topic, group)
         query = {"to": str(shown_target(to)), "preview": "true"}
-        found = self._ask_of(name, Request("POST", f"{path}/reset", query), group)["preview"]
+        found = self._ask_of(name, HttpRequest("POST", f"{path}/reset", query), group)["preview"]
         return Preview(found["lag"], found["least"], found["most"])
 
     def reset_group(self, topic: str, group: str, to: ResetTarget) -> str:
         """Move a group."""
         name, path = self._group(topic, group)
         query = {"to": str(shown_target(to))}
-        self._ask_of(name, Request("POST", f"{path}/reset", query), group)
+        self._ask_of(name, HttpRequest("POST", f"{path}/reset", query), group)
         return str(name)
 
     def delete_group(self, topic: str, group: str) -> str:
         """End a group."""
         name, path = self._group(topic, group)
-        self._ask_of(name, Request("DELETE", path, safe=False), group)
+        self._ask_of(name, HttpRequest("DELETE", path, safe=False), group)
         return str(name)
 
     def dead_letter_topics(self) -> list[dict[str, Any]]:
         """Return the topics of dead letters that the user may see."""
-        answer = self.client.ask(Request("GET", "/dead-letters"))
+        answer = self.client.ask(HttpRequest("GET", "/dead-letters"))
         found: list[dict[str, Any]] = answer.json()["topics"]
         return found
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
         """Return letters that wait behind a place."""
         name = self._topic(topic)
-        request = Request("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
+        request = HttpRequest("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
         return self._ask_of(name, request)
 
     def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters; again is harmless."""
         name = self._topic(topic)
         path = f"/dead-letters/{_segment(name.local)}/{action}"
-        return self._ask_of(name, Request("POST", path, dict(fields)))
+        return self._ask_of(name, HttpRequest("POST", path, dict(fields)))
 
     def transactions(self) -> dict[str, Any]:
         """Return the open transactions."""
-        found: dict[str, Any] = self.client.ask(Request("GET", "/transactions")).json()
+        found: dict[str, Any] = self.client.ask(HttpRequest("GET", "/transactions")).json()
         return found
 
     def describe_transaction(self, name: str) -> dict[str, Any]:
         """Return an open transaction."""
-        return self._transaction(Request("GET", f"/transactions/{_segment(name)}"))
+        return self._transaction(HttpRequest("GET", f"/transactions/{_segment(name)}"))
 
     def abort_transaction(self, name: str) -> dict[str, Any]:
         """Abort an open transaction."""
         path = f"/transactions/{_segment(name)}/abort"
-        return self._transaction(Request("POST", path, safe=False))
+        return self._transaction(HttpRequest("POST", path, safe=False))
 
     def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of the server's streams."""
-        request = Request(
+        request = HttpRequest(
             "POST",
             f"/jetstream/api/{_segment(subject)}",
             {"form": "v1"},
@@ -221,7 +225,9 @@ class RemoteConnection:
             headers["Idempotency-Key"] = request
         body = cambria.framed(messages) if plain else ndjson.framed(messages)
         path = f"/events/{_segment(name.local)}"
-        answer = self._ask_of(name, Request("POST", path, None, body, headers, request is not None))
+        answer = self._ask_of(
+            name, HttpRequest("POST", path, None, body, headers, request is not None)
+        )
         count: int = answer["count"]
         return count
 
@@ -244,7 +250,7 @@ class RemoteConnection:
         """Close the connections."""
         self.client.close()
 
-    def _transaction(self, request: Request) -> dict[str, Any]:
+    def _transaction(self, request: HttpRequest) -> dict[str, Any]:
         try:
             found: dict[str, Any] = self.client.ask(request).json()
         except PathNotFoundError as error:
@@ -268,7 +274,7 @@ class RemoteConnection:
         return name, f"/topics/{_segment(name.local)}/groups/{_segment(group)}"
 
     def _ask_of(
-        self, topic: TopicName, request: Request, group: str | None = None
+        self, topic: TopicName, request: HttpRequest, group: str | None = None
     ) -> dict[str, Any]:
         """Return the object of an answer, empty if there is none; a 404 is of topic or group."""
         try:
@@ -321,7 +327,7 @@ class _Fetches:
         for tries_left in reversed(range(MAX_RENEWALS)):
             path = f"{self._consumer}/messages"
             try:
-                return self._ask(Request("GET", path, query, safe=False, wait=timeout))
+                return self._ask(HttpRequest("GET", path, query, safe=False, wait=timeout))
             except PathNotFoundError:
                 # Forgotten, or deleted by another process of this name.
                 self._open(self._name)
@@ -335,7 +341,7 @@ class _Fetches:
     def _renew(self) -> None:
         """Replace the consumer: an answer that got lost is its own, and comes to no other yet."""
         with suppress(PathNotFoundError):
-            self._client.ask(Request("DELETE", self._consumer))
+            self._client.ask(HttpRequest("DELETE", self._consumer))
         self._open(f"{self._name}-{secrets.token_hex(4)}")
 
     def acknowledge(self) -> None:
@@ -343,7 +349,7 @@ class _Fetches:
         for at in range(0, len(self._given), MAX_IDS):
             ids = ",".join(f'"{one}"' for one in self._given[at : at + MAX_IDS])
             body = f'{{"type":"individual","messageIds":[{ids}]}}'.encode()
-            self._client.ask(Request("POST", f"{self._at}/cursor", body=body))
+            self._client.ask(HttpRequest("POST", f"{self._at}/cursor", body=body))
         self._given = []
 
     def close(self) -> None:
@@ -353,18 +359,18 @@ class _Fetches:
         consumer, self._consumer = self._consumer, ""
         hasty = HttpClient(self._client.context, retry_seconds=CLOSE_SECONDS)
         with suppress(RouterError):  # a server that is away forgets the consumer by itself
-            hasty.ask(Request("DELETE", consumer, safe=False))
+            hasty.ask(HttpRequest("DELETE", consumer, safe=False))
         hasty.close()
 
     def _open(self, name: str) -> None:
         body = f'{{"name":"{name}","id":"{name}","start":"{self._start}"}}'.encode()
         try:
-            answer = self._ask(Request("POST", self._at, body=body))
+            answer = self._ask(HttpRequest("POST", self._at, body=body))
         except PathNotFoundError as error:
             raise TopicNotFoundError(str(error)) from error
         self._consumer = f"{self._at}/consumer/{_segment(answer['id'])}"
 
-    def _ask(self, request: Request) -> Any:
+    def _ask(self, request: HttpRequest) -> Any:
         return self._client.ask(request).json()
 
 
@@ -379,9 +385,9 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _group(given: Mapping[str, Any]) -> Group:
+def _group(given: Mapping[str, Any]) -> TopicGroup:
     name: str = given["name"]
-    return Group(
+    return TopicGroup(
         name,
         tuple(
             SubscriptionStats(

@@ -16,7 +16,7 @@ from typing import Final
 from router.backends import Start
 from router.cli.connection import Tail
 from router.cli.formats import stored
-from router.cli.http_client import HttpClient, Request, SilenceError
+from router.cli.http_client import HttpClient, HttpRequest, SilenceError
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -100,7 +100,7 @@ class RemoteTail:
         headers = {"Accept": "text/event-stream"}
         if self._place is not None:
             headers["Last-Event-ID"] = self._place
-        request = Request("GET", self._path, self._query, headers=headers)
+        request = HttpRequest("GET", self._path, self._query, headers=headers)
         with self._client.stream(request, silence) as pieces:
             for event in events(pieces):
                 self._alive_at = self._clock()
@@ -115,7 +115,7 @@ class RemoteTail:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """An event, or a comment or place without `data`; `id`: where to go on, None: not said."""
 
     data: bytes | None
@@ -123,7 +123,7 @@ class Event:
     name: str = "message"
 
 
-def events(pieces: Iterable[bytes]) -> Iterator[Event]:
+def events(pieces: Iterable[bytes]) -> Iterator[ServerSentEvent]:
     """Yield events, and one without data for each comment and each place that stands alone.
 
     Raises BackendUnavailableError for an event named `error`, with which a server ends a stream.
@@ -136,7 +136,7 @@ def events(pieces: Iterable[bytes]) -> Iterator[Event]:
             field, _, text = line.partition(b":")
             text = text.removeprefix(b" ")
             if not field:
-                yield Event(None)
+                yield ServerSentEvent(None)
             elif field == b"data":
                 data.append(text)
             elif field == b"id":
@@ -148,7 +148,7 @@ def events(pieces: Iterable[bytes]) -> Iterator[Event]:
             said = b"\n".join(data).decode("utf-8", "replace")
             raise BackendUnavailableError(f"The server ended the stream: {said}")
         if data or place is not None:
-            yield Event(b"\n".join(data) if data else None, place, name)
+            yield ServerSentEvent(b"\n".join(data) if data else None, place, name)
         data, place, name = [], None, "message"
 
 

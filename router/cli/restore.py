@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from router.broker.backup import Repository
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.repository import LATEST, no_manifest
 from router.broker.backup.restoring import restore, settle
 from router.broker.disk.files import Disk
@@ -63,7 +63,7 @@ def command(
             if chosen == LATEST and name > manifest.id:
                 click.echo(f"Warning: {no_manifest(name)}; it is newer", err=True)
         with shown("Restoring", manifest.size) as bar:
-            restore(repository, manifest, target, Copier(disk, rate, bar.update), disk)
+            restore(repository, manifest, target, FileCopier(disk, rate, bar.update), disk)
         settle(target, StoreOptions.from_settings(settings), time.time)  # noqa: TID251 - its clock
     seconds = round(time.monotonic() - began, 3)
     if as_json:

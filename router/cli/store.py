@@ -14,7 +14,7 @@ from router.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class CommandStore:
     """What a command needs to publish, consume and manage topics."""
 
     settings: Settings
@@ -33,7 +33,7 @@ class Store:
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[Store]:
+def opened(settings: Settings) -> Iterator[CommandStore]:
     """Connect to the store that the settings name; a broker is started if none runs."""
     with opening.opened(settings) as (node, backend):
-        yield Store(settings, node, backend)
+        yield CommandStore(settings, node, backend)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from router.cli import connecting, output
-from router.cli.connection import Connection
+from router.cli.connection import StoreConnection
 from router.cli.options import Decorator, examples, several
 from router.errors import BadReadOptionError, SettingError
 from router.settings.parsing import duration, size
@@ -111,7 +111,7 @@ def command() -> None:
 @command.command("ls", epilog=examples("router streams ls", "router streams ls --subject a.b"))
 @click.option("--subject", default="", help="Those alone that store this subject.")
 @connecting.command_there
-def list_streams(there: Connection, subject: str, *, as_json: bool) -> None:
+def list_streams(there: StoreConnection, subject: str, *, as_json: bool) -> None:
     """Print the streams with what they hold."""
     from router.services.jetstream import management  # noqa: PLC0415 - `--help` does without
 
@@ -123,7 +123,7 @@ def list_streams(there: Connection, subject: str, *, as_json: bool) -> None:
 @command.command(epilog=examples("router streams info orders", "router streams info orders --json"))
 @stream_argument
 @connecting.command_there
-def info(there: Connection, stream: str, *, as_json: bool) -> None:
+def info(there: StoreConnection, stream: str, *, as_json: bool) -> None:
     """Print the configuration of STREAM and what it holds."""
     found = there.jetstream(f"STREAM.INFO.{stream}", {})
     output.respond(
@@ -141,7 +141,7 @@ def info(there: Connection, stream: str, *, as_json: bool) -> None:
 @stream_argument
 @configuring
 @connecting.command_there
-def add(there: Connection, stream: str, *, as_json: bool, **given: Any) -> None:
+def add(there: StoreConnection, stream: str, *, as_json: bool, **given: Any) -> None:
     """Create STREAM; a topic of this name becomes the stream."""
     config = {**_given(given), "name": stream}
     found = there.jetstream(f"STREAM.CREATE.{stream}", config)
@@ -157,7 +157,7 @@ def add(there: Connection, stream: str, *, as_json: bool, **given: Any) -> None:
 @stream_argument
 @configuring
 @connecting.command_there
-def edit(there: Connection, stream: str, *, as_json: bool, **given: Any) -> None:
+def edit(there: StoreConnection, stream: str, *, as_json: bool, **given: Any) -> None:
     """Change the configuration of STREAM; what no option names stays."""
     stored = there.jetstream(f"STREAM.INFO.{stream}", {})["config"]
     config = {**stored, **_given(given), "name": stream}
@@ -178,7 +178,7 @@ def edit(there: Connection, stream: str, *, as_json: bool, **given: Any) -> None
 @click.option("--keep", type=click.IntRange(1), help="All but so many of the last ones.")
 @connecting.command_there
 def purge(
-    there: Connection,
+    there: StoreConnection,
     stream: str,
     subject: str | None,
     seq: int | None,
@@ -200,7 +200,7 @@ def purge(
 @command.command("rm", epilog=examples("router streams rm orders"))
 @stream_argument
 @connecting.command_there
-def remove(there: Connection, stream: str, *, as_json: bool) -> None:
+def remove(there: StoreConnection, stream: str, *, as_json: bool) -> None:
     """Delete STREAM: the topic with its messages, consumers and groups."""
     there.jetstream(f"STREAM.DELETE.{stream}", {})
     output.report(as_json, "Deleted", "stream", stream)
@@ -219,7 +219,7 @@ def remove(there: Connection, stream: str, *, as_json: bool) -> None:
 @click.option("--next", "following", metavar="SUBJECT", help="The next message of subjects.")
 @connecting.command_there
 def get(
-    there: Connection,
+    there: StoreConnection,
     stream: str,
     sequence: int | None,
     last: str | None,
@@ -242,7 +242,7 @@ def get(
 @stream_argument
 @click.argument("consumer", required=False)
 @connecting.command_there
-def consumers(there: Connection, stream: str, consumer: str | None, *, as_json: bool) -> None:
+def consumers(there: StoreConnection, stream: str, consumer: str | None, *, as_json: bool) -> None:
     """Print the consumers of STREAM and where they stand, or all of one."""
     from router.services.jetstream import management  # noqa: PLC0415 - `--help` does without
 

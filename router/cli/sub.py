@@ -20,7 +20,7 @@ from router.model import check_consumer_name
 
 if TYPE_CHECKING:
     from router.backends import Start
-    from router.cli.connection import Connection, Consumption
+    from router.cli.connection import Consumption, StoreConnection
     from router.model import Stored
 
 WAIT_SECONDS: Final = 30.0
@@ -31,7 +31,7 @@ SILENCE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _PrintOptions:
     """What to print, and when to end; `silence` in seconds, None: never."""
 
     topic: str
@@ -104,7 +104,7 @@ def command(topic: str, config: Path | None, **given: Any) -> None:
     if (keys or headers) and form != "text":
         raise click.UsageError(f"--keys and --headers go with --format text, not {form}.")
     timeout: float | None = given.pop("timeout")
-    reading = _Reading(
+    reading = _PrintOptions(
         topic,
         group := given.pop("group"),
         consumer := given.pop("consumer"),
@@ -150,14 +150,14 @@ class _Printer:
         return self.left() != 0
 
 
-def _tail(there: Connection, reading: _Reading, printer: _Printer) -> None:
+def _tail(there: StoreConnection, reading: _PrintOptions, printer: _Printer) -> None:
     batches = there.tail(reading.topic, Tail(reading.start, reading.silence))
     for batch in batches:
         if not printer.print(batch):
             return
 
 
-def _consume(there: Connection, reading: _Reading, printer: _Printer) -> None:
+def _consume(there: StoreConnection, reading: _PrintOptions, printer: _Printer) -> None:
     start = reading.start
     assert reading.group is not None
     assert not isinstance(start, str)

@@ -18,7 +18,7 @@ from router.errors import BadRequestError, SettingError
 from router.settings.parsing import duration
 
 if TYPE_CHECKING:
-    from router.access.tokens import Key
+    from router.access.tokens import TokenKey
 
 SECRET_BYTES: Final = 32
 FOR_EVER: Final = "never"
@@ -168,7 +168,7 @@ def _seconds(ttl: str) -> int | None:
     return seconds
 
 
-def _key(private_key: Path | None, config: Path | None, flags: dict[str, str | None]) -> Key:
+def _key(private_key: Path | None, config: Path | None, flags: dict[str, str | None]) -> TokenKey:
     from router.access import tokens  # noqa: PLC0415 - as above
 
     if private_key is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from router.cli import connecting, output
-from router.cli.connection import Connection, TopicDetails
+from router.cli.connection import StoreConnection, TopicDetails
 from router.cli.options import examples
 from router.model.policies import CLEANUP_POLICIES, MAX_LATEST
 
@@ -40,7 +40,7 @@ def command() -> None:
 )
 @click.option("--internal", is_flag=True, help="List the internal topics of the store as well.")
 @connecting.command_there
-def list_topics(there: Connection, *, internal: bool, as_json: bool) -> None:
+def list_topics(there: StoreConnection, *, internal: bool, as_json: bool) -> None:
     """Print all topics with their number of partitions; 0: not partitioned."""
     found = there.topics(internal=internal)
     # What another program reads has no header.
@@ -65,7 +65,7 @@ def list_topics(there: Connection, *, internal: bool, as_json: bool) -> None:
 )
 @connecting.command_there
 def create(
-    there: Connection, name: str, partitions: int, cleanup: str | None, *, as_json: bool
+    there: StoreConnection, name: str, partitions: int, cleanup: str | None, *, as_json: bool
 ) -> None:
     """Create a topic; fails when it exists."""
     output.report(as_json, "Created", "topic", there.create_topic(name, partitions, cleanup))
@@ -74,7 +74,7 @@ def create(
 @command.command(epilog=examples("router topics delete orders"))
 @click.argument("name", shell_complete=connecting.complete_topics)
 @connecting.command_there
-def delete(there: Connection, name: str, *, as_json: bool) -> None:
+def delete(there: StoreConnection, name: str, *, as_json: bool) -> None:
     """Delete a topic with its messages and groups."""
     output.report(as_json, "Deleted", "topic", there.delete_topic(name))
 
@@ -84,7 +84,7 @@ def delete(there: Connection, name: str, *, as_json: bool) -> None:
 )
 @click.argument("name", shell_complete=connecting.complete_topics)
 @connecting.command_there
-def describe(there: Connection, name: str, *, as_json: bool) -> None:
+def describe(there: StoreConnection, name: str, *, as_json: bool) -> None:
     """Print what a topic holds: partitions, messages, bytes, groups and their backlog.
 
     A router elsewhere does not tell of messages and bytes.
@@ -113,7 +113,7 @@ def describe(there: Connection, name: str, *, as_json: bool) -> None:
 @click.option("--after", help="Go on with the keys behind those of an earlier list: its `next`.")
 @connecting.command_there
 def latest(
-    there: Connection,
+    there: StoreConnection,
     name: str,
     key: str | None,
     limit: int,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from router.cli import connecting, output
-from router.cli.connection import Connection
+from router.cli.connection import StoreConnection
 from router.cli.options import examples
 
 HEADER: Final = (
@@ -36,7 +36,7 @@ def command() -> None:
     "list", epilog=examples("router transactions list", "router transactions list --json")
 )
 @connecting.command_there
-def list_transactions(there: Connection, *, as_json: bool) -> None:
+def list_transactions(there: StoreConnection, *, as_json: bool) -> None:
     """Print the open transactions, the oldest first.
 
     Messages behind the first one of an open transaction wait in its partition until it ends.
@@ -52,7 +52,7 @@ def list_transactions(there: Connection, *, as_json: bool) -> None:
 @command.command(epilog=examples("router transactions describe kafka:4294967297"))
 @id_argument
 @connecting.command_there
-def describe(there: Connection, transaction: str, *, as_json: bool) -> None:
+def describe(there: StoreConnection, transaction: str, *, as_json: bool) -> None:
     """Print the open transaction ID, its partitions, and the positions that it commits.
 
     ID is as `list` prints it, or the transactional id of its producer.
@@ -75,7 +75,7 @@ def describe(there: Connection, transaction: str, *, as_json: bool) -> None:
 @command.command(epilog=examples("router transactions abort kafka:4294967297"))
 @id_argument
 @connecting.command_there
-def abort(there: Connection, transaction: str, *, as_json: bool) -> None:
+def abort(there: StoreConnection, transaction: str, *, as_json: bool) -> None:
     """Abort the open transaction ID: its messages are deleted, and its producer is fenced."""
     found = there.abort_transaction(transaction)
     output.respond(as_json, {**found, "done": "aborted"}, f"Aborted {found['id']}")

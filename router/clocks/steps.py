@@ -124,7 +124,7 @@ BEGUN: Final = "router.begun"
 """There too: what `Prepared.begin` began of this request. The application goes on with it."""
 
 
-class Client(Protocol):
+class StepsClient(Protocol):
     """Is answered what `Prepared.begin` began: by `answered` or `go_on`, once. No call waits."""
 
     def answered(self, rest: bytes, written: Callable[[bool], None] | None = None) -> None:
@@ -178,7 +178,7 @@ class Prepared(Protocol):
         """Return whether that takes less, as for a request that waits."""
         ...
 
-    def begin(self, body: bytes, client: Client) -> Begun | None:
+    def begin(self, body: bytes, client: StepsClient) -> Begun | None:
         """Begin a request; None: nothing is done, the application is to answer it in steps."""
         ...
 

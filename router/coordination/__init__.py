@@ -32,7 +32,7 @@ class RemoteGroup:
     queues: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Listener(Protocol):
+class LeaseListener(Protocol):
     """The node's leases, as the coordination tells them of changes, on the broker's event loop."""
 
     def held(self, lease: Lease, note: bytes = b"") -> None:
@@ -69,7 +69,7 @@ class Coordinator(Protocol):
     No call waits or raises; what a call leads to comes through the Listener.
     """
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: LeaseListener) -> None:
         """Tell this listener from now on; called once, before anything else."""
         ...
 

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import NamedTuple
 
-from router.coordination import Coordinator, Lease, Listener, RemoteGroup
+from router.coordination import Coordinator, Lease, LeaseListener, RemoteGroup
 from router.settings import Settings
 from router.sharing.registry import AsyncRegistry
 
@@ -20,9 +20,9 @@ class SingleNode:
 
     def __init__(self) -> None:
         self.leases: set[Lease] = set()
-        self._listener: Listener | None = None
+        self._listener: LeaseListener | None = None
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: LeaseListener) -> None:
         """Tell this listener from now on."""
         self._listener = listener
 
@@ -84,7 +84,7 @@ def open_coordination(settings: Settings, own: AsyncRegistry) -> Coordination:
     from router.coordination import zookeeper  # noqa: PLC0415
     from router.coordination.zookeeper.registry import ZookeeperRegistry  # noqa: PLC0415
 
-    link = zookeeper.Link(zookeeper.ZookeeperOptions.from_settings(settings), _clock)
+    link = zookeeper.ZooKeeperLink(zookeeper.ZookeeperOptions.from_settings(settings), _clock)
     coordinator = zookeeper.ZookeeperCoordinator(link, node_name(settings))
     registry = ZookeeperRegistry(link)
     link.start()

@@ -24,13 +24,13 @@ from router.migration.cipher import Cipher
 from router.model import TopicName
 from router.services import keys
 from router.services.keys import ApiKey
-from router.services.record_moving import Found
+from router.services.record_moving import MovableRecord
 from router.services.rights import NO_OWNER, TopicRights
 
 ROOT: Final = "/fe3c/cambria/config"
 
 
-class Tree(Protocol):
+class OriginalTree(Protocol):
     """The original's ZooKeeper, read only; calls raise CoordinationUnavailableError."""
 
     def children(self, path: str) -> list[str]:
@@ -46,10 +46,10 @@ class Tree(Protocol):
 class Original:
     """All that was found; `unreadable` has a sentence for each node that could not be read."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[MovableRecord] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
-    def take(self, path: str, reading: Callable[[], Found | None]) -> None:
+    def take(self, path: str, reading: Callable[[], MovableRecord | None]) -> None:
         """Add what a node amounts to, None: to nothing; or why it cannot be read."""
         try:
             found = reading()
@@ -61,7 +61,7 @@ class Original:
 
 
 def read(
-    tree: Tree, root: str, cipher: Cipher | None, named: Callable[[str], TopicName]
+    tree: OriginalTree, root: str, cipher: Cipher | None, named: Callable[[str], TopicName]
 ) -> Original:
     """Read everything below the root; `named` makes topics of the original's names."""
     root, original = root.rstrip("/"), Original()
@@ -80,14 +80,14 @@ def read(
     return original
 
 
-def _below(tree: Tree, path: str) -> Iterator[tuple[str, str, bytes]]:
+def _below(tree: OriginalTree, path: str) -> Iterator[tuple[str, str, bytes]]:
     names = sorted(tree.children(path))
     values = tree.values([f"{path}/{name}" for name in names])
     for name, value in zip(names, values, strict=True):
         yield f"{path}/{name}", name, value or b""
 
 
-def api_key(name: str, data: bytes, cipher: Cipher | None) -> Found | None:
+def api_key(name: str, data: bytes, cipher: Cipher | None) -> MovableRecord | None:
     """Read one API key, None: nothing is there; raise ValueError saying why it is none."""
     text = java.string(data)
     if not text:
@@ -101,10 +101,10 @@ def api_key(name: str, data: bytes, cipher: Cipher | None) -> Found | None:
     aux = found.get("aux")
     about = aux if isinstance(aux, dict) else {}
     key = ApiKey(name, secret, _text(about, "email"), _text(about, "description"))
-    return Found(keys.KIND, name, key.dump(), key.email)
+    return MovableRecord(keys.KIND, name, key.dump(), key.email)
 
 
-def topic(name: str, data: bytes, named: Callable[[str], TopicName]) -> Found | None:
+def topic(name: str, data: bytes, named: Callable[[str], TopicName]) -> MovableRecord | None:
     """Return the owner of a topic, None: it has none; raise ValueError, BadNameError."""
     text = java.string(data)
     found = _object(text) if text else {}
@@ -120,7 +120,7 @@ def topic(name: str, data: bytes, named: Callable[[str], TopicName]) -> Found | 
     summary = f"owner {made.owner or 'nobody'}"
     if made.owner:
         summary += f", {len(made.readers)} readers, {len(made.writers)} writers"
-    return Found(TOPIC_RECORDS, str(named(name)), made.dump(), summary)
+    return MovableRecord(TOPIC_RECORDS, str(named(name)), made.dump(), summary)
 
 
 def addresses(data: bytes) -> list[str]:
@@ -132,9 +132,9 @@ def addresses(data: bytes) -> list[str]:
     return [str(entry) for entry in found if entry is not None]
 
 
-def address(text: str) -> Found:
+def address(text: str) -> MovableRecord:
     """Read one entry of the blacklist; raise BadRequestError."""
-    return Found(BLACKLIST_RECORDS, normal(text), b"{}")
+    return MovableRecord(BLACKLIST_RECORDS, normal(text), b"{}")
 
 
 def _opened(text: str, cipher: Cipher | None) -> str:

@@ -367,7 +367,7 @@ class TopicStats:
     subscriptions: tuple[SubscriptionStats, ...]
 
 
-class Outcome(Enum):
+class PollOutcome(Enum):
     """How a poll ended, for the limit on empty polls; refused polls do not count."""
 
     REFUSED = "refused"

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription, TopicName
+from router.model import (
+    ConsumerId,
+    Grant,
+    GroupMembers,
+    PollOutcome,
+    Position,
+    Subscription,
+    TopicName,
+)
 from router.sharing.registry import Registry
 
 
@@ -83,7 +91,7 @@ class Claim(Protocol):
         """Answer a recall: a poll uses the claim, and ends it. Callable twice."""
         ...
 
-    def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
+    def release(self, outcome: PollOutcome, pending: Sequence[Position] = ()) -> None:
         """End the claim; callable twice. The id's next claim is handed `pending` back."""
         ...
 

@@ -28,7 +28,7 @@ from router.model.administration import (
     Tenant,
 )
 from router.node.requests import after, after_cursor, ask, described, listed, partition_count
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import PulsarLink
 from router.pulsar_client.refusals import refusal
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
@@ -67,7 +67,7 @@ class Administration:
     All raise what the broker answers, BackendUnavailableError and BackendTimeoutError.
     """
 
-    def __init__(self, link: Link, timeout: float) -> None:
+    def __init__(self, link: PulsarLink, timeout: float) -> None:
         self._link = link
         self._timeout = timeout
         self._calls = BoundedSemaphore(MAX_CONCURRENT_CALLS)
@@ -322,7 +322,7 @@ def _place(place: SubscriptionPlace) -> dict[str, Any]:
 class BackupCalls:
     """Begins and ends the backup of a broker's folder."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PulsarLink) -> None:
         self._link = link
 
     def begin(self) -> BackupCut:

@@ -11,14 +11,26 @@ from typing import Any, Final
 from router.clocks import seconds_left
 from router.errors import BackendTimeoutError, BackendUnavailableError, from_code
 from router.metrics import Sample
-from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription, TopicName
+from router.model import (
+    ConsumerId,
+    Grant,
+    GroupMembers,
+    PollOutcome,
+    Position,
+    Subscription,
+    TopicName,
+)
 from router.node import Mailbox
 from router.node.requests import ask
 from router.node.spawn import open_link
-from router.pulsar_client.connection import Connection, LostError, Reply
-from router.pulsar_client.link import Link
+from router.pulsar_client.connection import (
+    PendingReply,
+    PulsarConnection,
+    PulsarConnectionLostError,
+)
+from router.pulsar_client.link import PulsarLink
 from router.settings import Settings
-from router.sharing.registry import Record, Registry
+from router.sharing.registry import Registry, RegistryRecord
 from router.wire import node
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import (
@@ -42,11 +54,11 @@ class BrokerRegistry:
     All but a write that expects a version: it may have been done, and would conflict with itself.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PulsarLink) -> None:
         self._link = link
         self._room = BoundedSemaphore(MAX_REGISTRY_CALLS)
 
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         """Return a record, None: there is none."""
         command = npb.CommandAdmin(registry_get=npb.RegistryRef(kind=kind, name=name))
         records = self._ask(command, time.monotonic() + timeout).records
@@ -54,7 +66,7 @@ class BrokerRegistry:
 
     def put(
         self, kind: str, name: str, value: bytes, expected: int | None, timeout: float
-    ) -> Record:
+    ) -> RegistryRecord:
         """Write a record durably, if it has the expected version; 0: only if there is none yet."""
         put = npb.RegistryPut(kind=kind, name=name, value=value, expected=expected)
         command, deadline = npb.CommandAdmin(registry_put=put), time.monotonic() + timeout
@@ -66,10 +78,10 @@ class BrokerRegistry:
         deleted: bool = self._ask(command, time.monotonic() + timeout).deleted
         return deleted
 
-    def list(self, kind: str, timeout: float) -> list[Record]:
+    def list(self, kind: str, timeout: float) -> list[RegistryRecord]:
         """Return all records of a kind, by name: those that were there all the time, at least."""
         deadline = time.monotonic() + timeout
-        records: list[Record] = []
+        records: list[RegistryRecord] = []
         while True:
             after = records[-1].name if records else ""
             command = npb.CommandAdmin(registry_list=kind, registry_after=after)
@@ -95,10 +107,10 @@ class BrokerClaim:
     that neither waits for the other.
     """
 
-    _connection: Connection
+    _connection: PulsarConnection
     _mailbox: Mailbox
     number: int = field(init=False)
-    _first: Reply | None = field(default_factory=Reply, init=False)
+    _first: PendingReply | None = field(default_factory=PendingReply, init=False)
     _granted: dict[int, int] = field(default_factory=dict, init=False)
     _pending: dict[int, Position] = field(default_factory=dict, init=False)
     _revoked: set[int] = field(default_factory=set, init=False)
@@ -118,14 +130,14 @@ class BrokerClaim:
         """Queue at the broker and take its first answer; raise what it says, LostError."""
         first = self._first
         if first is None:
-            raise LostError
+            raise PulsarConnectionLostError
         self._connection.add_claim(self.number, self)
         command.claim_id = self.number
         self._connection.send(node.frame(claim=command))
         try:
             update = first.take(deadline)
         except BaseException:
-            self.release(Outcome.REFUSED)
+            self.release(PollOutcome.REFUSED)
             raise
         if update.HasField("code"):
             self._end()
@@ -193,7 +205,7 @@ class BrokerClaim:
                 )
             )
 
-    def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
+    def release(self, outcome: PollOutcome, pending: Sequence[Position] = ()) -> None:
         """End the claim; callable twice. The id's next claim is handed `pending` back."""
         if self._ended:
             return
@@ -264,7 +276,7 @@ class BrokerClaim:
 class BrokerNode:
     """The node through its broker process; see `Node`."""
 
-    def __init__(self, link: Link, empty_polls_per_minute: int) -> None:
+    def __init__(self, link: PulsarLink, empty_polls_per_minute: int) -> None:
         self.link = link
         self.registry: Registry = BrokerRegistry(link)
         self._limit = empty_polls_per_minute
@@ -285,7 +297,7 @@ class BrokerNode:
             claim = BrokerClaim(self.link.connection(deadline), mailbox)
             try:
                 claim.open(command, deadline)
-            except LostError:
+            except PulsarConnectionLostError:
                 if time.monotonic() >= deadline:
                     raise
             else:

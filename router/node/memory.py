@@ -19,8 +19,8 @@ from router.model import (
     Grant,
     GroupMembers,
     Member,
-    Outcome,
     PartitionLease,
+    PollOutcome,
     Position,
     Subscription,
     TopicName,
@@ -29,8 +29,8 @@ from router.node import Mailbox
 from router.sharing.assignment import Assign, PartitionAssignor
 from router.sharing.limits import EmptyPolls, TokenBuckets
 from router.sharing.registry import (
-    Record,
     Registry,
+    RegistryRecord,
     check_kind,
     check_name,
     check_record,
@@ -47,10 +47,10 @@ class MemoryRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kinds: defaultdict[str, dict[str, Record]] = defaultdict(dict)
+        self._kinds: defaultdict[str, dict[str, RegistryRecord]] = defaultdict(dict)
         self._version = 0
 
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         """Return a record, None: there is none."""
         check_name(kind, name)
         with self._lock:
@@ -58,7 +58,7 @@ class MemoryRegistry:
 
     def put(
         self, kind: str, name: str, value: bytes, expected: int | None, timeout: float
-    ) -> Record:
+    ) -> RegistryRecord:
         """Write a record, if it has the expected version; 0: only if there is none yet."""
         check_record(kind, name, value)
         with self._lock:
@@ -68,7 +68,7 @@ class MemoryRegistry:
             if found is None:
                 check_room(kind, len(records))
             self._version += 1
-            records[name] = Record(name, value, self._version)
+            records[name] = RegistryRecord(name, value, self._version)
             return records[name]
 
     def delete(self, kind: str, name: str, timeout: float) -> bool:
@@ -77,7 +77,7 @@ class MemoryRegistry:
         with self._lock:
             return self._kinds[kind].pop(name, None) is not None
 
-    def list(self, kind: str, timeout: float) -> list[Record]:
+    def list(self, kind: str, timeout: float) -> list[RegistryRecord]:
         """Return all records of a kind, by name."""
         check_kind(kind)
         with self._lock:
@@ -176,7 +176,7 @@ class MemoryClaim:
             woken = node.settle(self.subscription, assignor)
         _wake(woken)
 
-    def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
+    def release(self, outcome: PollOutcome, pending: Sequence[Position] = ()) -> None:
         """End the claim; the id's next claim is handed `pending` back. Callable twice."""
         node = self._node
         with node.lock:
@@ -184,9 +184,9 @@ class MemoryClaim:
                 return
             node.claims.remove(self)
             node.claims_changed.notify_all()
-            if outcome is Outcome.DELIVERED:
+            if outcome is PollOutcome.DELIVERED:
                 node.empty_polls.delivered(self._poller)
-            elif outcome is Outcome.EMPTY:
+            elif outcome is PollOutcome.EMPTY:
                 node.empty_polls.empty(self._poller, node.limit)
             for position in pending:
                 if position.partition in self.grants:

@@ -9,8 +9,8 @@ from typing import Final
 from router.clocks.steps import Event
 from router.errors import BackendTimeoutError, MessageTooLargeError, RouterError, from_code
 from router.model import Principal
-from router.pulsar_client.connection import Connection
-from router.pulsar_client.link import Link
+from router.pulsar_client.connection import PulsarConnection
+from router.pulsar_client.link import PulsarLink
 from router.wire import node
 from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb
@@ -28,7 +28,7 @@ class NatsCall(Event):
 
     __slots__ = ("_answer", "_connection", "_error", "_request_id")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PulsarConnection) -> None:
         super().__init__()
         self._connection = connection
         self._request_id = connection.next_id()
@@ -104,7 +104,7 @@ def _failure(answer: npb.CommandAdminResponse) -> RouterError | None:
 class NatsRoad:
     """Begins NATS requests at the node's broker; callable from many threads or greenlets."""
 
-    def __init__(self, link: Link, timeout: float) -> None:
+    def __init__(self, link: PulsarLink, timeout: float) -> None:
         """`timeout`: seconds for a connection to the broker."""
         self._link = link
         self._timeout = timeout

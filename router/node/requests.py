@@ -8,7 +8,7 @@ from typing import Any
 
 from router.errors import from_code
 from router.model import TopicName, TopicStats
-from router.pulsar_client.link import Link, Make
+from router.pulsar_client.link import Make, PulsarLink
 from router.pulsar_client.refusals import refusal
 from router.wire import node
 from router.wire.node import conversions
@@ -16,7 +16,7 @@ from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
-def ask(link: Link, command: npb.CommandAdmin, deadline: float, *, again: bool = True) -> Any:
+def ask(link: PulsarLink, command: npb.CommandAdmin, deadline: float, *, again: bool = True) -> Any:
     """Send an administration command and return the answer; raise the failure that it names."""
 
     def make(request_id: int) -> pb.BaseCommand:

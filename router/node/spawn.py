@@ -27,9 +27,9 @@ from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
 from router.process import node_socket, supervised
 from router.process.build import module_command, module_path
-from router.pulsar_client.connection import Connection
+from router.pulsar_client.connection import PulsarConnection
 from router.pulsar_client.handshake import shake_hands
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import PulsarLink
 from router.pulsar_client.refusals import NotServedError
 from router.settings import Settings, variable, without_password
 
@@ -58,7 +58,7 @@ class Spawner:
         self._backoff = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         self._not_before = 0.0
 
-    def dial(self, deadline: float) -> Connection:
+    def dial(self, deadline: float) -> PulsarConnection:
         """Return a connection; raise NotServedError, or BackendUnavailableError at the deadline."""
         while True:
             if (connection := self._connect(deadline)) is not None:
@@ -70,7 +70,7 @@ class Spawner:
                 raise self._unavailable()
             time.sleep(min(POLL_SECONDS, left))
 
-    def _connect(self, deadline: float) -> Connection | None:
+    def _connect(self, deadline: float) -> PulsarConnection | None:
         left = max(POLL_SECONDS, min(CONNECT_SECONDS, deadline - time.monotonic()))
         try:
             peer = node_socket.connect(self._folder, left)
@@ -162,9 +162,9 @@ def absent(folder: Path) -> str:
     )
 
 
-def open_link(settings: Settings) -> Link:
+def open_link(settings: Settings) -> PulsarLink:
     """Return the link to the broker of the data folder, which is dialled when it is needed."""
     folder = Path(settings.text("data.dir")).absolute()
     variables = {variable(name): value.text for name, value in settings.values.items()}
     variables[variable("data.dir")] = str(folder)
-    return Link(Spawner(folder, variables, spawn=settings.flag("broker.spawn")).dial)
+    return PulsarLink(Spawner(folder, variables, spawn=settings.flag("broker.spawn")).dial)

@@ -36,11 +36,11 @@ from router.pipelines.declaration import (
     TIMES,
     Pipeline,
     SinkSpec,
-    Step,
+    ViewStep,
     is_local,
 )
 from router.pipelines.declared_columns import columns
-from router.pipelines.reading import Origin, Place
+from router.pipelines.reading import DeclarationOrigin, Place
 from router.pipelines.stream_rules import refused
 from router.settings import Settings
 
@@ -63,7 +63,7 @@ _GRAMMAR: Final = frozenset({"identifier", "timestampadd", "timestampdiff", "try
 
 def check_sql(pipeline: Pipeline) -> None:
     """Raise DeclarationError for SQL that cannot work, with its line."""
-    origin = Origin(pipeline.file, pipeline.lines)
+    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
     try:
         views: dict[str, Columns] = {RECORDS: columns(pipeline.source)}
     except ValueError as error:
@@ -89,13 +89,13 @@ def parsed_steps(pipeline: Pipeline) -> dict[str, exp.Query]:
 
     Functions `window` are named STAND_IN there. Raises DeclarationError.
     """
-    origin = Origin(pipeline.file, pipeline.lines)
+    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
     return {s.name.lower(): _parsed(origin, s) for s in pipeline.steps if s.checked}
 
 
 def check_folders(pipeline: Pipeline) -> None:
     """Raise DeclarationError for a folder of this machine that cannot be created or written."""
-    origin = Origin(pipeline.file, pipeline.lines)
+    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
     folders: list[tuple[Place, str]] = [
         (("sink", place, "path"), sink.path) for place, sink in enumerate(pipeline.sinks)
     ]
@@ -116,7 +116,7 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
 
     Raises BackendUnavailableError, BackendTimeoutError if the store does not answer.
     """
-    origin = Origin(pipeline.file, pipeline.lines)
+    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
     timeout = settings.seconds("backend.timeout")
     for topic in pipeline.source.topics:
         try:
@@ -130,7 +130,7 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
     _check_circle(origin, pipeline, settings)
 
 
-def _check_circle(origin: Origin, pipeline: Pipeline, settings: Settings) -> None:
+def _check_circle(origin: DeclarationOrigin, pipeline: Pipeline, settings: Settings) -> None:
     """Raise DeclarationError for a topic that is read and written: that never comes to an end."""
     reads = reader(pipeline, settings)
     written: list[tuple[tuple[str | int, ...], str]] = [
@@ -160,7 +160,7 @@ def reader(pipeline: Pipeline, settings: Settings) -> Callable[[TopicName], bool
     return reads
 
 
-def _check_functions(origin: Origin, step: Step, parsed: exp.Query) -> None:
+def _check_functions(origin: DeclarationOrigin, step: ViewStep, parsed: exp.Query) -> None:
     # A function that the parser knows itself is no Anonymous, whether Spark has it or not.
     for call in parsed.find_all(exp.Anonymous):
         name = str(call.this)
@@ -171,7 +171,7 @@ def _check_functions(origin: Origin, step: Step, parsed: exp.Query) -> None:
 
 
 def _check_step(
-    origin: Origin, step: Step, parsed: exp.Query, views: Mapping[str, Columns]
+    origin: DeclarationOrigin, step: ViewStep, parsed: exp.Query, views: Mapping[str, Columns]
 ) -> Columns:
     """Return the columns that a step gives; None: not known."""
     inner = {cte.alias.lower() for cte in parsed.find_all(exp.CTE)}
@@ -192,7 +192,7 @@ def _check_step(
     return _resolved(origin, step, parsed, known)
 
 
-def _parsed(origin: Origin, step: Step) -> exp.Query:
+def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
     text = _WINDOW.sub(STAND_IN, step.sql.strip().rstrip(";"))
     lead = step.sql[: len(step.sql) - len(step.sql.lstrip())].count("\n")
     try:
@@ -214,7 +214,10 @@ def _parsed(origin: Origin, step: Step) -> exp.Query:
 
 
 def _resolved(
-    origin: Origin, step: Step, parsed: exp.Query, known: Mapping[str, Mapping[str, str]]
+    origin: DeclarationOrigin,
+    step: ViewStep,
+    parsed: exp.Query,
+    known: Mapping[str, Mapping[str, str]],
 ) -> Columns:
     follow = not any(parsed.find(kind) for kind in _UNFOLLOWED) and not _windowed(parsed)
     try:
@@ -269,7 +272,7 @@ def _where(parsed: exp.Query, name: str) -> int:
 
 
 def _check_watermark(
-    origin: Origin, path: tuple[str | int, ...], watermark: object, known: Columns
+    origin: DeclarationOrigin, path: tuple[str | int, ...], watermark: object, known: Columns
 ) -> None:
     column = getattr(watermark, "column", None)
     if known is None or column is None:
@@ -286,7 +289,7 @@ def _check_watermark(
 
 
 def _check_sink(
-    origin: Origin, path: tuple[str | int, ...], sink: SinkSpec, known: Columns
+    origin: DeclarationOrigin, path: tuple[str | int, ...], sink: SinkSpec, known: Columns
 ) -> None:
     if known is None:
         return

@@ -71,7 +71,7 @@ class SourceSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ViewStep:
     """A view: its SQL reads `records` and the steps before; `line` is where the SQL begins.
 
     `checked` false: only Spark itself judges the SQL.
@@ -187,7 +187,7 @@ class Pipeline:
 
     name: str
     source: SourceSpec
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ViewStep, ...] = ()
     sinks: tuple[SinkSpec, ...] = ()
     trigger: Trigger = field(default_factory=Trigger)
     checkpoint: str = ""

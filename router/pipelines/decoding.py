@@ -22,7 +22,7 @@ from router.errors import (
 )
 from router.model import Schema, SchemaType
 from router.schemas import check, decode, equal, resolver
-from router.schemas.definitions import Node
+from router.schemas.definitions import DefinitionNode
 from router.schemas.kinds import definition_of
 from router.wire import cambria
 
@@ -124,7 +124,7 @@ class AvroDecoder:
         return _WriterSchema(schema, resolver(record_of(schema.data.decode()), node))
 
 
-def record_of(definition: str) -> Node:
+def record_of(definition: str) -> DefinitionNode:
     """Return the record that an Avro definition describes; raise InvalidSchemaError."""
     schema = Schema(SchemaType.AVRO, definition.encode())
     check(schema)
@@ -157,7 +157,7 @@ def _text(key: bytes | None) -> str | None:
     return None if key is None else key.decode()
 
 
-def _type(node: Node, depth: int) -> str:
+def _type(node: DefinitionNode, depth: int) -> str:
     if depth > MAX_DEPTH:
         raise InvalidSchemaError("a definition that contains itself has no columns")
     if node.kind == "record":
@@ -173,46 +173,46 @@ def _type(node: Node, depth: int) -> str:
     return _SIMPLE[node.kind]
 
 
-def _only(union: Node) -> Node | None:
+def _only(union: DefinitionNode) -> DefinitionNode | None:
     """Return the one branch of a union beside null, None: there are several."""
     branches = [part for part in union.parts if part.kind != "null"]
     return branches[0] if len(branches) == 1 else None
 
 
-def _plain(node: Node, value: Any) -> Any:
+def _plain(node: DefinitionNode, value: Any) -> Any:
     """Return a value of Avro's JSON encoding as Spark takes it; see `avro_columns`."""
     convert = _CONVERT.get(node.kind)
     return value if convert is None or value is None else convert(node, value)
 
 
-def _record(node: Node, value: dict[str, Any]) -> Row:
+def _record(node: DefinitionNode, value: dict[str, Any]) -> Row:
     return tuple(_plain(field.node, value.get(field.name)) for field in node.fields)
 
 
-def _array(node: Node, value: list[Any]) -> list[Any]:
+def _array(node: DefinitionNode, value: list[Any]) -> list[Any]:
     return [_plain(node.parts[0], one) for one in value]
 
 
-def _map(node: Node, value: dict[str, Any]) -> dict[str, Any]:
+def _map(node: DefinitionNode, value: dict[str, Any]) -> dict[str, Any]:
     return {name: _plain(node.parts[0], one) for name, one in value.items()}
 
 
-def _union(node: Node, value: dict[str, Any]) -> Any:
+def _union(node: DefinitionNode, value: dict[str, Any]) -> Any:
     if (one := _only(node)) is None:
         return orjson.dumps(value).decode()
     (inner,) = value.values()
     return _plain(one, inner)
 
 
-def _bytes(_node: Node, value: str) -> bytes:
+def _bytes(_node: DefinitionNode, value: str) -> bytes:
     return value.encode("latin-1")
 
 
-def _number(_node: Node, value: Any) -> float:
+def _number(_node: DefinitionNode, value: Any) -> float:
     return _WORDS[value] if isinstance(value, str) else float(value)
 
 
-_CONVERT: Final[dict[str, Callable[[Node, Any], Any]]] = {
+_CONVERT: Final[dict[str, Callable[[DefinitionNode, Any], Any]]] = {
     "record": _record,
     "array": _array,
     "map": _map,

@@ -20,7 +20,7 @@ _CHECKPOINT: Final = re.compile(r"^(\s*checkpoint\s*=\s*).*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DeclarationFile:
     """A declaration that is there; `shipped`: it came with the router."""
 
     name: str
@@ -35,11 +35,11 @@ class Found:
             return str(error)
 
 
-def found(folder: Path = FOLDER) -> Iterator[Found]:
+def found(folder: Path = FOLDER) -> Iterator[DeclarationFile]:
     """Yield all declarations by name, one's own first."""
     for place, shipped in ((folder, False), (SHIPPED, True)):
         for file in sorted(place.glob("*.toml")):
-            yield Found(file.stem, file, shipped)
+            yield DeclarationFile(file.stem, file, shipped)
 
 
 def named(name: str, folder: Path = FOLDER) -> Pipeline:

@@ -11,22 +11,31 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
 from router.pipelines import formats, jobs
-from router.pipelines.declaration import DEAD_LETTERS, RECORDS, Pipeline, SinkSpec, SourceSpec, Step
+from router.pipelines.declaration import (
+    DEAD_LETTERS,
+    RECORDS,
+    Pipeline,
+    SinkSpec,
+    SourceSpec,
+    ViewStep,
+)
 from router.pipelines.failures import sentence
-from router.pipelines.reading import DeclarationError, Origin
+from router.pipelines.reading import DeclarationError, DeclarationOrigin
 
 _WHERE: Final = re.compile(r"line (\d+)[,)]? ?pos")
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class SinkFlow:
     """One sink and the rows that go there."""
 
     sink: SinkSpec
     rows: DataFrame
 
 
-def flows(pipeline: Pipeline, source: SourceSpec, read: Callable[[], DataFrame]) -> Iterator[Flow]:
+def flows(
+    pipeline: Pipeline, source: SourceSpec, read: Callable[[], DataFrame]
+) -> Iterator[SinkFlow]:
     """Yield what each sink takes, the sink of dead letters last.
 
     `read` returns a stream of the source's messages. Each flow has a reading of its own, with
@@ -36,11 +45,11 @@ def flows(pipeline: Pipeline, source: SourceSpec, read: Callable[[], DataFrame])
     for sink in pipeline.sinks:
         good, _ = _split(pipeline, source, read())
         views = step_views(pipeline, good)
-        yield Flow(sink, views[sink.from_step.lower()])
+        yield SinkFlow(sink, views[sink.from_step.lower()])
     if pipeline.bad_records == "dlq":
         _, bad = _split(pipeline, source, read())
         to = SinkSpec(DEAD_LETTERS, "topic")
-        yield Flow(to, formats.dead_letters(bad, pipeline.dead_letters))
+        yield SinkFlow(to, formats.dead_letters(bad, pipeline.dead_letters))
 
 
 def _split(pipeline: Pipeline, source: SourceSpec, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -59,7 +68,7 @@ def step_views(pipeline: Pipeline, good: DataFrame) -> dict[str, DataFrame]:
     try:
         views = {RECORDS: _late(good, pipeline.source.watermark)}
     except PySparkException as error:
-        origin = Origin(pipeline.file, pipeline.lines)
+        origin = DeclarationOrigin(pipeline.file, pipeline.lines)
         raise origin.error(("source", "watermark"), sentence(error)) from error
     views[RECORDS].createOrReplaceTempView(RECORDS)
     for step in pipeline.steps:
@@ -76,7 +85,7 @@ def _late(rows: DataFrame, watermark: Any) -> DataFrame:
     return rows if watermark is None else rows.withWatermark(watermark.column, watermark.delay)
 
 
-def refused(pipeline: Pipeline, step: Step, error: Exception) -> DeclarationError:
+def refused(pipeline: Pipeline, step: ViewStep, error: Exception) -> DeclarationError:
     """Return what Spark says of a step's SQL, with the line of the file."""
     where = _WHERE.search(str(error))
     line = step.line + (int(where[1]) - 1 if where else 0)

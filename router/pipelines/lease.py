@@ -22,7 +22,7 @@ from typing import IO, Final
 
 from router.clocks.steps import Event
 from router.errors import BackendTimeoutError, BackendUnavailableError, ConflictError, RouterError
-from router.model import NOT_PARTITIONED, ConsumerId, Outcome, Subscription
+from router.model import NOT_PARTITIONED, ConsumerId, PollOutcome, Subscription
 from router.node import Claim, Node
 from router.services.pipelines import LEASES, LOCK, holder
 
@@ -81,7 +81,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 @dataclass(eq=False)
-class Lease:
+class PipelineLease:
     """The lease of one pipeline: `acquire` it, `check` it again and again, `release` it."""
 
     _node: Node
@@ -133,7 +133,7 @@ class Lease:
         claim, self._claim = self._claim, None
         if claim is not None:
             # Refused polls do not count among the empty ones.
-            claim.release(Outcome.REFUSED)
+            claim.release(PollOutcome.REFUSED)
 
     def _held(self) -> bool:
         claim = self._claim
@@ -145,7 +145,7 @@ class Lease:
 
 
 @contextmanager
-def watched(lease: Lease, stop: threading.Event) -> Iterator[None]:
+def watched(lease: PipelineLease, stop: threading.Event) -> Iterator[None]:
     """Set `stop` when a lease is lost while something else runs, and raise RunningError then."""
     done, lost = threading.Event(), list[RouterError]()
 

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from router.pipelines.progress import Progress
+from router.pipelines.progress import PipelineProgress
 
 _log = structlog.get_logger(__name__)
 
@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 class _Listener(StreamingQueryListener):
     """Called in a thread of Spark's; what it raises would be lost there."""
 
-    def __init__(self, progress: Progress, pipeline: str) -> None:
+    def __init__(self, progress: PipelineProgress, pipeline: str) -> None:
         self._progress = progress
         self._pipeline = pipeline
 
@@ -52,7 +52,7 @@ class _Listener(StreamingQueryListener):
 
 
 @contextmanager
-def listen(spark: SparkSession, progress: Progress, pipeline: str) -> Iterator[None]:
+def listen(spark: SparkSession, progress: PipelineProgress, pipeline: str) -> Iterator[None]:
     """Feed a progress with the events of a session."""
     listener = _Listener(progress, pipeline)
     spark.streams.addListener(listener)

@@ -32,11 +32,18 @@ from router.pipelines.declaration import (
     Pipeline,
     SinkSpec,
     SourceSpec,
-    Step,
     Trigger,
+    ViewStep,
     Watermark,
 )
-from router.pipelines.reading import DeclarationError, Origin, Place, Table, places, sql_line
+from router.pipelines.reading import (
+    DeclarationError,
+    DeclarationOrigin,
+    Place,
+    Table,
+    places,
+    sql_line,
+)
 from router.settings import BY_NAME
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -66,7 +73,7 @@ def parse(text: str, file: Path, name: str) -> Pipeline:
             (located[2], f"{located[1]}, column {located[3]}") if located else ("1", str(error))
         )
         raise DeclarationError(f"{file}:{line}: no TOML: {sentence}") from error
-    origin = Origin(file, places(text))
+    origin = DeclarationOrigin(file, places(text))
     if not NAME.fullmatch(name):
         origin.refuse((), f"a pipeline's name is 1 to 100 of a-z 0-9 . _ -, not {name!r}")
     return _pipeline(Table(origin, (), document), name, text)
@@ -174,8 +181,8 @@ def _settings(table: Table) -> dict[str, str]:
     return given
 
 
-def _steps(top: Table, text: str) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _steps(top: Table, text: str) -> tuple[ViewStep, ...]:
+    steps: list[ViewStep] = []
     for table in top.tables("step"):
         name, sql = table.text("name"), table.text("sql")
         if not _VIEW.fullmatch(name):
@@ -188,7 +195,7 @@ def _steps(top: Table, text: str) -> tuple[Step, ...]:
             table.refuse("sql", f"the step {name!r} has no sql")
         line = sql_line(text, table.origin.line((*table.path, "sql")))
         checked = table.flag("checked", default=True)
-        steps.append(Step(name, sql, _watermark(table), line, checked))
+        steps.append(ViewStep(name, sql, _watermark(table), line, checked))
         table.done()
     return tuple(steps)
 

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from router.errors import SettingError
-from router.pipelines.progress import Progress
+from router.pipelines.progress import PipelineProgress
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -31,7 +31,7 @@ LAG: Final = "router_pipeline_lag_messages"
 class PipelineCollector(Collector):
     """Reads the progress when it is asked."""
 
-    def __init__(self, pipeline: str, progress: Progress) -> None:
+    def __init__(self, pipeline: str, progress: PipelineProgress) -> None:
         self._pipeline = pipeline
         self._progress = progress
 
@@ -59,7 +59,7 @@ def _family(name: str, kind: str, sentence: str) -> CounterMetricFamily | GaugeM
     return GaugeMetricFamily(name, sentence, labels=labels)
 
 
-def serve(address: str, pipeline: str, progress: Progress) -> Callable[[], None]:
+def serve(address: str, pipeline: str, progress: PipelineProgress) -> Callable[[], None]:
     """Serve the progress on HOST:PORT; return what ends that. Raises SettingError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OWNER: Final = "pipeline.json"
 
 
-class _Folder(Protocol):
+class _CheckpointFolder(Protocol):
     """The folder of a checkpoint."""
 
     def read(self) -> str:
@@ -105,7 +105,7 @@ def own_remote(pipeline: Pipeline, spark: SparkSession) -> None:
     _own(pipeline, _RemoteFolder(pipeline.checkpoint, spark))
 
 
-def _own(pipeline: Pipeline, folder: _Folder) -> None:
+def _own(pipeline: Pipeline, folder: _CheckpointFolder) -> None:
     noted = _check(pipeline, folder)
     sinks = {**noted.get("sinks", {}), **_sinks(pipeline)}
     note = {"pipeline": pipeline.name, "source": _source(pipeline), "sinks": sinks}
@@ -136,7 +136,7 @@ def _sinks(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _check(pipeline: Pipeline, folder: _Folder) -> dict[str, Any]:
+def _check(pipeline: Pipeline, folder: _CheckpointFolder) -> dict[str, Any]:
     """Return what is noted; raise DeclarationError for what is declared otherwise."""
     place, file = pipeline.checkpoint.rstrip("/"), f"{pipeline.checkpoint.rstrip('/')}/{OWNER}"
     line = pipeline.lines.get(("checkpoint",), 1)

@@ -47,7 +47,7 @@ class SinkProgress:
     watermark: str = ""
 
 
-class Progress:
+class PipelineProgress:
     """The sinks of one run by name; fed and read by any thread.
 
     `names` are those that are known from the start, so that what is shown of them begins with 0.

@@ -14,7 +14,7 @@ import structlog
 
 from router.errors import RouterError
 from router.pipelines.failures import sentence
-from router.pipelines.progress import Progress
+from router.pipelines.progress import PipelineProgress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -77,7 +77,7 @@ class Queries:
     seconds.
     """
 
-    def __init__(self, progress: Progress, retries: Retries) -> None:
+    def __init__(self, progress: PipelineProgress, retries: Retries) -> None:
         self._progress = progress
         self._retries = retries
         self._patience = retries.patience

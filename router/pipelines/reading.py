@@ -96,7 +96,7 @@ class DeclarationError(SettingError):
     """A declaration that says nothing that could be run; the sentence begins with FILE:LINE."""
 
 
-class Origin:
+class DeclarationOrigin:
     """A file and where its keys stand: what sentences about it begin with."""
 
     def __init__(self, file: Path, lines: Mapping[Place, int]) -> None:
@@ -123,7 +123,7 @@ class Origin:
 class Table:
     """One table; `done` refuses the keys that were not read, and names the nearest known one."""
 
-    def __init__(self, origin: Origin, path: Place, values: Mapping[str, Any]) -> None:
+    def __init__(self, origin: DeclarationOrigin, path: Place, values: Mapping[str, Any]) -> None:
         self.origin = origin
         self.path = path
         self.values = dict(values)

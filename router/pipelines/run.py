@@ -35,12 +35,12 @@ from router.errors import RouterError
 from router.pipelines import connectors, jobs, session
 from router.pipelines.declaration import Pipeline, Trigger, is_local
 from router.pipelines.failures import sentence
-from router.pipelines.lease import Lease, Lock, watched
+from router.pipelines.lease import Lock, PipelineLease, watched
 from router.pipelines.metrics import serve
 from router.pipelines.ownership import check_owner, own, own_remote
-from router.pipelines.progress import Progress, write_status
+from router.pipelines.progress import PipelineProgress, write_status
 from router.pipelines.queries import Queries, Retries, RunFailedError
-from router.pipelines.reading import Origin
+from router.pipelines.reading import DeclarationOrigin
 from router.services.pipelines import FOLDER
 from router.settings import Settings
 
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunOptions:
     """How a run shows itself: `metrics` is HOST:PORT, empty: none. `show` takes lines of progress.
 
     `say` takes the findings of jobs that run once.
@@ -124,13 +124,15 @@ def check_declared(pipeline: Pipeline) -> None:
         try:
             jobs.check(pipeline.job, pipeline.file.parent, pipeline.checkpoint)
         except ValueError as error:
-            raise Origin(pipeline.file, pipeline.lines).error(("job",), str(error)) from error
+            raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
+                ("job",), str(error)
+            ) from error
         if not jobs.streams(pipeline.job):
             return
     check_sql(pipeline)
 
 
-def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
+def run(pipeline: Pipeline, settings: Settings, options: RunOptions) -> bool:
     """Run a pipeline until it is done, told to stop, or fails; return whether all is well.
 
     Raises RunningError while another run has it, SettingError for what cannot run at all, and
@@ -152,10 +154,12 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
         lock.acquire()
         if is_local(pipeline.checkpoint):
             own(pipeline, state_folder(pipeline, settings))
-        lease = Lease(node, pipeline.name, settings.seconds("backend.timeout"), options.clock)
+        lease = PipelineLease(
+            node, pipeline.name, settings.seconds("backend.timeout"), options.clock
+        )
         parts.callback(lease.release)
         lease.acquire()
-        one = Run(pipeline, settings, options, backend, lease, stop)
+        one = PipelineRun(pipeline, settings, options, backend, lease, stop)
         parts.enter_context(one.recorded())
         _log.info("pipeline.starting", pipeline=pipeline.name, checkpoint=pipeline.checkpoint)
         # Every call to the JVM is a line otherwise.
@@ -203,22 +207,22 @@ def _signals() -> Iterator[Stop]:
 
 
 @dataclass(slots=True)
-class Run:
+class PipelineRun:
     """The parts of one run, and what it comes to."""
 
     pipeline: Pipeline
     settings: Settings
-    options: Options
+    options: RunOptions
     backend: Backend
-    lease: Lease
+    lease: PipelineLease
     stop: Stop
     reasons: dict[str, str] = field(default_factory=dict)
-    progress: Progress = field(init=False)
+    progress: PipelineProgress = field(init=False)
     started: str = field(init=False)
     _written: float = 0.0
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.options.clock, self.pipeline.sink_names())
+        self.progress = PipelineProgress(self.options.clock, self.pipeline.sink_names())
         self.started = self.options.wall().isoformat(timespec="seconds")
 
     @contextmanager

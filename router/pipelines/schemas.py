@@ -26,7 +26,7 @@ from router.errors import RouterError, SchemaNotFoundError, SettingError
 from router.model import SchemaType
 from router.pipelines.declaration import Pipeline, SourceSpec
 from router.pipelines.declared_columns import columns
-from router.pipelines.sinks.staging import Disk
+from router.pipelines.sinks.staging import StagingDisk
 from router.settings import Settings
 
 SCHEMA_FILE: Final = "schema.json"
@@ -129,7 +129,7 @@ def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str
 def _keep(file: Path, form: str, schema: str) -> None:
     """Write the schema durably before anything is read by it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    Disk().write(file, json.dumps({"format": form, "schema": schema}, indent=1).encode())
+    StagingDisk().write(file, json.dumps({"format": form, "schema": schema}, indent=1).encode())
 
 
 def _kept(file: Path, form: str) -> str:
@@ -156,7 +156,7 @@ def together(pipeline: Pipeline, source: SourceSpec, folder: Path, now_ms: int) 
     except FileNotFoundError:
         moment = now_ms
         folder.mkdir(parents=True, exist_ok=True)
-        Disk().write(file, json.dumps({"ms": moment}).encode())
+        StagingDisk().write(file, json.dumps({"ms": moment}).encode())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(f"{file} does not tell where the pipeline began: {error}.") from error
     return replace(source, starting=str(moment))

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from router.pipelines.declaration import RECORDS, Pipeline, SinkSpec, Step
+from router.pipelines.declaration import RECORDS, Pipeline, SinkSpec, ViewStep
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A part of a step's SQL that a stream cannot have; `line` counts from the SQL's first."""
 
-    step: Step
+    step: ViewStep
     line: int
     reason: str
 
@@ -68,7 +68,7 @@ def _never(select: exp.Select, sink: SinkSpec) -> Iterator[tuple[int, str]]:
 def _endless(
     pipeline: Pipeline,
     parsed: Mapping[str, exp.Query],
-    steps: Mapping[str, Step],
+    steps: Mapping[str, ViewStep],
     sink: SinkSpec,
 ) -> Iterator[Refused]:
     """Yield the aggregates whose groups are never complete for a sink."""

@@ -30,11 +30,11 @@ from typing import Any, Final, Protocol, TypeVar
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
 from router.errors.quoting import said
 from router.process.build import build_id
-from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
+from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 from router.pulsar_client.refusals import OURS, refusal
-from router.pulsar_client.tls import Stream
+from router.pulsar_client.tls import ByteStream
 from router.wire import node
-from router.wire.pulsar import Frame, FrameReader, ProtocolError, encode
+from router.wire.pulsar import Frame, ProtocolError, PulsarFrameReader, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 PROTOCOL: Final = 20
@@ -63,11 +63,11 @@ _PONG = encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 _PING = encode(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 
 
-class LostError(BackendUnavailableError):
+class PulsarConnectionLostError(BackendUnavailableError):
     """The connection went away before the answer came."""
 
 
-class Reply:
+class PendingReply:
     """An answer that one caller waits for; cheaper than an Event, and good for one use."""
 
     __slots__ = ("_error", "_lock", "_value")
@@ -109,7 +109,7 @@ class Waiting(Protocol):
         ...
 
 
-class Handler(Protocol):
+class PushHandler(Protocol):
     """Takes what the broker pushes under one consumer or claim id; never waits."""
 
     def pushed(self, command: Any, payload: bytes) -> None:
@@ -121,16 +121,16 @@ class Handler(Protocol):
         ...
 
 
-class Connection:
+class PulsarConnection:
     """A connection past its handshake."""
 
     def __init__(
         self,
-        peer: Stream,
-        reader: FrameReader,
+        peer: ByteStream,
+        reader: PulsarFrameReader,
         hello: pb.CommandConnected,
         rest: Sequence[Frame] = (),
-        credentials: Credentials = NO_CREDENTIALS,
+        credentials: PulsarCredentials = NO_CREDENTIALS,
     ) -> None:
         self.server_version = hello.server_version
         self.ours = hello.server_version.startswith(OURS)
@@ -145,8 +145,8 @@ class Connection:
         self.producers: set[int] = set()
         """Producer ids that the broker has not closed; the caller that opens one adds it."""
         self._waiting: dict[Key, Waiting] = {}
-        self._consumers: dict[int, Handler] = {}
-        self._claims: dict[int, Handler] = {}
+        self._consumers: dict[int, PushHandler] = {}
+        self._claims: dict[int, PushHandler] = {}
         peer.settimeout(MAX_SILENCE_SECONDS)
         Thread(target=self._read, args=(rest,), name="pulsar-reader", daemon=True).start()
 
@@ -161,9 +161,9 @@ class Connection:
         """
         return self.take(request_id, self.ask(request_id, encode(command)), deadline)
 
-    def ask(self, key: Key, frame: bytes) -> Reply:
+    def ask(self, key: Key, frame: bytes) -> PendingReply:
         """Send a request without waiting: its id is the key, or producer and sequence of a SEND."""
-        reply = Reply()
+        reply = PendingReply()
         self.ask_for(key, frame, reply)
         return reply
 
@@ -172,7 +172,7 @@ class Connection:
         self._add(self._waiting, key, waiting)
         if isinstance(key, tuple) and key[0] not in self.producers:
             # The broker closed it before this call waited.
-            self.refuse(key, LostError("the broker closed the producer"))
+            self.refuse(key, PulsarConnectionLostError("the broker closed the producer"))
         else:
             self.send(frame)
 
@@ -180,7 +180,7 @@ class Connection:
         """Hand on no answer to this request; return whether it was still to come."""
         return self._waiting.pop(key, None) is not None
 
-    def take(self, key: Key, reply: Reply, deadline: float) -> Any:
+    def take(self, key: Key, reply: PendingReply, deadline: float) -> Any:
         """Return the answer to what was asked; raise as `call` does."""
         try:
             return reply.take(deadline)
@@ -207,16 +207,18 @@ class Connection:
             except IndexError:
                 pass  # another caller wrote it between our look and our turn
             except OSError as error:
-                self._stop(LostError(f"the broker cannot be written to: {said(error)}"))
+                self._stop(
+                    PulsarConnectionLostError(f"the broker cannot be written to: {said(error)}")
+                )
                 out.clear()
             finally:
                 self._pen.release()
 
-    def add_consumer(self, number: int, handler: Handler) -> None:
+    def add_consumer(self, number: int, handler: PushHandler) -> None:
         """Have what is pushed to this consumer id handed to the handler."""
         self._add(self._consumers, number, handler)
 
-    def add_claim(self, number: int, handler: Handler) -> None:
+    def add_claim(self, number: int, handler: PushHandler) -> None:
         """Have what is pushed to this claim or poll id handed to the handler."""
         self._add(self._claims, number, handler)
 
@@ -230,7 +232,7 @@ class Connection:
 
     def close(self) -> None:
         """End the connection; calls under way fail with LostError."""
-        self._stop(LostError("the connection was closed"))
+        self._stop(PulsarConnectionLostError("the connection was closed"))
 
     def _joined(self, frame: bytes) -> bytes:
         parts, size = [frame], len(frame)
@@ -254,15 +256,19 @@ class Connection:
             pass  # the peer was faster
 
     def _read(self, rest: Sequence[Frame]) -> None:
-        error = LostError("the broker closed the connection")
+        error = PulsarConnectionLostError("the broker closed the connection")
         try:
             for command, payload in rest:
                 self._handle(command, payload)
             self._read_frames()
         except (OSError, ProtocolError) as failure:
-            error = LostError(f"the connection to the broker failed: {said(failure)}")
+            error = PulsarConnectionLostError(
+                f"the connection to the broker failed: {said(failure)}"
+            )
         except Exception as failure:  # noqa: BLE001 - the rim of a connection: waiting calls must fail
-            error = LostError(f"the connection to the broker failed: {said(failure)}")
+            error = PulsarConnectionLostError(
+                f"the connection to the broker failed: {said(failure)}"
+            )
         self._stop(error)
         self._bury()
 
@@ -342,10 +348,10 @@ class Connection:
         self.producers.discard(number)
         for key in list(self._waiting):
             if isinstance(key, tuple) and key[0] == number:
-                self.refuse(key, LostError("the broker closed the producer"))
+                self.refuse(key, PulsarConnectionLostError("the broker closed the producer"))
 
     def _push(
-        self, handlers: dict[int, Handler], number: int, body: Any, payload: bytes = b""
+        self, handlers: dict[int, PushHandler], number: int, body: Any, payload: bytes = b""
     ) -> None:
         handler = handlers.get(number)
         if handler is not None:
@@ -353,7 +359,7 @@ class Connection:
 
     def _bury(self) -> None:
         self._peer.close()
-        error = self.error or LostError()
+        error = self.error or PulsarConnectionLostError()
         self._out.clear()
         for reply in _emptied(self._waiting):
             reply.fail(error)

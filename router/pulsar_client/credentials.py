@@ -11,7 +11,7 @@ from router.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class PulsarCredentials:
     """What the settings `pulsar.*` name; files are read when they are needed."""
 
     token: str = ""
@@ -21,7 +21,7 @@ class Credentials:
     key: str = ""
 
     @classmethod
-    def from_settings(cls, settings: Settings, *, tls: bool) -> Credentials:
+    def from_settings(cls, settings: Settings, *, tls: bool) -> PulsarCredentials:
         """Return what settings name; raise SettingError for what cannot be used."""
         names = ("token", "token_file", "ca", "cert", "key")
         made = cls(*(settings.text(f"pulsar.{name}") for name in names))
@@ -67,7 +67,7 @@ class Credentials:
         return context
 
 
-NO_CREDENTIALS = Credentials()
+NO_CREDENTIALS = PulsarCredentials()
 
 
 def _no_password() -> str:

@@ -7,11 +7,11 @@ from typing import Final
 
 from router.errors import BackendUnavailableError
 from router.process.build import build_id
-from router.pulsar_client.connection import CHUNK_BYTES, PROTOCOL, Connection
-from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
+from router.pulsar_client.connection import CHUNK_BYTES, PROTOCOL, PulsarConnection
+from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 from router.pulsar_client.refusals import check_build, refusal
-from router.pulsar_client.tls import Stream
-from router.wire.pulsar import Frame, FrameReader, ProtocolError, encode
+from router.pulsar_client.tls import ByteStream
+from router.wire.pulsar import Frame, ProtocolError, PulsarFrameReader, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
@@ -19,8 +19,11 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 
 def shake_hands(
-    peer: Stream, deadline: float, proxy_to: str = "", credentials: Credentials = NO_CREDENTIALS
-) -> Connection:
+    peer: ByteStream,
+    deadline: float,
+    proxy_to: str = "",
+    credentials: PulsarCredentials = NO_CREDENTIALS,
+) -> PulsarConnection:
     """Make a connection of a socket that just connected; close the socket on failure.
 
     Raises OSError, BackendUnavailableError, and NotServedError where the peer is a broker of ours
@@ -40,9 +43,9 @@ def shake_hands(
             connect.proxy_to_broker_url = proxy_to
         peer.settimeout(max(0.001, deadline - time.monotonic()))
         peer.sendall(encode(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect)))
-        reader = FrameReader(MAX_FRAME_BYTES)
+        reader = PulsarFrameReader(MAX_FRAME_BYTES)
         first, *rest = _first_frames(peer, reader)
-        return Connection(peer, reader, _connected(first.command), rest, credentials)
+        return PulsarConnection(peer, reader, _connected(first.command), rest, credentials)
     except ProtocolError as error:
         peer.close()
         raise BackendUnavailableError(
@@ -62,7 +65,7 @@ def _connected(command: pb.BaseCommand) -> pb.CommandConnected:
     raise BackendUnavailableError("the peer does not speak the Pulsar protocol")
 
 
-def _first_frames(peer: Stream, reader: FrameReader) -> list[Frame]:
+def _first_frames(peer: ByteStream, reader: PulsarFrameReader) -> list[Frame]:
     while True:
         data = peer.recv(CHUNK_BYTES)
         if not data:

@@ -18,27 +18,27 @@ from typing import Any, Final
 from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
 from router.errors.quoting import said
-from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MIN_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 5.0
 
-Dial = Callable[[float], Connection]
+Dial = Callable[[float], PulsarConnection]
 """Opens a connection by a deadline; raises OSError or BackendUnavailableError."""
 
 Make = Callable[[int], pb.BaseCommand]
 """Builds a request with this request id."""
 
 
-class Link:
+class PulsarLink:
     """A connection that is there when one can be had."""
 
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
         self._changed = Condition()
-        self._connection: Connection | None = None
+        self._connection: PulsarConnection | None = None
         self._dialing = False
         self._closed = False
         self._backoff = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
@@ -46,7 +46,7 @@ class Link:
         self._failure = ""
         self._failures = 0
 
-    def connection(self, deadline: float, *, again: bool = True) -> Connection:
+    def connection(self, deadline: float, *, again: bool = True) -> PulsarConnection:
         """Return a live connection; raise BackendUnavailableError when there is none in time.
 
         `again`: dial until the deadline, rather than give up with the first dial that fails, this
@@ -79,7 +79,7 @@ class Link:
             request_id = connection.next_id()
             try:
                 return connection.call(request_id, make(request_id), deadline)
-            except LostError:
+            except PulsarConnectionLostError:
                 if not again or time.monotonic() >= deadline:
                     raise
 
@@ -108,7 +108,7 @@ class Link:
             self._changed.wait(max(0.0, until - now))
             return False
 
-    def _open(self, deadline: float) -> Connection:
+    def _open(self, deadline: float) -> PulsarConnection:
         connection, failure = None, ""
         try:
             connection = self._dial(deadline)
@@ -125,7 +125,7 @@ class Link:
             raise NotServedError("the backend is closed")
         return connection
 
-    def _dialed(self, connection: Connection | None, failure: str) -> bool:
+    def _dialed(self, connection: PulsarConnection | None, failure: str) -> bool:
         with self._changed:
             self._dialing = False
             self._failure = failure

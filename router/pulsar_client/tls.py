@@ -17,7 +17,7 @@ from typing import Final, Protocol
 READ_BYTES: Final = 64 * 1024
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """What a connection needs of its socket."""
 
     def recv(self, size: int, /) -> bytes:

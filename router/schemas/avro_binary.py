@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Any, Final
 
 from router.errors import PayloadMismatchError
-from router.schemas.definitions import Field, Node
+from router.schemas.definitions import DefinitionNode, Field
 from router.schemas.primitives import from_json, to_json
 from router.schemas.walking import MAX_STEPS, UnfitError, WalkBudget, shown
 
@@ -32,16 +32,16 @@ _DOUBLE: Final = Struct("<d")
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
-def write(node: Node, value: Any) -> bytes:
+def write(node: DefinitionNode, value: Any) -> bytes:
     """Return the bytes of a value; raise PayloadMismatchError."""
     writer = _Writer()
     writer.value(node, value, 0)
     return bytes(writer.out)
 
 
-def read(node: Node, data: bytes) -> Any:
+def read(node: DefinitionNode, data: bytes) -> Any:
     """Return the value that bytes stand for; raise PayloadMismatchError."""
-    reader = _Reader(data)
+    reader = _AvroReader(data)
     value = reader.value(node, 0)
     if reader.at != len(data):
         raise PayloadMismatchError(f"{len(data) - reader.at} bytes behind the value")
@@ -52,7 +52,7 @@ class _Writer:
     def __init__(self) -> None:
         self.out = bytearray()
         self._steps = WalkBudget()
-        self._writers: dict[str, Callable[[Node, Any, int], None]] = {
+        self._writers: dict[str, Callable[[DefinitionNode, Any, int], None]] = {
             "null": self._null,
             "boolean": self._boolean,
             "int": self._integer,
@@ -69,54 +69,54 @@ class _Writer:
             "union": self._union,
         }
 
-    def value(self, node: Node, value: Any, depth: int) -> None:
+    def value(self, node: DefinitionNode, value: Any, depth: int) -> None:
         self._steps.take(depth)
         self._writers[node.kind](node, value, depth)
 
-    def _null(self, node: Node, value: Any, _depth: int) -> None:
+    def _null(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         if value is not None:
             raise _unfit(node, value)
 
-    def _boolean(self, node: Node, value: Any, _depth: int) -> None:
+    def _boolean(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         if not isinstance(value, bool):
             raise _unfit(node, value)
         self.out.append(value)
 
-    def _integer(self, node: Node, value: Any, _depth: int) -> None:
+    def _integer(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         bound = _RANGES[node.kind]
         if not isinstance(value, int) or isinstance(value, bool) or not -bound <= value < bound:
             raise _unfit(node, value)
         self._long(value)
 
-    def _float(self, node: Node, value: Any, _depth: int) -> None:
+    def _float(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         number = from_json(value, single=node.kind == "float")
         if number is None:
             raise _unfit(node, value)
         self.out += (_FLOAT if node.kind == "float" else _DOUBLE).pack(number)
 
-    def _bytes(self, node: Node, value: Any, _depth: int) -> None:
+    def _bytes(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         data = _raw(node, value)
         self._long(len(data))
         self.out += data
 
-    def _fixed(self, node: Node, value: Any, _depth: int) -> None:
+    def _fixed(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         data = _raw(node, value)
         if len(data) != node.size:
             raise UnfitError(f"{len(data)} bytes, expected {node.size} of {node.label}")
         self.out += data
 
-    def _string(self, node: Node, value: Any, _depth: int) -> None:
+    def _string(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         if not isinstance(value, str):
             raise _unfit(node, value)
         self._text(value)
 
-    def _enum(self, node: Node, value: Any, _depth: int) -> None:
+    def _enum(self, node: DefinitionNode, value: Any, _depth: int) -> None:
         place = node.places.get(value) if isinstance(value, str) else None
         if place is None:
             raise UnfitError(f"{shown(value)} is no symbol of {node.label}")
         self._long(place)
 
-    def _array(self, node: Node, value: Any, depth: int) -> None:
+    def _array(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if not isinstance(value, list):
             raise _unfit(node, value)
         if value:
@@ -129,7 +129,7 @@ class _Writer:
                     raise
         self.out.append(0)
 
-    def _map(self, node: Node, value: Any, depth: int) -> None:
+    def _map(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
             raise _unfit(node, value)
         if value:
@@ -143,7 +143,7 @@ class _Writer:
                     raise
         self.out.append(0)
 
-    def _record(self, node: Node, value: Any, depth: int) -> None:
+    def _record(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
             raise _unfit(node, value)
         check_known(node, value)
@@ -164,7 +164,7 @@ class _Writer:
         else:
             raise UnfitError("missing, and it has no default")
 
-    def _union(self, node: Node, value: Any, depth: int) -> None:
+    def _union(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if value is None and "null" in node.places:
             self._long(node.places["null"])
             return
@@ -177,7 +177,7 @@ class _Writer:
             return
         raise UnfitError(f"{shown(value)} fits no branch of {', '.join(node.places)}")
 
-    def _branch(self, node: Node, place: int, value: Any, depth: int) -> bool:
+    def _branch(self, node: DefinitionNode, place: int, value: Any, depth: int) -> bool:
         """Write a value as one of a branch; tell whether it is one."""
         begin, left = len(self.out), self._steps.left
         self._long(place)
@@ -205,12 +205,12 @@ class _Writer:
         self.out.append(number)
 
 
-class _Reader:
+class _AvroReader:
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self._data = data
         self._steps = WalkBudget(min(MAX_STEPS, SOME_PARTS + PARTS * len(data)))
-        self._readers: dict[str, Callable[[Node, int], Any]] = {
+        self._readers: dict[str, Callable[[DefinitionNode, int], Any]] = {
             "null": lambda _node, _depth: None,
             "boolean": self._boolean,
             "int": self._integer,
@@ -227,33 +227,33 @@ class _Reader:
             "union": self._union,
         }
 
-    def value(self, node: Node, depth: int) -> Any:
+    def value(self, node: DefinitionNode, depth: int) -> Any:
         self._steps.take(depth)
         return self._readers[node.kind](node, depth)
 
-    def _boolean(self, _node: Node, _depth: int) -> bool:
+    def _boolean(self, _node: DefinitionNode, _depth: int) -> bool:
         byte = self._take(1)[0]
         if byte > 1:
             raise PayloadMismatchError(f"a boolean of {byte}")
         return bool(byte)
 
-    def _integer(self, node: Node, _depth: int) -> int:
+    def _integer(self, node: DefinitionNode, _depth: int) -> int:
         number = self._long()
         bound = _RANGES[node.kind]
         if not -bound <= number < bound:
             raise PayloadMismatchError(f"{number} is no {node.kind}")
         return number
 
-    def _enum(self, node: Node, _depth: int) -> str:
+    def _enum(self, node: DefinitionNode, _depth: int) -> str:
         return node.symbols[self._place(node, len(node.symbols))]
 
-    def _array(self, node: Node, depth: int) -> list[Any]:
+    def _array(self, node: DefinitionNode, depth: int) -> list[Any]:
         values: list[Any] = []
         while count := self._count(depth):
             values.extend(self.value(node.parts[0], depth + 1) for _ in range(count))
         return values
 
-    def _map(self, node: Node, depth: int) -> dict[str, Any]:
+    def _map(self, node: DefinitionNode, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
         while count := self._count(depth):
             for _ in range(count):
@@ -261,10 +261,10 @@ class _Reader:
                 values[key] = self.value(node.parts[0], depth + 1)
         return values
 
-    def _record(self, node: Node, depth: int) -> dict[str, Any]:
+    def _record(self, node: DefinitionNode, depth: int) -> dict[str, Any]:
         return {field.name: self.value(field.node, depth + 1) for field in node.fields}
 
-    def _union(self, node: Node, depth: int) -> Any:
+    def _union(self, node: DefinitionNode, depth: int) -> Any:
         branch = node.parts[self._place(node, len(node.parts))]
         value = self.value(branch, depth + 1)
         return value if branch.kind == "null" else {branch.label: value}
@@ -278,7 +278,7 @@ class _Reader:
         self._steps.take(depth, 1 if count else 0)
         return count
 
-    def _place(self, node: Node, places: int) -> int:
+    def _place(self, node: DefinitionNode, places: int) -> int:
         place = self._long()
         if not 0 <= place < places:
             raise PayloadMismatchError(f"{node.label} has no place {place}")
@@ -309,14 +309,14 @@ class _Reader:
         raise PayloadMismatchError("a number without an end")
 
 
-def check_known(node: Node, value: dict[str, Any]) -> None:
+def check_known(node: DefinitionNode, value: dict[str, Any]) -> None:
     """Raise UnfitError for a member of a record that its definition does not have."""
     for name in value:
         if name not in node.places:
             raise UnfitError(f"{node.label} has no field {shown(name)}")
 
 
-def _raw(node: Node, value: Any) -> bytes:
+def _raw(node: DefinitionNode, value: Any) -> bytes:
     """Return the bytes whose values the characters of a text are, as Avro writes them in JSON."""
     if not isinstance(value, str):
         raise _unfit(node, value)
@@ -326,5 +326,5 @@ def _raw(node: Node, value: Any) -> bytes:
         raise UnfitError("bytes are written with the characters U+0000 to U+00FF") from error
 
 
-def _unfit(node: Node, value: Any) -> UnfitError:
+def _unfit(node: DefinitionNode, value: Any) -> UnfitError:
     return UnfitError(f"{shown(value)} is no {node.label}")

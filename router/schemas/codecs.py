@@ -9,7 +9,7 @@ import orjson
 from router.errors import InvalidSchemaError, PayloadMismatchError
 from router.model import Schema, SchemaType
 from router.schemas import avro_binary, plain_json, primitives
-from router.schemas.definitions import Definition
+from router.schemas.definitions import SchemaDefinition
 from router.schemas.kinds import definition_of
 from router.schemas.pairs import halves, join, split
 from router.schemas.walking import MAX_DEPTH
@@ -92,7 +92,7 @@ def _two(value: Any) -> tuple[Any, Any]:
     return value.get("key"), value.get("value")
 
 
-def _encode_json(definition: Definition, value: Any) -> bytes:
+def _encode_json(definition: SchemaDefinition, value: Any) -> bytes:
     plain_json.check_bounded(value)
     if definition.node is not None:
         plain_json.check_fits(definition.node, value)

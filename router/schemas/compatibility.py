@@ -23,7 +23,7 @@ from avro.errors import AvroException
 from router.errors import IncompatibleSchemaError
 from router.errors.quoting import quoted, said
 from router.model import Schema, SchemaType
-from router.schemas.definitions import Definition
+from router.schemas.definitions import SchemaDefinition
 from router.schemas.kinds import check, definition_of, equal, identity
 from router.schemas.pairs import halves
 
@@ -162,7 +162,9 @@ class _Checker(ReaderWriterCompatibilityChecker):
         return result
 
 
-def _check_reads(reader: Definition, writer: Definition, sentence: str, budget: _Budget) -> None:
+def _check_reads(
+    reader: SchemaDefinition, writer: SchemaDefinition, sentence: str, budget: _Budget
+) -> None:
     if reader.avro is None or writer.avro is None:
         # One of them is a JSON-Schema document, which may be replaced, but not by another one.
         if reader.avro is writer.avro and reader.id != writer.id:

@@ -2,8 +2,8 @@
 
 Theory of operation. The library recurses through a definition as deep as it goes, and compares the
 names of fields and branches pairwise; so a definition is measured before it is handed over. What
-comes back is turned into `Node`s, which say what reading and writing needs and nothing else, and
-which refer to one another where a definition is recursive.
+comes back is turned into `DefinitionNode`s, which say what reading and writing needs and nothing
+else, and which refer to one another where a definition is recursive.
 
 Logical types say how a program shows a value (a date, a decimal); they change neither the bytes nor
 who can read them. The library would warn of those that it does not know, so they are hidden from it
@@ -86,14 +86,14 @@ class Field:
     """
 
     name: str
-    node: Node
+    node: DefinitionNode
     has_default: bool = False
     default: Any = None
     aliases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class DefinitionNode:
     """One type of a definition; `kind` is Avro's word for it, `label` what a union calls it.
 
     `other_symbol` is that of an enum for symbols of other versions, empty: there is none.
@@ -106,7 +106,7 @@ class Node:
     symbols: tuple[str, ...] = ()
     other_symbol: str = ""
     fields: tuple[Field, ...] = ()
-    parts: tuple[Node, ...] = ()
+    parts: tuple[DefinitionNode, ...] = ()
     places: dict[str, int] = field(default_factory=dict)
     """Where a symbol, the label of a branch or the name of a field stands."""
 
@@ -144,27 +144,27 @@ _TAKEN: Final[dict[str, type | UnionType]] = {
 
 
 @dataclass(slots=True, eq=False)
-class Definition:
+class SchemaDefinition:
     """A definition as it is used: `node` to read and write by, `avro` to compare.
 
     Both are None for a JSON-Schema document of an old client, which only `id` tells from others.
     """
 
-    node: Node | None
+    node: DefinitionNode | None
     avro: avro.schema.Schema | None
     canonical: bytes
     id: str = ""
 
 
-_recent: Recent[bytes, Definition] = Recent(MAX_CACHED_BYTES, len)
+_recent: Recent[bytes, SchemaDefinition] = Recent(MAX_CACHED_BYTES, len)
 
 
-def parse(data: bytes) -> Definition:
+def parse(data: bytes) -> SchemaDefinition:
     """Return what an Avro definition says; raise InvalidSchemaError."""
     return _recent.get(data, _parse)
 
 
-def parse_json(data: bytes) -> Definition:
+def parse_json(data: bytes) -> SchemaDefinition:
     """Return what the definition of a JSON schema says; raise InvalidSchemaError.
 
     Clients before Pulsar 2.1 sent JSON-Schema documents, which Apache Pulsar goes on taking.
@@ -176,10 +176,10 @@ def parse_json(data: bytes) -> Definition:
         kind = document.get("type") if isinstance(document, dict) else None
         if not isinstance(kind, str) or kind not in _LEGACY:
             raise
-        return Definition(None, None, _canonical(document), str(document.get("id", "")))
+        return SchemaDefinition(None, None, _canonical(document), str(document.get("id", "")))
 
 
-def _parse(data: bytes) -> Definition:
+def _parse(data: bytes) -> SchemaDefinition:
     document = _load(data)
     canonical = _canonical(document)
     try:
@@ -187,7 +187,7 @@ def _parse(data: bytes) -> Definition:
         schema = avro.schema.make_avsc_object(_prepared(document), validate_names=False)
     except (avro.errors.AvroException, TypeError, ValueError, AttributeError, KeyError) as error:
         raise InvalidSchemaError(f"not an Avro definition: {said(error)}") from error
-    return Definition(_Nodes().of(schema), schema, canonical)
+    return SchemaDefinition(_Nodes().of(schema), schema, canonical)
 
 
 def _load(data: bytes) -> Any:
@@ -244,8 +244,8 @@ class _Nodes:
     """The nodes of one definition, each made once."""
 
     def __init__(self) -> None:
-        self._made: dict[int, Node] = {}
-        self._fill: dict[str, Callable[[Node, Any], None]] = {
+        self._made: dict[int, DefinitionNode] = {}
+        self._fill: dict[str, Callable[[DefinitionNode, Any], None]] = {
             "record": self._record,
             "enum": _enum,
             "fixed": _fixed,
@@ -254,7 +254,7 @@ class _Nodes:
             "union": lambda node, schema: self._parts(node, schema.schemas),
         }
 
-    def of(self, schema: Any) -> Node:
+    def of(self, schema: Any) -> DefinitionNode:
         """Return the node of one of the library's types; raise InvalidSchemaError."""
         found = self._made.get(id(schema))
         if found is not None:
@@ -262,14 +262,14 @@ class _Nodes:
         kind = schema.type
         if (kind not in _TAKEN and kind != "union") or isinstance(schema, _PROTOCOL):
             raise InvalidSchemaError("errors are for protocols, not for messages")
-        node = Node(kind, getattr(schema, "fullname", None) or kind)
+        node = DefinitionNode(kind, getattr(schema, "fullname", None) or kind)
         node.logical = _LOGICAL in schema.props
         self._made[id(schema)] = node
         if fill := self._fill.get(kind):
             fill(node, schema)
         return node
 
-    def _record(self, node: Node, schema: Any) -> None:
+    def _record(self, node: DefinitionNode, schema: Any) -> None:
         node.fields = tuple(
             Field(
                 part.name,
@@ -282,7 +282,7 @@ class _Nodes:
         )
         node.places = {part.name: place for place, part in enumerate(node.fields)}
 
-    def _parts(self, node: Node, schemas: list[Any]) -> None:
+    def _parts(self, node: DefinitionNode, schemas: list[Any]) -> None:
         if len(schemas) > MAX_BRANCHES:
             raise InvalidSchemaError(f"a union has at most {MAX_BRANCHES} branches")
         node.parts = tuple(self.of(part) for part in schemas)
@@ -296,14 +296,14 @@ def _aliases(part: Any) -> tuple[str, ...]:
     )
 
 
-def _enum(node: Node, schema: Any) -> None:
+def _enum(node: DefinitionNode, schema: Any) -> None:
     node.symbols = tuple(schema.symbols)
     other = schema.props.get("default")
     node.other_symbol = other if other in node.symbols else ""
     node.places = {symbol: place for place, symbol in enumerate(node.symbols)}
 
 
-def _fixed(node: Node, schema: Any) -> None:
+def _fixed(node: DefinitionNode, schema: Any) -> None:
     size = schema.size
     if not isinstance(size, int) or not 0 <= size <= 1 << 24:
         raise InvalidSchemaError(f"a fixed of {quoted(size)} bytes")

@@ -6,7 +6,7 @@ from typing import Final
 
 from router.errors import InvalidSchemaError
 from router.model import Schema, SchemaType
-from router.schemas.definitions import MAX_DEFINITION, Definition, parse, parse_json
+from router.schemas.definitions import MAX_DEFINITION, SchemaDefinition, parse, parse_json
 from router.schemas.pairs import Pair, halves
 
 MAX_PROPERTIES: Final = 3_000
@@ -61,7 +61,7 @@ def identity(schema: Schema) -> tuple[object, ...]:
     return schema.type, schema.data if schema.type in STORED else b""
 
 
-def definition_of(schema: Schema) -> Definition | None:
+def definition_of(schema: Schema) -> SchemaDefinition | None:
     """Return the Avro definition of a schema that has one; raise InvalidSchemaError."""
     if schema.type is SchemaType.AVRO:
         return parse(schema.data)

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from router.schemas.avro_binary import check_known
-from router.schemas.definitions import Node
+from router.schemas.definitions import DefinitionNode
 from router.schemas.walking import UnfitError, WalkBudget, shown
 
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
-def check_fits(node: Node, value: Any) -> None:
+def check_fits(node: DefinitionNode, value: Any) -> None:
     """Raise PayloadMismatchError unless the value is one of this type."""
     _Check().value(node, value, 0)
 
@@ -52,7 +52,7 @@ def _check_scalar(value: Any) -> None:
 class _Check:
     def __init__(self) -> None:
         self._steps = WalkBudget()
-        self._tests: dict[str, Callable[[Node, Any], bool]] = {
+        self._tests: dict[str, Callable[[DefinitionNode, Any], bool]] = {
             "null": lambda _node, value: value is None,
             "boolean": lambda _node, value: isinstance(value, bool),
             "int": _integer,
@@ -64,14 +64,14 @@ class _Check:
             "string": lambda _node, value: isinstance(value, str),
             "enum": lambda node, value: isinstance(value, str) and value in node.places,
         }
-        self._walks: dict[str, Callable[[Node, Any, int], None]] = {
+        self._walks: dict[str, Callable[[DefinitionNode, Any, int], None]] = {
             "array": self._array,
             "map": self._map,
             "record": self._record,
             "union": self._union,
         }
 
-    def value(self, node: Node, value: Any, depth: int) -> None:
+    def value(self, node: DefinitionNode, value: Any, depth: int) -> None:
         self._steps.take(depth)
         if node.logical:
             check_bounded(value)
@@ -80,19 +80,19 @@ class _Check:
         elif not self._tests[node.kind](node, value):
             raise UnfitError(f"{shown(value)} is no {node.label}")
 
-    def _array(self, node: Node, value: Any, depth: int) -> None:
+    def _array(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if not isinstance(value, list):
             raise UnfitError(f"{shown(value)} is no array")
         for place, part in enumerate(value):
             self._part(node.parts[0], part, str(place), depth)
 
-    def _map(self, node: Node, value: Any, depth: int) -> None:
+    def _map(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
             raise UnfitError(f"{shown(value)} is no map")
         for key, part in value.items():
             self._part(node.parts[0], part, key[:60], depth)
 
-    def _record(self, node: Node, value: Any, depth: int) -> None:
+    def _record(self, node: DefinitionNode, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
             raise UnfitError(f"{shown(value)} is no {node.label}")
         check_known(node, value)
@@ -102,14 +102,14 @@ class _Check:
             elif not field.has_default and not field.node.nullable:
                 raise UnfitError(f"{node.label} lacks {field.name}")
 
-    def _part(self, node: Node, value: Any, where: str, depth: int) -> None:
+    def _part(self, node: DefinitionNode, value: Any, where: str, depth: int) -> None:
         try:
             self.value(node, value, depth + 1)
         except UnfitError as error:
             error.path.append(where)
             raise
 
-    def _union(self, node: Node, value: Any, depth: int) -> None:
+    def _union(self, node: DefinitionNode, value: Any, depth: int) -> None:
         for place in node.candidates(value):
             left = self._steps.left
             try:
@@ -121,11 +121,11 @@ class _Check:
         raise UnfitError(f"{shown(value)} fits no branch of {', '.join(node.places)}")
 
 
-def _integer(node: Node, value: Any) -> bool:
+def _integer(node: DefinitionNode, value: Any) -> bool:
     bound = _RANGES[node.kind]
     return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
 
 
-def _number(_node: Node, value: Any) -> bool:
+def _number(_node: DefinitionNode, value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return (number and math.isfinite(value)) or value in ("NaN", "Infinity", "-Infinity")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from router.errors import PayloadMismatchError
 from router.schemas.avro_binary import read, write
-from router.schemas.definitions import Field, Node
+from router.schemas.definitions import DefinitionNode, Field
 from router.schemas.walking import UnfitError, shown
 
 Resolver = Callable[[Any], Any]
@@ -29,7 +29,7 @@ _WIDENED: Final = {
 }
 
 
-def resolver(writer: Node, reader: Node) -> Resolver:
+def resolver(writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
     """Return a function that turns a value of `writer` into one of `reader`.
 
     Both are in Avro's JSON encoding, as `decode` returns them. It raises PayloadMismatchError for a
@@ -43,7 +43,7 @@ class _ResolverCompiler:
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int], list[Resolver]] = {}
-        self._makers: dict[str, Callable[[Node, Node], Resolver]] = {
+        self._makers: dict[str, Callable[[DefinitionNode, DefinitionNode], Resolver]] = {
             "record": self._record,
             "array": self._array,
             "map": self._map,
@@ -51,7 +51,7 @@ class _ResolverCompiler:
             "fixed": _fixed,
         }
 
-    def of(self, writer: Node, reader: Node) -> Resolver:
+    def of(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         key = id(writer), id(reader)
         if (made := self._made.get(key)) is not None:
             return _later(made)
@@ -59,7 +59,7 @@ class _ResolverCompiler:
         made.append(self._make(writer, reader))
         return made[0]
 
-    def _make(self, writer: Node, reader: Node) -> Resolver:
+    def _make(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         if writer.kind == "union":
             return self._from_union(writer, reader)
         if reader.kind == "union":
@@ -71,7 +71,7 @@ class _ResolverCompiler:
             return _unfit(f"{writer.label} cannot be read as {reader.label}")
         return _CONVERTED.get((writer.kind, reader.kind), _same)
 
-    def _from_union(self, writer: Node, reader: Node) -> Resolver:
+    def _from_union(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         branches = {part.label: self.of(part, reader) for part in writer.parts}
 
         def resolve(value: Any) -> Any:
@@ -82,7 +82,7 @@ class _ResolverCompiler:
 
         return resolve
 
-    def _to_union(self, writer: Node, reader: Node) -> Resolver:
+    def _to_union(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         part = _branch(writer, reader)
         if part is None:
             return _unfit(f"{writer.label} is no branch of {', '.join(reader.places)}")
@@ -91,15 +91,15 @@ class _ResolverCompiler:
         inner = self.of(writer, part)
         return lambda value: {part.label: inner(value)}
 
-    def _array(self, writer: Node, reader: Node) -> Resolver:
+    def _array(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         inner = self.of(writer.parts[0], reader.parts[0])
         return lambda value: [inner(one) for one in value]
 
-    def _map(self, writer: Node, reader: Node) -> Resolver:
+    def _map(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         inner = self.of(writer.parts[0], reader.parts[0])
         return lambda value: {name: inner(one) for name, one in value.items()}
 
-    def _record(self, writer: Node, reader: Node) -> Resolver:
+    def _record(self, writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
         fields = [self._field(field, writer) for field in reader.fields]
 
         def resolve(value: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class _ResolverCompiler:
 
         return resolve
 
-    def _field(self, field: Field, writer: Node) -> tuple[str, Resolver]:
+    def _field(self, field: Field, writer: DefinitionNode) -> tuple[str, Resolver]:
         """Return a field's name, and what makes its value of the writer's record."""
         source = next((name for name in (field.name, *field.aliases) if name in writer.places), "")
         if not source:
@@ -124,7 +124,7 @@ class _ResolverCompiler:
         return field.name, resolve
 
 
-def _branch(writer: Node, reader: Node) -> Node | None:
+def _branch(writer: DefinitionNode, reader: DefinitionNode) -> DefinitionNode | None:
     """Return the branch of a union that values of a type go to, None: there is none."""
     same = [part for part in reader.parts if part.kind == writer.kind]
     if writer.kind in _NAMED:
@@ -145,7 +145,7 @@ def _default(field: Field) -> Resolver:
     return lambda _value: default
 
 
-def _enum(_writer: Node, reader: Node) -> Resolver:
+def _enum(_writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
     def resolve(value: str) -> str:
         if value in reader.places:
             return value
@@ -156,7 +156,7 @@ def _enum(_writer: Node, reader: Node) -> Resolver:
     return resolve
 
 
-def _fixed(writer: Node, reader: Node) -> Resolver:
+def _fixed(writer: DefinitionNode, reader: DefinitionNode) -> Resolver:
     if writer.size == reader.size:
         return _same
     return _unfit(f"{writer.size} bytes, expected {reader.size} of {reader.label}")

@@ -12,7 +12,7 @@ SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "24h": 1440}
 """Minutes that a history may cover."""
 
 
-class AdminCalls(Protocol):
+class ActivityAdministration(Protocol):
     """The calls of administration at the node's broker."""
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -47,7 +47,7 @@ class Activities:
     Calls raise BackendUnavailableError and BackendTimeoutError.
     """
 
-    administration: AdminCalls | None
+    administration: ActivityAdministration | None
 
     def recent(self, span: str) -> BrokerActivity | None:
         """Return what happened in one of SPANS, None: nothing is recorded here."""
@@ -101,7 +101,7 @@ class Activities:
         found: list[dict[str, Any]] = self._calls().call("audit", limit=limit, text=text)
         return found
 
-    def _calls(self) -> AdminCalls:
+    def _calls(self) -> ActivityAdministration:
         if self.administration is None:
             raise NotSupportedError("they are known of the node's own broker only")
         return self.administration

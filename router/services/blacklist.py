@@ -11,7 +11,7 @@ from router.errors import RouterError
 from router.sharing.registry import Registry
 
 
-class Blacklist(addresses.Blacklist):
+class WorkerBlacklist(addresses.BlacklistCopy):
     """The list of all nodes; callable from many threads or greenlets."""
 
     def __init__(self, registry: Registry, timeout: float) -> None:

@@ -22,7 +22,7 @@ from router.model import (
     Subscription,
 )
 from router.node import Node
-from router.services.groups import Group, Groups
+from router.services.groups import TopicGroup, TopicGroups
 from router.services.position_texts import write_position
 
 NO_NODE: Final = "This node's broker does not answer: members are not known."
@@ -68,7 +68,7 @@ class GroupDetails:
     node cannot be asked; `stored` are the messages of the topic.
     """
 
-    group: Group
+    group: TopicGroup
     partitions: tuple[PartitionDetails, ...]
     members: GroupMembers | None
     used_ms: int
@@ -102,7 +102,7 @@ class GroupInspection:
 
     def details(self, subscription: Subscription) -> GroupDetails:
         """Return a group; raise TopicNotFoundError, SubscriptionNotFoundError."""
-        stats, group = Groups(self._backend, self._timeout).described(subscription)
+        stats, group = TopicGroups(self._backend, self._timeout).described(subscription)
         cursors, untold = self._cursors(subscription)
         members = self._members(subscription)
         leases = {} if members is None else {one.partition: one for one in members.leases}

@@ -27,7 +27,16 @@ from router.model import (
 )
 from router.services.position_texts import parse_position
 
-__all__ = ["Group", "Groups", "Preview", "ResetTarget", "grouped", "moment", "positions", "target"]
+__all__ = [
+    "Preview",
+    "ResetTarget",
+    "TopicGroup",
+    "TopicGroups",
+    "grouped",
+    "moment",
+    "positions",
+    "target",
+]
 
 MAX_DIGITS: Final = 15
 MAX_POSITIONS: Final = 1_000
@@ -41,7 +50,7 @@ _EXPECTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TopicGroup:
     """A group on all partitions of a topic, by partition; `backlog` in messages."""
 
     name: str
@@ -82,18 +91,18 @@ class Preview:
         return f"Lag now: {self.lag}. Lag after the reset: {after}."
 
 
-class Groups:
+class TopicGroups:
     """The groups of topics, as administrators see them."""
 
     def __init__(self, backend: Backend, timeout: float) -> None:
         self._backend = backend
         self._timeout = timeout
 
-    def listed(self, topic: TopicName) -> list[Group]:
+    def listed(self, topic: TopicName) -> list[TopicGroup]:
         """Return the groups of a topic, by name; raise TopicNotFoundError."""
         return grouped(self._described(topic).subscriptions)
 
-    def described(self, group: Subscription) -> tuple[TopicStats, Group]:
+    def described(self, group: Subscription) -> tuple[TopicStats, TopicGroup]:
         """Return what a topic holds, and one of its groups.
 
         Raises TopicNotFoundError, SubscriptionNotFoundError.
@@ -150,13 +159,13 @@ class Groups:
             raise _no_topic(topic) from None
 
 
-def grouped(subscriptions: Iterable[SubscriptionStats]) -> list[Group]:
+def grouped(subscriptions: Iterable[SubscriptionStats]) -> list[TopicGroup]:
     """Return what is told of partitions by group, all in order."""
     found: dict[str, list[SubscriptionStats]] = {}
     for one in subscriptions:
         found.setdefault(one.name, []).append(one)
     return [
-        Group(name, tuple(sorted(found[name], key=lambda one: one.partition)))
+        TopicGroup(name, tuple(sorted(found[name], key=lambda one: one.partition)))
         for name in sorted(found)
     ]
 
@@ -212,7 +221,9 @@ def _resolved(stats: TopicStats, to: tuple[Position, ...]) -> tuple[Position, ..
     return to
 
 
-def _preview_of_positions(group: Group, stats: TopicStats, to: tuple[Position, ...]) -> Preview:
+def _preview_of_positions(
+    group: TopicGroup, stats: TopicStats, to: tuple[Position, ...]
+) -> Preview:
     moved = {position.partition: position for position in to}
     stays = sum(one.backlog for one in group.partitions if one.partition not in moved)
     bounds = [

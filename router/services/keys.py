@@ -17,7 +17,7 @@ import orjson
 
 from router.clocks.ttl_cache import TTLCache
 from router.errors import BadRequestError, ConflictError
-from router.sharing.registry import Record, Registry
+from router.sharing.registry import Registry, RegistryRecord
 
 KIND: Final = "key"
 KEY_CHARACTERS: Final = 16
@@ -40,7 +40,7 @@ class ApiKey:
     description: str = ""
 
     @classmethod
-    def load(cls, record: Record) -> ApiKey:
+    def load(cls, record: RegistryRecord) -> ApiKey:
         """Return the key in a record."""
         found = orjson.loads(record.value)
         return cls(

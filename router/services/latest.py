@@ -13,7 +13,7 @@ from router.errors import NotSupportedError
 from router.model import TopicName
 
 
-class AdminCalls(Protocol):
+class LatestMessageAdministration(Protocol):
     """The calls of administration at the node's broker."""
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -25,7 +25,7 @@ class AdminCalls(Protocol):
 class LatestValues:
     """Answers the newest values; `administration` None: messages do not live at the node."""
 
-    administration: AdminCalls | None
+    administration: LatestMessageAdministration | None
 
     def value(self, topic: TopicName, key: bytes) -> dict[str, Any]:
         """Return the newest message of a key.

@@ -28,7 +28,7 @@ class NewTopic:
 
 
 @dataclass(eq=False)
-class Topics:
+class TopicManagement:
     """The topics of one namespace, as administrators see them."""
 
     _backend: Backend

@@ -23,7 +23,7 @@ from router import schemas
 from router.errors import InvalidSchemaError, PayloadMismatchError, ValueNotFoundError
 from router.model import Message, Position, Schema, SchemaType, Stored, TopicName
 from router.services.pages import after
-from router.services.read import Reading
+from router.services.read import TopicReader
 from router.services.scan import After, ScanBounds
 from router.services.topic_schemas import TopicSchemas
 from router.wire.nats.headers import SUBJECT
@@ -57,7 +57,7 @@ class DecodedValue:
     failure: str = ""
 
 
-def find_message(reading: Reading, topic: TopicName, position: Position) -> Stored:
+def find_message(reading: TopicReader, topic: TopicName, position: Position) -> Stored:
     """Return the message at a position.
 
     Raises ValueNotFoundError where the partition has none there, and what reading raises.

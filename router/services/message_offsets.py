@@ -9,7 +9,7 @@ from router.errors import NotSupportedError
 from router.model import Position, TopicName
 
 
-class AdminCalls(Protocol):
+class OffsetAdministration(Protocol):
     """The calls of administration at the node's broker."""
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -24,7 +24,7 @@ class MessageOffsets:
     `kafka`: they live at Apache Kafka, whose offsets are the entries of positions.
     """
 
-    administration: AdminCalls | None
+    administration: OffsetAdministration | None
     kafka: bool
 
     def position(self, topic: TopicName, partition: int, offset: int) -> Position:

@@ -56,7 +56,7 @@ def structure(data: bytes) -> dict[str, Any] | list[Any] | None:
     """
     if _FORMS.get(data[0] if data else 0, ("", 0))[0] not in {"map", "array"}:
         return None
-    reader = _Reader(data)
+    reader = _MessagePackReader(data)
     try:
         found = reader.value(0)
     except (ValueError, struct.error, OverflowError):  # UnicodeError too
@@ -64,7 +64,7 @@ def structure(data: bytes) -> dict[str, Any] | list[Any] | None:
     return found if reader.at == len(data) else None
 
 
-class _Reader:
+class _MessagePackReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._nodes = 0

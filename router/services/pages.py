@@ -15,7 +15,7 @@ from typing import Final
 
 from router.model import Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
-from router.services.read import Reading, StartPosition
+from router.services.read import StartPosition, TopicReader
 from router.services.scan import Places, Scan, ScanBounds, Wanted, earlier, is_empty
 
 PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
@@ -30,7 +30,7 @@ WIDEN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MessagePage:
     """Messages that were wanted, by time; `begin` and `end` are what follows in either direction.
 
     `looked` counts all messages that were read, `whole` says that none is left on the way.
@@ -44,13 +44,13 @@ class Found:
 
 
 def after(
-    reading: Reading,
+    reading: TopicReader,
     topic: TopicName,
     stretch: tuple[Mapping[int, StartPosition], Mapping[int, StartPosition]],
     most: int,
     wanted: Wanted,
     bounds: ScanBounds = PAGE_BOUNDS,
-) -> Found:
+) -> MessagePage:
     """Return at most so many messages that are wanted, the first ones of a stretch."""
     starts, ends = stretch
     scan, found = Scan(reading, topic, starts, ends, bounds), list[Stored]()
@@ -60,19 +60,19 @@ def after(
                 found.append(stored)
             if len(found) >= most:
                 break
-        return Found(tuple(found), dict(starts), scan.places, scan.looked, scan.whole)
+        return MessagePage(tuple(found), dict(starts), scan.places, scan.looked, scan.whole)
     finally:
         scan.close()
 
 
 def before(
-    reading: Reading,
+    reading: TopicReader,
     stats: TopicStats,
     ends: Mapping[int, StartPosition],
     most: int,
     wanted: Wanted,
     bounds: ScanBounds = PAGE_BOUNDS,
-) -> Found:
+) -> MessagePage:
     """Return at most so many messages that are wanted, the last ones before places."""
     search = _SearchBack(reading, stats, ends, most, bounds)
     while search.goes_on():
@@ -92,7 +92,7 @@ def _sharing(scan: Scan) -> Iterator[Stored]:
 
 
 def first_since(
-    reading: Reading, topic: TopicName, ends: Mapping[int, StartPosition], since_ms: int
+    reading: TopicReader, topic: TopicName, ends: Mapping[int, StartPosition], since_ms: int
 ) -> Places:
     """Return the first message since a time in ms since 1970, in each partition.
 
@@ -123,7 +123,7 @@ class _SearchBack:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: TopicReader,
         stats: TopicStats,
         ends: Mapping[int, StartPosition],
         most: int,
@@ -191,7 +191,7 @@ class _SearchBack:
         self._matches += matches
         self._entries = min(self._entries * WIDEN, self._bounds.messages)
 
-    def found(self) -> Found:
+    def found(self) -> MessagePage:
         ordered = sorted(self._messages, key=lambda stored: stored.publish_time)
         kept = ordered[-self._most :] if self._most else []
         begin: Places = dict(self._low)
@@ -200,7 +200,7 @@ class _SearchBack:
             for stored in reversed(kept):
                 begin[stored.position.partition] = stored.position
         whole = self._at_beginning() and len(kept) == self._matches
-        return Found(tuple(kept), begin, self._tail, self._looked, whole)
+        return MessagePage(tuple(kept), begin, self._tail, self._looked, whole)
 
     def _at_beginning(self) -> bool:
         return all(

@@ -70,7 +70,7 @@ class Sender:
     identity: tuple[str, ...] | None = None
 
 
-class Producer:
+class MessageProducer:
     """Stores messages, answered one by one; calls wait, and may be made from many threads."""
 
     def __init__(

@@ -1,9 +1,9 @@
 """Reading topics without a subscription: from a position, once or as a stream that goes on.
 
-Theory of operation. A `Feed` has a reader for each partition that it is asked for and takes from
-them in turns. It begins at a start of the store's, or *after* a message, for which it opens the
-reader at that message's entry and drops what is not behind it: a client that says which message it
-had last continues exactly there, whether the entry is a batch or not. Where a feed stands is a
+Theory of operation. A `MessageFeed` has a reader for each partition that it is asked for and takes
+from them in turns. It begins at a start of the store's, or *after* a message, for which it opens
+the reader at that message's entry and drops what is not behind it: a client that says which message
+it had last continues exactly there, whether the entry is a batch or not. Where a feed stands is a
 `StartPosition` for each partition, so that it can be told to the client and be given back by it.
 The end of a topic is turned into the message that is the last one when the feed begins: a client
 that had no message yet, and comes back, misses none.
@@ -28,7 +28,7 @@ from router.errors import (
 )
 from router.model import NOT_PARTITIONED, PartitionStats, Position, Stored, TopicName
 from router.node import Mailbox
-from router.services.consume import Client, ClientGoneError, PollMailbox
+from router.services.consume import ClientGoneError, PollMailbox, WaitingClient
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings.options import SettingsOptions, from_setting
 
@@ -75,7 +75,7 @@ class ReadBounds:
     max_bytes: int
 
 
-class Feed:
+class MessageFeed:
     """Messages of some partitions of a topic: each once, in the order of its partition."""
 
     def __init__(
@@ -162,11 +162,11 @@ class TakingFeed(Protocol):
 FeedType = TypeVar("FeedType", bound=TakingFeed)
 
 
-class Stream(Generic[FeedType]):
+class MessageStream(Generic[FeedType]):
     """A feed that goes on; iterating it gives messages, or none as a sign of life."""
 
     def __init__(
-        self, service: Reading, feed: FeedType, mailbox: PollMailbox, client: Client
+        self, service: TopicReader, feed: FeedType, mailbox: PollMailbox, client: WaitingClient
     ) -> None:
         self._service = service
         self._client = client
@@ -210,7 +210,7 @@ class Stream(Generic[FeedType]):
 class Repeated:
     """Fetches one after the other, as a stream."""
 
-    _service: Reading
+    _service: TopicReader
     _fetch: Callable[[float], list[Stored]]
     _mailbox: PollMailbox
 
@@ -227,7 +227,7 @@ class Repeated:
 
 
 @dataclass(eq=False)
-class Reading:
+class TopicReader:
     """Reads topics; calls block, and may be made from many threads or greenlets."""
 
     _backend: Backend
@@ -262,7 +262,7 @@ class Reading:
         partition: int,
         start: StartPosition,
         bounds: ReadBounds,
-        caller: tuple[PollMailbox, Client],
+        caller: tuple[PollMailbox, WaitingClient],
     ) -> list[Stored]:
         """Return messages, as soon as there are some, or none when the time is over.
 
@@ -290,8 +290,8 @@ class Reading:
         topic: TopicName,
         starts: Mapping[int, StartPosition],
         mailbox: PollMailbox,
-        client: Client,
-    ) -> Stream[Feed]:
+        client: WaitingClient,
+    ) -> MessageStream[MessageFeed]:
         """Begin a stream, which the caller closes.
 
         Raises TooManyRequestsError when the worker has as many as it may have.
@@ -299,7 +299,7 @@ class Reading:
         self.begin(mailbox)
         try:
             anchored = self._anchored(topic, starts)
-            return Stream(self, self.feed(topic, anchored, mailbox), mailbox, client)
+            return MessageStream(self, self.feed(topic, anchored, mailbox), mailbox, client)
         except BaseException:
             self.ended(mailbox)
             raise
@@ -334,10 +334,10 @@ class Reading:
 
     def feed(
         self, topic: TopicName, starts: Mapping[int, StartPosition], mailbox: PollMailbox
-    ) -> Feed:
+    ) -> MessageFeed:
         """Return a feed that begins there, which the caller closes; raise TopicNotFoundError."""
         try:
-            return Feed(self._backend, topic, starts, mailbox, self.options.backend_timeout)
+            return MessageFeed(self._backend, topic, starts, mailbox, self.options.backend_timeout)
         except TopicNotFoundError:
             self._topics_cache.forget(topic)
             raise

@@ -17,9 +17,9 @@ from router.errors import BadRequestError, ConflictError
 from router.services import keys
 from router.services.keys import ApiKey
 from router.services.rights import TopicRights
-from router.sharing.registry import Record, Registry
+from router.sharing.registry import Registry, RegistryRecord
 
-_MEANING: Final[dict[str, Callable[[Record], Any]]] = {
+_MEANING: Final[dict[str, Callable[[RegistryRecord], Any]]] = {
     keys.KIND: ApiKey.load,
     TOPIC_RECORDS: TopicRights.load,
 }
@@ -30,7 +30,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MovableRecord:
     """One record for a registry; `said` tells people about it, without secrets."""
 
     kind: str
@@ -48,15 +48,15 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MoveStep:
     """One record, and what is to be done about it; `version` is that of ours, 0: there is none."""
 
-    found: Found
+    found: MovableRecord
     standing: Standing
     version: int
 
 
-def compare(found: list[Found], registry: Registry, timeout: float) -> list[Step]:
+def compare(found: list[MovableRecord], registry: Registry, timeout: float) -> list[MoveStep]:
     """Return the steps in the order of what was found."""
     here = {
         (kind, record.name): record
@@ -66,14 +66,16 @@ def compare(found: list[Found], registry: Registry, timeout: float) -> list[Step
     return [_step(one, here.get((one.kind, one.name))) for one in found]
 
 
-def _step(found: Found, record: Record | None) -> Step:
+def _step(found: MovableRecord, record: RegistryRecord | None) -> MoveStep:
     if record is None:
-        return Step(found, Standing.NEW, 0)
-    same = _meaning(found.kind, Record(found.name, found.value, 0)) == _meaning(found.kind, record)
-    return Step(found, Standing.SAME if same else Standing.DIFFERS, record.version)
+        return MoveStep(found, Standing.NEW, 0)
+    same = _meaning(found.kind, RegistryRecord(found.name, found.value, 0)) == _meaning(
+        found.kind, record
+    )
+    return MoveStep(found, Standing.SAME if same else Standing.DIFFERS, record.version)
 
 
-def _meaning(kind: str, record: Record) -> Any:
+def _meaning(kind: str, record: RegistryRecord) -> Any:
     load = _MEANING.get(kind)
     try:
         return record.value if load is None else load(record)
@@ -82,7 +84,7 @@ def _meaning(kind: str, record: Record) -> Any:
 
 
 def write(
-    steps: list[Step],
+    steps: list[MoveStep],
     registry: Registry,
     overwrite: bool,
     timeout: float,

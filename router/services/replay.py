@@ -20,8 +20,8 @@ from typing import Final
 
 from router.errors import BackendTimeoutError
 from router.model import Message, Position, Stored, TopicName, TopicStats
-from router.services.producing import Outgoing, Producer, Sender
-from router.services.read import Reading
+from router.services.producing import MessageProducer, Outgoing, Sender
+from router.services.read import TopicReader
 from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
 from router.services.topic_schemas import TopicSchemas
 
@@ -32,7 +32,7 @@ COPY_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ReplayRange:
     """Messages of a topic from places up to places."""
 
     topic: TopicName
@@ -40,15 +40,17 @@ class Stretch:
     ends: Mapping[int, StartPosition]
 
 
-class Replay:
+class Replayer:
     """Copies batches; calls block, and may be made from many threads or greenlets."""
 
-    def __init__(self, reading: Reading, producer: Producer, schemas: TopicSchemas) -> None:
+    def __init__(
+        self, reading: TopicReader, producer: MessageProducer, schemas: TopicSchemas
+    ) -> None:
         self._reading = reading
         self._producer = producer
         self._schemas = schemas
 
-    def next_batch(self, stretch: Stretch, most: int) -> tuple[Places, bool]:
+    def next_batch(self, stretch: ReplayRange, most: int) -> tuple[Places, bool]:
         """Return where the next batch of a stretch ends, and whether the stretch ends there."""
         bounds = ScanBounds(min(most, MAX_BATCH_MESSAGES), MAX_BATCH_BYTES, PLAN_SECONDS)
         scan = Scan(self._reading, stretch.topic, stretch.starts, stretch.ends, bounds)
@@ -59,7 +61,9 @@ class Replay:
         finally:
             scan.close()
 
-    def copy(self, batch: Stretch, target: TopicName, wanted: Wanted, name: tuple[str, ...]) -> int:
+    def copy(
+        self, batch: ReplayRange, target: TopicName, wanted: Wanted, name: tuple[str, ...]
+    ) -> int:
         """Store the messages of a batch that are wanted; return how many these are.
 
         `name` names the replay of a user. Raises TopicNotFoundError, BackendTimeoutError if the
@@ -82,7 +86,7 @@ class Replay:
                     raise result.error
         return len(outgoing)
 
-    def _whole(self, batch: Stretch) -> list[Stored]:
+    def _whole(self, batch: ReplayRange) -> list[Stored]:
         bounds = ScanBounds(MAX_BATCH_MESSAGES, 16 * MAX_BATCH_BYTES, COPY_SECONDS)
         scan = Scan(self._reading, batch.topic, batch.starts, batch.ends, bounds)
         try:
@@ -135,7 +139,7 @@ def _outgoing(stored: Stored, version: bytes, partitions: int) -> Outgoing:
     return Outgoing(copied, own if message.key is None else None, message.key)
 
 
-def _written(batch: Stretch) -> str:
+def _written(batch: ReplayRange) -> str:
     """Return the places of a batch as a text that is the same whenever they are."""
     return ";".join(
         ",".join((str(p), *_place(batch.starts[p]), *_place(batch.ends[p])))

@@ -33,7 +33,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import TopicName
-from router.sharing.registry import Record, Registry
+from router.sharing.registry import Registry, RegistryRecord
 
 CACHE_SECONDS: Final = 1.0
 MAX_CACHED_TOPICS: Final = 20_000
@@ -143,7 +143,7 @@ class Rights:
             _log.warning("a new topic may have old rights", topic=str(topic), reason=str(error))
         self._cache.forget(topic)
 
-    def _drop(self, topic: TopicName, before: Record | None) -> None:
+    def _drop(self, topic: TopicName, before: RegistryRecord | None) -> None:
         """Delete a record unless it has changed since."""
         if before is None:
             return
@@ -156,5 +156,5 @@ class Rights:
             _log.warning("rights of a deleted topic stay", topic=str(topic), reason=str(error))
         self._cache.forget(topic)
 
-    def _record(self, topic: TopicName) -> Record | None:
+    def _record(self, topic: TopicName) -> RegistryRecord | None:
         return self._registry.get(TOPIC_RECORDS, str(topic), self._timeout)

@@ -24,7 +24,7 @@ from typing import Final
 from router.backends import Reader, Start
 from router.model import PartitionStats, Position, Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
-from router.services.read import LAST_OF_BATCH, After, Reading, StartPosition, end_of_partition
+from router.services.read import LAST_OF_BATCH, After, StartPosition, TopicReader, end_of_partition
 
 __all__ = [
     "After",
@@ -69,7 +69,7 @@ class Scan:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: TopicReader,
         topic: TopicName,
         starts: Mapping[int, StartPosition],
         ends: Mapping[int, StartPosition],

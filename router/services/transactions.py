@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from router.errors import NotSupportedError
 
 
-class AdminCalls(Protocol):
+class TransactionAdministration(Protocol):
     """The calls of administration at the node's broker."""
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -24,7 +24,7 @@ class OpenTransactions:
     that name a transaction, by its `id` or its producer's transactional id, ValueNotFoundError.
     """
 
-    administration: AdminCalls | None
+    administration: TransactionAdministration | None
 
     def listed(self) -> dict[str, Any]:
         """Return the open `transactions`, the oldest first, and their `count`.

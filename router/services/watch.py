@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from router.model import Stored, TopicName
-from router.services.consume import Client, PollMailbox
-from router.services.read import Feed, Reading, StartPosition, Stream
+from router.services.consume import PollMailbox, WaitingClient
+from router.services.read import MessageFeed, MessageStream, StartPosition, TopicReader
 
 
 class TopicFeeds:
@@ -18,11 +18,11 @@ class TopicFeeds:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: TopicReader,
         starts: Mapping[TopicName, Mapping[int, StartPosition]],
         mailbox: PollMailbox,
     ) -> None:
-        self.feeds: dict[TopicName, Feed] = {}
+        self.feeds: dict[TopicName, MessageFeed] = {}
         self._turns = list(starts)
         self.topic = self._turns[0]
         try:
@@ -49,18 +49,18 @@ class TopicFeeds:
 
 
 def watch(
-    reading: Reading,
+    reading: TopicReader,
     starts: Mapping[TopicName, Mapping[int, StartPosition]],
     mailbox: PollMailbox,
-    client: Client,
-) -> Stream[TopicFeeds]:
+    client: WaitingClient,
+) -> MessageStream[TopicFeeds]:
     """Begin a stream of topics, at least one, which the caller closes.
 
     Raises TooManyRequestsError when the worker has as many as it may have, TopicNotFoundError.
     """
     reading.begin(mailbox)
     try:
-        return Stream(reading, TopicFeeds(reading, starts, mailbox), mailbox, client)
+        return MessageStream(reading, TopicFeeds(reading, starts, mailbox), mailbox, client)
     except BaseException:
         reading.ended(mailbox)
         raise

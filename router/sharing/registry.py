@@ -28,7 +28,7 @@ _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RegistryRecord:
     """One durable fact about administration; `version` changes whenever it is written."""
 
     name: str
@@ -52,13 +52,13 @@ class Registry(Protocol):
     BackendUnavailableError, BackendTimeoutError.
     """
 
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         """Return a record, None: there is none."""
         ...
 
     def put(
         self, kind: str, name: str, value: bytes, expected: int | None, timeout: float
-    ) -> Record:
+    ) -> RegistryRecord:
         """Write a record durably, if it has the expected version; 0: only if there is none yet.
 
         None overwrites whatever there is. Raises ConflictError.
@@ -69,7 +69,7 @@ class Registry(Protocol):
         """Delete a record; return whether there was one."""
         ...
 
-    def list(self, kind: str, timeout: float) -> list[Record]:
+    def list(self, kind: str, timeout: float) -> list[RegistryRecord]:
         """Return all records of a kind, by name."""
         ...
 
@@ -77,11 +77,11 @@ class Registry(Protocol):
 class AsyncRegistry(Protocol):
     """The same registry, as the broker process asks for it on its event loop."""
 
-    async def get(self, kind: str, name: str) -> Record | None:
+    async def get(self, kind: str, name: str) -> RegistryRecord | None:
         """Return a record, None: there is none."""
         ...
 
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> RegistryRecord:
         """Write a record durably; raise ConflictError unless it has the expected version.
 
         0: only if there is none yet; None: whatever there is.
@@ -92,7 +92,7 @@ class AsyncRegistry(Protocol):
         """Delete a record; return whether there was one."""
         ...
 
-    async def list(self, kind: str, after: str = "") -> list[Record]:
+    async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:
         """Return the next records of a kind behind a name, by name; none: there are no more.
 
         A page of them, which fits into an answer.
@@ -100,7 +100,7 @@ class AsyncRegistry(Protocol):
         ...
 
 
-async def all_records(registry: AsyncRegistry, kind: str) -> AsyncIterator[Record]:
+async def all_records(registry: AsyncRegistry, kind: str) -> AsyncIterator[RegistryRecord]:
     """Yield all records of a kind, by name, read page by page; raise BackendUnavailableError."""
     after = ""
     while page := await registry.list(kind, after):

@@ -37,7 +37,7 @@ from router.services.consume import ClientGoneError
 from router.web.addresses import USER
 from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.openapi.description import described
-from router.web.requests import TRANSACTION, TransactionIds
+from router.web.requests import TRANSACTION, DmaapTransactionIds
 
 PROBLEMS: Final = "router.problems"
 """Where an application's extensions have what answers failures as problem documents."""
@@ -93,7 +93,9 @@ class FailureAnswers(ABC):
 class Errors(FailureAnswers):
     """Turns all failures of an application into answers."""
 
-    def __init__(self, texts: ErrorTexts, transactions: TransactionIds, metrics: Metrics) -> None:
+    def __init__(
+        self, texts: ErrorTexts, transactions: DmaapTransactionIds, metrics: Metrics
+    ) -> None:
         self._texts = texts
         self._transactions = transactions
         self._metrics = metrics

@@ -54,16 +54,16 @@ from router.errors import ForbiddenError, RouterError
 from router.log import request_id
 from router.metrics import Metrics, taken
 from router.model import NON_PERSISTENT, PERSISTENT, Principal
-from router.services.blacklist import Blacklist
+from router.services.blacklist import WorkerBlacklist
 from router.services.memory_budget import MemoryBudget, Reservation
-from router.web.access import Access
+from router.web.access import RequestAuthorizer
 from router.web.errors import RefusalLog, allowed
 from router.web.origins import PAGE_HEADERS, PROBES, Cors, Hosts
-from router.web.requests import TRANSACTION, TransactionIds
+from router.web.requests import TRANSACTION, DmaapTransactionIds
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DirectAnswer:
     """What a direct view answers; a body that has `close` is closed however the answer ends."""
 
     body: Iterable[bytes]
@@ -71,13 +71,13 @@ class Answer:
     status: str = "200 OK"
 
     @classmethod
-    def whole(cls, body: bytes, kind: str, *headers: tuple[str, str]) -> Answer:
+    def whole(cls, body: bytes, kind: str, *headers: tuple[str, str]) -> DirectAnswer:
         """Return a 200 with a body of this media type."""
         length = str(len(body))
         return cls((body,), [("Content-Type", kind), ("Content-Length", length), *headers])
 
     @classmethod
-    def unsent(cls, budget: MemoryBudget, body: bytes, *headers: tuple[str, str]) -> Answer:
+    def unsent(cls, budget: MemoryBudget, body: bytes, *headers: tuple[str, str]) -> DirectAnswer:
         """Return a 200 with JSON, whose memory counts as unsent until it is out.
 
         Raises OverloadedError if there is no memory for it.
@@ -90,7 +90,7 @@ class Answer:
         return cls(_UnsentBody(body, reserved), fields)
 
     @classmethod
-    def of(cls, response: Response) -> Answer:
+    def of(cls, response: Response) -> DirectAnswer:
         """Return the answer that Flask's is; its hooks of closing are not called."""
         return cls(response.response, response.headers.to_wsgi_list(), response.status)  # type: ignore[arg-type]
 
@@ -114,7 +114,7 @@ class _UnsentBody:
         self._reserved.release()
 
 
-Direct: TypeAlias = Callable[..., Steps[Answer]]
+Direct: TypeAlias = Callable[..., Steps[DirectAnswer]]
 """Takes the environment and the rule's segments of the path."""
 
 MarksOf: TypeAlias = Callable[[list[tuple[str, str]]], "Marks"]
@@ -164,7 +164,7 @@ _UNLISTED: Final = ("/admin/", "/v1/admin/")
 _MAX_UNCOUNTED: Final = 100_000
 
 
-def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
+def check_address(blacklist: WorkerBlacklist, environ: WSGIEnvironment) -> None:
     """Raise BlacklistedError if a request comes from an address that is on the list."""
     address = environ.get("REMOTE_ADDR", "")
     if blacklist.holds(address):
@@ -172,11 +172,11 @@ def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
 
 
 def check_administrator(
-    access: Access, blacklist: Blacklist, environ: WSGIEnvironment
+    access: RequestAuthorizer, blacklist: WorkerBlacklist, environ: WSGIEnvironment
 ) -> Principal:
     """Return the administrator who makes a request; raise ForbiddenError for others.
 
-    On this machine anonymous clients are administrators; see `Access.may_administer`.
+    On this machine anonymous clients are administrators; see `RequestAuthorizer.may_administer`.
     """
     principal = access.principal(environ)
     if access.may_administer(principal, environ):
@@ -188,7 +188,7 @@ def check_administrator(
     )
 
 
-class Route(Rule):
+class LazyRule(Rule):
     """A rule that compiles what makes its URLs on demand, which no view needs.
 
     Compiling that for all rules is most of the time in which an application is put together.
@@ -230,15 +230,15 @@ class Marks:
 class Front(Flask):
     """A Flask application with the router's marks on every answer."""
 
-    url_rule_class = Route
+    url_rule_class = LazyRule
 
     def __init__(
         self,
         cors: Cors,
         hosts: Hosts | None,
-        transactions: TransactionIds,
+        transactions: DmaapTransactionIds,
         metrics: Metrics,
-        blacklist: Blacklist,
+        blacklist: WorkerBlacklist,
         clock: Callable[[], float],
     ) -> None:
         super().__init__("router", static_folder=None)
@@ -315,7 +315,7 @@ class Front(Flask):
 
     def _direct(
         self,
-        view: Callable[[], Steps[Answer]],
+        view: Callable[[], Steps[DirectAnswer]],
         rule: str,
         environ: WSGIEnvironment,
         start_response: StartResponse,

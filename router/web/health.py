@@ -124,7 +124,7 @@ class Ops:
     @api.operation(
         "GET /metrics",
         answers={
-            200: api.Reply(
+            200: api.ReplyDescription(
                 "Prometheus' text format, or the original's figures.",
                 {"text/plain": str, api.JSON: dict},
             )

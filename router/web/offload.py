@@ -46,7 +46,7 @@ def run(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     return cast("R", done)
 
 
-class Pool:
+class NativeThreadPool:
     """Native threads for one kind of heavy work, which so waits for its own kind alone.
 
     Python code gets one thread: several contend with the event loop for the interpreter's lock.

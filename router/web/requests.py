@@ -353,7 +353,7 @@ def consumer_name(segment: str, kind: str) -> str:
     return check_consumer_name(decode(segment), kind)
 
 
-class TransactionIds:
+class DmaapTransactionIds:
     """Makes `dd-MM-yyyy::hh:mm:ss:SSS::<ip>::<batch id>`, as the DMaaP Message Router API has it.
 
     The time is UTC, its hours run to 12 as in the original. The batch id is the second, the number

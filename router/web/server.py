@@ -36,7 +36,7 @@ from router.web.addresses import trusted
 from router.web.origins import is_loopback
 from router.web.origins import warning as host_warning
 from router.web.tls import Secure, Tls, tls_of
-from router.web.worker.bounds import KEEPALIVE_SECONDS, Bounds
+from router.web.worker.bounds import KEEPALIVE_SECONDS, WorkerBounds
 
 BACKLOG: Final = 2048
 STUCK_SECONDS: Final = 60  # a worker that gave no sign of life for so long is replaced
@@ -87,13 +87,13 @@ def options(settings: Settings) -> dict[str, Any]:
         "on_reload": share,
         "post_fork": partial(begin, tls, bounds(settings)),
         "worker_exit": close,
-        "logger_class": "router.web.server_log.Log",
+        "logger_class": "router.web.server_log.GunicornLog",
     } | HOOKS[kind]
 
 
-def bounds(settings: Settings) -> Bounds:
+def bounds(settings: Settings) -> WorkerBounds:
     """Return what a client may take."""
-    return Bounds(
+    return WorkerBounds(
         settings.seconds("server.head_timeout"),
         settings.seconds("server.body_timeout"),
         settings.seconds("server.write_timeout"),
@@ -158,7 +158,7 @@ def share(arbiter: Any) -> None:
         arbiter.cfg.set("reuse_port", False)
 
 
-def begin(tls: Tls | None, bounded: Bounds, _arbiter: Any, worker: Any) -> None:
+def begin(tls: Tls | None, bounded: WorkerBounds, _arbiter: Any, worker: Any) -> None:
     """Begin a worker: give it TLS and its bounds, and reset its signals.
 
     A worker that gets the signal to stop while it starts ends: the handlers it inherits wait.

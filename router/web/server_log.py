@@ -23,7 +23,7 @@ MAX_FIELD_CHARACTERS: Final = 2_000
 _UNSAFE: Final = re.compile(r"[^!#-~]")
 
 
-class Log(Logger):  # type: ignore[misc] # gunicorn has no type hints
+class GunicornLog(Logger):  # type: ignore[misc] # gunicorn has no type hints
     """Leaves writing to the root logger, and what only says that all is well to debug.
 
     The access log has the router's formats, wherever gunicorn is set to write it: gunicorn's own

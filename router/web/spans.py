@@ -39,11 +39,11 @@ from router.errors import RouterError, SettingError
 from router.errors.quoting import quoted
 from router.model import Stored
 from router.process.build import VERSION
-from router.services.consume import ClientGoneError, Poll
+from router.services.consume import AnsweredPoll, ClientGoneError
 from router.services.publish import PublishResult
 from router.web import offload
 from router.web.dmaap.events import Delivery, Events
-from router.web.front import Answer, MarksOf
+from router.web.front import DirectAnswer, MarksOf
 from router.web.media import Format
 from router.web.tracing import TRACEPARENT, TRACESTATE, of_request, read_parent
 
@@ -86,7 +86,7 @@ def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
     return exporter
 
 
-class Span:
+class RecordedSpan:
     """An operation that is recorded."""
 
     def __init__(self, span: OtelSpan) -> None:
@@ -127,7 +127,7 @@ class Spans:
         self._tracer = provider.get_tracer(SERVICE, VERSION)
 
     @contextmanager
-    def publishing(self, environ: WSGIEnvironment, topic: str) -> Iterator[Span]:
+    def publishing(self, environ: WSGIEnvironment, topic: str) -> Iterator[RecordedSpan]:
         """Record a publish; the context of the request becomes that of the publish."""
         span = self._start("publish", "send", SpanKind.PRODUCER, environ, topic)
         own: dict[str, str] = {}
@@ -136,21 +136,21 @@ class Spans:
             environ["HTTP_TRACEPARENT"] = own[TRACEPARENT]
             environ["HTTP_TRACESTATE"] = own.get(TRACESTATE, "")
         with _recorded(span):
-            yield Span(span)
+            yield RecordedSpan(span)
 
     @contextmanager
-    def receiving(self, environ: WSGIEnvironment, topic: str, group: str) -> Iterator[Span]:
+    def receiving(self, environ: WSGIEnvironment, topic: str, group: str) -> Iterator[RecordedSpan]:
         """Record a poll of a group, or a reading where it is empty, until it has its messages."""
         span = self._start("receive", "receive", SpanKind.CLIENT, environ, topic, group)
         with _recorded(span):
-            yield Span(span)
+            yield RecordedSpan(span)
 
     def processing(
         self, environ: WSGIEnvironment, topic: str, group: str, messages: Sequence[Stored]
     ) -> Processing:
         """Record how messages are handed over, from now on."""
         span = self._start("process", "process", SpanKind.CONSUMER, environ, topic, group)
-        Span(span).received(messages)
+        RecordedSpan(span).received(messages)
         return Processing(span)
 
     def close(self) -> None:
@@ -241,15 +241,15 @@ class TracedEvents(Events):
 
     def polled(
         self, environ: WSGIEnvironment, topic: str, group: str, consumer: str
-    ) -> Steps[Answer]:
+    ) -> Steps[DirectAnswer]:
         """Answer as `poll` does."""
         with self._spans.receiving(environ, topic, group) as operation:
             environ[_OPERATION] = operation, topic, group
             return (yield from super().polled(environ, topic, group, consumer))
 
     def answer_poll(
-        self, environ: WSGIEnvironment, form: Format, poll: Poll, watch: offload.Watch
-    ) -> Answer:
+        self, environ: WSGIEnvironment, form: Format, poll: AnsweredPoll, watch: offload.Watch
+    ) -> DirectAnswer:
         """Answer as `answer_poll` of the views does."""
         operation, topic, group = environ[_OPERATION]
         operation.received(poll.messages)

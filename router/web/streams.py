@@ -44,7 +44,7 @@ HEADERS: Final = {
 }
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """Where the messages come from."""
 
     def __iter__(self) -> Iterator[list[Stored]]:
@@ -76,11 +76,11 @@ class EventFormat(NamedTuple):
     failure: Callable[[RouterError], bytes]
 
 
-Begin: TypeAlias = "Callable[[PollMailbox, offload.Watch], tuple[Source, EventFormat]]"
+Begin: TypeAlias = "Callable[[PollMailbox, offload.Watch], tuple[StreamSource, EventFormat]]"
 """Begins a stream: returns its messages, and how they are written."""
 
 
-class Pace:
+class StreamPace:
     """Lets so many messages pass in each second, and counts the others."""
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,11 +125,11 @@ class Pace:
 class EventStream:
     """The body of an answer that goes on; `pace`: that of a sample, None: all is sent."""
 
-    _source: Source
+    _source: StreamSource
     _form: EventFormat
     _watch: offload.Watch
     _write_timeout: float
-    _pace: Pace | None = None
+    _pace: StreamPace | None = None
     _pieces: Generator[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,7 +166,7 @@ class EventStream:
             return b"".join(map(self._event, messages))
         return b"".join(self._sampled(self._pace, messages))
 
-    def _sampled(self, pace: Pace, messages: list[Stored]) -> Iterator[bytes]:
+    def _sampled(self, pace: StreamPace, messages: list[Stored]) -> Iterator[bytes]:
         for stored in messages:
             if pace.passes():
                 yield pace.notice(self._form.ids.behind)
@@ -188,10 +188,10 @@ def is_requested(environ: WSGIEnvironment, query: Query) -> bool:
     return query.flag("stream", default=preferred == MIMETYPE)
 
 
-def pace(query: Query) -> Pace | None:
+def pace(query: Query) -> StreamPace | None:
     """Return the pace of the sample that a request asks for, None: it asks for all messages."""
     rate = query.number("sample", 0, MAX_SAMPLE, "messages a second")
-    return Pace(rate) if rate else None
+    return StreamPace(rate) if rate else None
 
 
 def last_event(environ: WSGIEnvironment, query: Query) -> str | None:
@@ -200,7 +200,7 @@ def last_event(environ: WSGIEnvironment, query: Query) -> str | None:
 
 
 def answer(
-    environ: WSGIEnvironment, begin: Begin, write_timeout: float, pace: Pace | None = None
+    environ: WSGIEnvironment, begin: Begin, write_timeout: float, pace: StreamPace | None = None
 ) -> Response:
     """Return an answer that goes on; HEAD reads nothing."""
     if environ["REQUEST_METHOD"] == "HEAD":

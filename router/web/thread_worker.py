@@ -24,8 +24,8 @@ from gunicorn.http.errors import InvalidChunkSize, InvalidHeader
 from gunicorn.workers import gthread
 
 from router.web.tls import HANDSHAKE_SECONDS, Tls
-from router.web.worker.bounds import MAX_DRAINED_BYTES, MIN_BYTES_PER_SECOND, Bounds
-from router.web.worker.request import RefusedError, bad_host
+from router.web.worker.bounds import MAX_DRAINED_BYTES, MIN_BYTES_PER_SECOND, WorkerBounds
+from router.web.worker.request import RequestRefusedError, bad_host
 from router.web.worker.stream import linger
 
 # How long a new connection that says nothing has a thread; then the poller waits for it. gunicorn's
@@ -34,7 +34,7 @@ SILENCE_SECONDS: Final = 0.05
 _MAX_CHUNK_SIZE: Final = 1 << 64
 
 
-class _Reading:
+class _TimedReading:
     """What a parser of gunicorn's reads of its connection, by a time that is set."""
 
     def __init__(self, conn: Any) -> None:
@@ -71,7 +71,7 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
     """Serves each request in a thread, and each TLS handshake too."""
 
     tls: Tls | None = None
-    bounds = Bounds()
+    bounds = WorkerBounds()
 
     def load_wsgi(self) -> None:
         """Load the application, whose answers leave in pieces that a slow client can take."""
@@ -99,10 +99,10 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
         """Serve a request whose first bytes are there, and whose head has to follow in time."""
         if not conn.initialized:
             conn.init()
-            conn.reading = _Reading(conn)
+            conn.reading = _TimedReading(conn)
         seconds = self.bounds.head_timeout
         sentence = f"The head was not there in {seconds:g} seconds."
-        conn.reading.begin(seconds, RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence))
+        conn.reading.begin(seconds, RequestRefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence))
         kept = super().handle(conn)
         if kept is False:
             linger(conn.sock)
@@ -125,7 +125,7 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """Say why a request is refused."""
-        if isinstance(exc, RefusedError):
+        if isinstance(exc, RequestRefusedError):
             util.write_error(client, exc.status.value, exc.status.phrase, exc.sentence)
         else:
             super().handle_error(req, client, addr, exc)

@@ -9,15 +9,15 @@ from flask import request
 
 from router.errors import ForbiddenError
 from router.model import Principal, TopicInfo, TopicName
-from router.services.manage import Topics
-from router.web.access import Access, Right
+from router.services.manage import TopicManagement
+from router.web.access import RequestAuthorizer, Right
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAccess:
     """Authorizes requests for topics; `topic_name` reads a name from a path's segment."""
 
-    access: Access
+    access: RequestAuthorizer
     topic_name: Callable[[str], TopicName]
 
     def principal(self) -> Principal:
@@ -35,7 +35,7 @@ class TopicAccess:
         return principal, name
 
     def may(self, principal: Principal, topic: TopicName, right: Right) -> bool:
-        """Return whether `Access.authorize` would let the principal do this."""
+        """Return whether `RequestAuthorizer.authorize` would let the principal do this."""
         try:
             self.access.authorize(principal, topic, right)
         except ForbiddenError:
@@ -43,9 +43,9 @@ class TopicAccess:
         return True
 
     def visible(
-        self, principal: Principal, topics: Topics, *, internal: bool = False
+        self, principal: Principal, topics: TopicManagement, *, internal: bool = False
     ) -> list[TopicInfo]:
-        """Return the topics that the principal may see, by name; see `Topics.listed`."""
+        """Return the topics that the principal may see, by name; see `TopicManagement.listed`."""
         home = self.topic_name("x")
         listed = topics.listed(home.tenant, home.namespace, internal=internal)
         return [i for i in listed if self.access.allows(principal, i.topic, Right.VIEW)]

@@ -11,7 +11,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from router.model import Message
-from router.wire.pulsar import Frame, FrameReader, command, encode, pack
+from router.wire.pulsar import Frame, PulsarFrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 
 Heard = Callable[[Frame], None]
@@ -26,7 +26,7 @@ class Talker(asyncio.Protocol):
 
     def __init__(self, heard: Heard) -> None:
         self._heard = heard
-        self._reader = FrameReader()
+        self._reader = PulsarFrameReader()
         self._room = asyncio.Event()
         self._room.set()
         self._answers: asyncio.Queue[pb.BaseCommand] = asyncio.Queue()

@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 from router.broker.kafka.apis import APIS
-from router.broker.kafka.client import Api
+from router.broker.kafka.client import KafkaApi
 from router.kafka.definitions import definition_texts
 from router.wire.kafka.definitions import FieldDefinition, StructDefinition, attribute, fields_of
 from router.wire.kafka.engine import Messages, request_header_version
 from router.wire.kafka.errors import KafkaMessageError
 from router.wire.kafka.record_batches import build_batch
 from router.wire.kafka.records import write_headers, write_record
-from router.wire.kafka.runtime import Message
+from router.wire.kafka.runtime import KafkaMessage
 
 MESSAGES: Final = Messages(definition_texts())
 TOPICS: Final = [f"fuzz-{number}" for number in range(4)]
@@ -38,7 +38,7 @@ def by_chance(chance: random.Random) -> bytes:
             return frame(chance, api, version, bytes(message(**fields).write(version)))
 
 
-def frame(chance: random.Random, api: Api, version: int, body: bytes) -> bytes:
+def frame(chance: random.Random, api: KafkaApi, version: int, body: bytes) -> bytes:
     """Return a request with its header and size."""
     definition = MESSAGES.definition(f"{api.name}Request")
     header: Any = MESSAGES.message("RequestHeader")
@@ -112,7 +112,7 @@ def batch_by_chance(chance: random.Random) -> bytes:
 
 
 def _filled(
-    chance: random.Random, message: type[Message], struct: StructDefinition, version: int
+    chance: random.Random, message: type[KafkaMessage], struct: StructDefinition, version: int
 ) -> Mapping[str, Any]:
     return {
         attribute(field.name): _value(chance, message, field, version)
@@ -122,7 +122,7 @@ def _filled(
 
 
 def _value(
-    chance: random.Random, message: type[Message], field: FieldDefinition, version: int
+    chance: random.Random, message: type[KafkaMessage], field: FieldDefinition, version: int
 ) -> Any:
     if version in field.nullable and chance.random() < 0.15:
         return None
@@ -132,7 +132,7 @@ def _value(
 
 
 def _one(
-    chance: random.Random, message: type[Message], field: FieldDefinition, version: int
+    chance: random.Random, message: type[KafkaMessage], field: FieldDefinition, version: int
 ) -> Any:
     kind = field.type.element
     if field.struct is not None:

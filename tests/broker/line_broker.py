@@ -18,12 +18,12 @@ from router import settings
 from router.access.permissions import Right
 from router.broker import listeners, process
 from router.broker.__main__ import main
-from router.broker.consume import Consumer, Kind, Subscription
+from router.broker.consume import ClientConsumer, PartitionSubscription, SubscriptionType
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, EntryFormats, Transcoder
 from router.broker.storage import Entry, StoreError
 from router.broker.topics.topics import Topics
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.listening import Endpoint, ListenerSpec
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
@@ -84,7 +84,7 @@ class LineDecoder:
         return rest[: int(size)].decode()
 
 
-def sessions(broker: BrokerContext) -> Callable[[Connection], LineSession]:
+def sessions(broker: BrokerContext) -> Callable[[ClientConnection], LineSession]:
     """Return what opens a session on a connection."""
     topics = broker.topics
     assert topics is not None
@@ -98,13 +98,15 @@ class LineSession:
     keep_alive = encode("PING")
     farewells = NO_FAREWELLS
 
-    def __init__(self, connection: Connection, topics: Topics, transcoder: Transcoder) -> None:
+    def __init__(
+        self, connection: ClientConnection, topics: Topics, transcoder: Transcoder
+    ) -> None:
         self.frames = LineDecoder()
         self.connection = connection
         self._topics = topics
         self._transcoder = transcoder
         self._pending = 0
-        self._consumers: list[tuple[Subscription, Consumer]] = []
+        self._consumers: list[tuple[PartitionSubscription, ClientConsumer]] = []
 
     # What the connection calls.
 
@@ -181,8 +183,8 @@ class LineSession:
         partition = await self._topics.open(topic, create=True)
         subscription = partition.read_from(f"line-{id(self)}", partition.ledger.first_entry)
         number = len(self._consumers)
-        consumer = Consumer(self, number, f"line-{number}")
-        subscription.attach(consumer, Kind.EXCLUSIVE)
+        consumer = ClientConsumer(self, number, f"line-{number}")
+        subscription.attach(consumer, SubscriptionType.EXCLUSIVE)
         self._consumers.append((subscription, consumer))
         subscription.flow(consumer, 1 << 30)
 
@@ -200,18 +202,18 @@ class LineSession:
     def when_writable(self, resume: Callable[[], None]) -> None:
         self.connection.when_writable(resume)
 
-    def deliver(self, consumer: Consumer, entry: Entry, *_redelivered: object) -> None:
+    def deliver(self, consumer: ClientConsumer, entry: Entry, *_redelivered: object) -> None:
         payload = self._transcoder.payload(consumer.ledger_id, entry, tiny.TAG)
         for message in tiny.to_messages(payload):
             self.say(f"MSG {message.value.decode()}")
 
-    def consumer_closed(self, _consumer: Consumer) -> None:
+    def consumer_closed(self, _consumer: ClientConsumer) -> None:
         self.connection.close()
 
-    def activity_changed(self, _consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, _consumer: ClientConsumer, active: bool) -> None:
         """A client of its own subscription is always the active one."""
 
-    def reached_end(self, _consumer: Consumer) -> None:
+    def reached_end(self, _consumer: ClientConsumer) -> None:
         self.say("END")
 
     def probe(self, *, soon: bool = False) -> None:

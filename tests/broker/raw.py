@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from router.model import Message
 from router.wire import node
-from router.wire.pulsar import Frame, FrameReader, command, encode, pack
+from router.wire.pulsar import Frame, PulsarFrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 
 PATIENCE = 30.0
@@ -26,7 +26,7 @@ class RawClient:
     def __init__(self, url: str) -> None:
         where = urlsplit(url)
         self._socket = socket.create_connection((where.hostname, where.port), PATIENCE)
-        self._reader = FrameReader()
+        self._reader = PulsarFrameReader()
         self._frames: deque[Frame] = deque()
         self._ids = 0
 

@@ -107,8 +107,10 @@ def test_certificate_names_its_client_when_an_authority_vouches_for_it(
 def test_official_client_is_not_served_when_it_shows_nothing_good(
     broker: Guarded, connect: Callable[..., pulsar.Client], topic: str
 ) -> None:
-    stranger = tokens.signed(tokens.Key("HS256", b"another secret" * 3), {"sub": "anna"})
-    expired = tokens.signed(tokens.Key("HS256", broker.secret.read_bytes()), {"sub": "a", "exp": 1})
+    stranger = tokens.signed(tokens.TokenKey("HS256", b"another secret" * 3), {"sub": "anna"})
+    expired = tokens.signed(
+        tokens.TokenKey("HS256", broker.secret.read_bytes()), {"sub": "a", "exp": 1}
+    )
     for shown in (
         None,
         pulsar.AuthenticationToken(stranger),
@@ -449,7 +451,7 @@ def test_new_token_is_refused_when_it_is_anothers_or_stale(broker: Guarded, role
     client = challenged(broker, supports_auth_refresh=True)
     client.expect("AUTH_CHALLENGE")
     claims = {"sub": role, **({"exp": 1} if role == "anna" else {})}
-    token = tokens.signed(tokens.Key("HS256", broker.secret.read_bytes()), claims)
+    token = tokens.signed(tokens.TokenKey("HS256", broker.secret.read_bytes()), claims)
     fresh = pb.AuthData(auth_method_name="token", auth_data=token.encode())
     client.send("AUTH_RESPONSE", client_version="raw", response=fresh)
     assert client.expect("ERROR").error == pb.AuthenticationError

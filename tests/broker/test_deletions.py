@@ -23,7 +23,7 @@ from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Stor
 from router.model import Message
 from router.model.policies import Policies
 from router.wire.kafka.compression import GZIP
-from router.wire.kafka.records import Record
+from router.wire.kafka.records import KafkaRecord
 from tests.broker.test_formats import SOON, subscribe
 from tests.ports import free_port
 from tests.processes import BrokerProcess
@@ -61,7 +61,7 @@ CUT = [
 
 def entry(tag: int, values: Sequence[str]) -> bytes:
     if tag == KAFKA_FORMAT:
-        records = [Record(n, n, b"key", value.encode(), ()) for n, value in enumerate(values)]
+        records = [KafkaRecord(n, n, b"key", value.encode(), ()) for n, value in enumerate(values)]
         return batch_of(records, GZIP)
     messages = [Message(value.encode(), b"key") for value in values]
     return ENTRY_FORMATS[tag].from_messages(messages, STORED_MS)

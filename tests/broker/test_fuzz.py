@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.wire.pulsar import FrameReader, ProtocolError
+from router.wire.pulsar import ProtocolError, PulsarFrameReader
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import greeted
 from tests.broker.raw import RawClient
@@ -92,7 +92,7 @@ def test_honest_clients_notice_nothing(folder: Path, capfd: pytest.CaptureFixtur
     process = BrokerProcess(folder / "data", free_port())
     process.start()
     chance, frames = random.Random(SEED), golden_frames()
-    payloads = [frame.payload for data in frames for frame in FrameReader().receive(data)]
+    payloads = [frame.payload for data in frames for frame in PulsarFrameReader().receive(data)]
     payloads = [payload for payload in payloads if payload]
     witness = Witness(process.url)
     attacks = 0

@@ -23,7 +23,7 @@ from router.model import NOT_PARTITIONED, Grant, Message, Stored, Subscription, 
 from router.model.policies import Policies
 from router.node.client import open_node
 from router.wire.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from router.wire.kafka.records import Record
+from router.wire.kafka.records import KafkaRecord
 from router.wire.pulsar import pack
 from tests.broker.test_formats import SOON, receive, subscribe, subscribe_by_key
 from tests.contract.conftest import Bell
@@ -40,7 +40,7 @@ Written = tuple[int, bytes, list[Message]]
 def of_kafka(codec: int, *messages: Message) -> Written:
     """Return a batch of messages, of which each is a second later than the one before."""
     records = [
-        Record(
+        KafkaRecord(
             place,
             1_000 * place,
             message.key,

@@ -14,7 +14,7 @@ from kazoo.exceptions import NoNodeError
 
 from router.coordination import Coordinator, Lease
 from router.coordination.opening import SingleNode
-from router.coordination.zookeeper import Link, ZookeeperCoordinator, ZookeeperOptions
+from router.coordination.zookeeper import ZookeeperCoordinator, ZooKeeperLink, ZookeeperOptions
 
 PATIENCE = 20.0
 SESSION = 1.0
@@ -98,7 +98,7 @@ async def joined(
     """Give a node for each of the servers, connected or trying; their names are a, b, c."""
     nodes = []
     for name, where in zip("abcdef", servers, strict=False):
-        link = Link(ZookeeperOptions.parse(where, session, digest), clock)
+        link = ZooKeeperLink(ZookeeperOptions.parse(where, session, digest), clock)
         nodes.append(Heard(ZookeeperCoordinator(link, f"node-{name}")))
         link.start()
     try:

@@ -30,14 +30,14 @@ from router.model import (
     TopicName,
 )
 from router.services.copying.context import CopyContext, CopyOptions, Figures, Throttle
-from router.services.copying.copier import Copier
-from router.services.copying.fidelity import Kind, checksum, held
-from router.services.copying.plan import Planner
+from router.services.copying.copier import PartitionCopier
+from router.services.copying.fidelity import StoreKind, checksum, held
+from router.services.copying.plan import CopyPlanner
 from router.services.copying.reading import DELETED
 from router.services.copying.state import CopiedTopic, CopyState
 from router.services.copying.verify import Verifier
 from router.wire.kafka.record_messages import ALL_HEADERS, SEQUENCE, read_message
-from router.wire.kafka.records import Record
+from router.wire.kafka.records import KafkaRecord
 from tests.contract.conftest import WAIT, Bell, Opened, open_apache, open_with_node
 from tests.contract.copied import stored as read_all
 from tests.servers.kafka import Kafka
@@ -46,10 +46,10 @@ from tests.servers.pulsar import Pulsar
 pytestmark = pytest.mark.contract
 
 KINDS = {
-    "embedded": Kind.EMBEDDED,
-    "pulsar": Kind.EMBEDDED,
-    "kafka": Kind.KAFKA,
-    "apache": Kind.PULSAR,
+    "embedded": StoreKind.EMBEDDED,
+    "pulsar": StoreKind.EMBEDDED,
+    "kafka": StoreKind.KAFKA,
+    "apache": StoreKind.PULSAR,
 }
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 # What Kafka's clients send may have headers that properties cannot carry, and publishers of
@@ -59,7 +59,9 @@ odd_properties = st.lists(
         st.sampled_from([b"a", b"\xff"]), st.none() | st.sampled_from([b"1", b"2", b"\0\xff\xfe"])
     ),
     max_size=3,
-).map(lambda headers: read_message(Record(0, 0, None, b"", headers)).properties) | st.dictionaries(
+).map(
+    lambda headers: read_message(KafkaRecord(0, 0, None, b"", headers)).properties
+) | st.dictionaries(
     st.sampled_from(["a", SEQUENCE, ALL_HEADERS]), st.sampled_from(["1", "AA=="]), max_size=2
 )
 messages = st.builds(
@@ -84,7 +86,7 @@ class Pair:
     target: Opened
 
     @property
-    def kinds(self) -> tuple[Kind, Kind]:
+    def kinds(self) -> tuple[StoreKind, StoreKind]:
         return KINDS[self.source.kind], KINDS[self.target.kind]
 
     def new_topic(self, partitions: int) -> CopiedTopic:
@@ -108,7 +110,7 @@ class Pair:
                 stop,
             )
             context.schemas(topic).copy_all()
-            copier = Copier(context, 1 << 20)
+            copier = PartitionCopier(context, 1 << 20)
             copier.add(topic, {})
             copier.run(lambda level: None, 0.05)
         for failure in copier.failures:
@@ -279,7 +281,7 @@ def test_topics_are_planned_and_made_at_the_target(pair: Pair) -> None:
         pair.source.backend.create_topic(TopicInfo(topic, partitions), WAIT)
         publish(pair.source, Batch(topic, partitions - 1, [Message(b"x")]))
         with new_state(CopiedTopic(topic, topic, partitions)) as state:
-            planner = Planner(
+            planner = CopyPlanner(
                 pair.source.backend, pair.target.backend, state, WAIT, kind=pair.kinds[1]
             )
             infos = [i for i in pair.source.backend.list_topics(WAIT) if i.topic == topic]
@@ -299,7 +301,7 @@ def test_topics_are_planned_and_made_at_the_target(pair: Pair) -> None:
                     stop,
                 )
                 made = planner.make(context, planned)
-                copier = Copier(context, 1 << 20)
+                copier = PartitionCopier(context, 1 << 20)
                 copier.add(made, planned.fences())
                 copier.run(lambda level: None, 0.05)
                 assert copier.level

@@ -10,7 +10,7 @@ from router.backends import Batch, Start
 from router.backends.memory import MemoryNode
 from router.metrics import Metrics
 from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
-from router.services.dead_letters.service import GROUP, Chosen, DeadLetters
+from router.services.dead_letters.service import GROUP, DeadLetters, DeadLetterSelection
 from router.services.publish import Publisher, PublishOptions
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
@@ -44,21 +44,23 @@ def test_letters_are_requeued_and_discarded_one_by_one(opened: Opened) -> None:
     letters = letters_of(opened)
 
     def values() -> list[bytes]:
-        return [one.stored.message.value for one in letters.page(dead, Chosen()).letters]
+        return [
+            one.stored.message.value for one in letters.page(dead, DeadLetterSelection()).letters
+        ]
 
-    found = [one.stored.position for one in letters.page(dead, Chosen()).letters]
-    assert letters.discard(dead, Chosen((found[1],))).done == 1
+    found = [one.stored.position for one in letters.page(dead, DeadLetterSelection()).letters]
+    assert letters.discard(dead, DeadLetterSelection((found[1],))).done == 1
     if opened.kind != "apache":  # which acknowledges a part of a batch only where it is told to
         assert values() == [b"1", b"3", b"4"]
-    assert letters.requeue(dead, Chosen((found[3],)), lambda _: True).done == 1
+    assert letters.requeue(dead, DeadLetterSelection((found[3],)), lambda _: True).done == 1
     left = values()
     assert b"4" not in left
-    outcome = letters.requeue(dead, Chosen(), lambda _: True)
+    outcome = letters.requeue(dead, DeadLetterSelection(), lambda _: True)
     assert (outcome.done, outcome.refused, outcome.failure) == (len(left), {}, "")
     assert values() == []
     assert waiting(opened, Subscription(orders, "g")) == [b"4", *left]
     if opened.kind == "apache":
         return  # it deduplicates where its namespaces say so
     opened.backend.reset(Subscription(dead, GROUP), Start.EARLIEST, WAIT)
-    assert letters.requeue(dead, Chosen((found[3],)), lambda _: True).done == 1
+    assert letters.requeue(dead, DeadLetterSelection((found[3],)), lambda _: True).done == 1
     assert waiting(opened, Subscription(orders, "g")) == [b"4", *left]

@@ -15,7 +15,7 @@ from router.model import (
     NOT_PARTITIONED,
     ConsumerId,
     Grant,
-    Outcome,
+    PollOutcome,
     Stored,
     Subscription,
     TopicName,
@@ -191,7 +191,7 @@ def test_a_change_of_a_group_waits_for_the_claims_that_workers_retain(
         bell.until(claim.recalled)
         assert not changed.done()
         consumer.close()
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
         changed.result(WAIT)
     if change == "reset":
         assert left(retaining, topic) == [1, 2]

@@ -21,7 +21,7 @@ from router.model import (
     ConsumerId,
     Grant,
     Message,
-    Outcome,
+    PollOutcome,
     Subscription,
     TopicName,
 )
@@ -176,10 +176,10 @@ def test_a_killed_broker_wakes_polls_that_hold_nothing_any_more(
     with pytest.raises(BackendUnavailableError):
         consumer.receive(10, 1000, WAIT)
     consumer.close()
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
     again = opened.node.claim(ConsumerId(GROUP, "a"), 0, bell, WAIT)
     assert again.granted()[NOT_PARTITIONED] > generation
-    again.release(Outcome.EMPTY)
+    again.release(PollOutcome.EMPTY)
 
 
 def test_an_acknowledgement_after_the_partition_went_on_is_refused(opened: Opened) -> None:
@@ -189,12 +189,12 @@ def test_an_acknowledgement_after_the_partition_went_on_is_refused(opened: Opene
     generation = first.granted()[NOT_PARTITIONED]
     consumer = opened.backend.consume(Grant(GROUP, NOT_PARTITIONED, generation), Bell(), WAIT)
     (stored,) = consumer.receive(10, 1000, WAIT)
-    first.release(Outcome.EMPTY)
+    first.release(PollOutcome.EMPTY)
     second = opened.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
     assert second.granted()
     with pytest.raises(FencedError):
         consumer.acknowledge(stored.position, WAIT)
-    second.release(Outcome.EMPTY)
+    second.release(PollOutcome.EMPTY)
     consumer.close()
 
 
@@ -203,8 +203,8 @@ def test_a_waiting_poll_is_told_which_process_holds_its_id(opened: Opened) -> No
     second = opened.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
     holder = second.holder() or ""
     assert holder.startswith(f"consumer a (worker pid {os.getpid()}), polling for ")
-    second.release(Outcome.EMPTY)
-    first.release(Outcome.EMPTY)
+    second.release(PollOutcome.EMPTY)
+    first.release(PollOutcome.EMPTY)
 
 
 def test_claims_of_a_worker_that_went_are_free(opened: Opened, tmp_path: Path, bell: Bell) -> None:
@@ -215,7 +215,7 @@ def test_claims_of_a_worker_that_went_are_free(opened: Opened, tmp_path: Path, b
     assert claim.granted() == {}
     other.node.close()
     bell.until(claim.granted)
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
 
 
 def test_a_broker_without_clients_leaves(tmp_path: Path) -> None:

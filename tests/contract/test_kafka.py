@@ -17,7 +17,7 @@ from kafka import OffsetAndMetadata, TopicPartition
 from router.backends import Batch, Start
 from router.backends.kafka import KafkaBackend
 from router.backends.kafka.consumer import KafkaConsumer
-from router.backends.kafka.group_progress import Progress
+from router.backends.kafka.group_progress import CommitProgress
 from router.errors import (
     BackendUnavailableError,
     ConsumerClosedError,
@@ -119,7 +119,7 @@ def test_an_acknowledgement_of_another_worker_during_a_reset_does_not_undo_it(
     looked, reset = threading.Event(), threading.Event()
     commit = KafkaConsumer._commit
 
-    def late(self: KafkaConsumer, progress: Progress, deadline: float) -> None:
+    def late(self: KafkaConsumer, progress: CommitProgress, deadline: float) -> None:
         looked.set()
         assert reset.wait(WAIT)
         commit(self, progress, deadline)

@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 
 from router.backends import Start, kafka
 from router.backends.kafka.consumer import KafkaConsumer
-from router.backends.kafka.group_progress import Progress
+from router.backends.kafka.group_progress import CommitProgress
 from router.errors import (
     FencedError,
     IncompatibleSchemaError,
@@ -175,7 +175,7 @@ def test_the_first_single_acknowledgement_survives_a_poll_that_looked_before(
     commit, outlast = KafkaConsumer._commit, backend._groups.outlast
     refused: list[bool] = []
 
-    def late(self: KafkaConsumer, progress: Progress, deadline: float) -> None:
+    def late(self: KafkaConsumer, progress: CommitProgress, deadline: float) -> None:
         looked.set()
         assert told.wait(WAIT)
         commit(self, progress, deadline)

@@ -16,7 +16,7 @@ from router.model import (
     ConsumerId,
     Grant,
     GroupMembers,
-    Outcome,
+    PollOutcome,
     Position,
     Subscription,
 )
@@ -47,13 +47,13 @@ def test_the_only_poll_holds_everything_at_once(with_node: Opened) -> None:
     assert set(claim.granted()) == {0, 1, 2}
     assert (claim.holder(), claim.limited(), claim.lost()) == (None, None, False)
     assert (claim.revoked(), claim.pending()) == (set(), {})
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
 
 
 def test_a_topic_without_partitions_is_one(with_node: Opened) -> None:
     claim = Group(with_node).claim("a")
     assert set(claim.granted()) == {NOT_PARTITIONED}
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
 
 
 def test_generations_grow_with_every_grant(with_node: Opened) -> None:
@@ -62,7 +62,7 @@ def test_generations_grow_with_every_grant(with_node: Opened) -> None:
     for _ in range(3):
         claim = group.claim("a")
         generations.append(claim.granted()[NOT_PARTITIONED])
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
     assert generations == sorted(set(generations))
 
 
@@ -78,8 +78,8 @@ def test_a_second_id_gets_its_share_when_it_is_given_up(with_node: Opened, bell:
     bell.until(lambda: set(second.granted()) == asked)
     assert set(first.granted()) == {0, 1, 2, 3} - asked
     assert first.revoked() == set()
-    first.release(Outcome.EMPTY)
-    second.release(Outcome.EMPTY)
+    first.release(PollOutcome.EMPTY)
+    second.release(PollOutcome.EMPTY)
 
 
 def test_a_second_poll_of_the_same_id_waits_and_says_for_whom(
@@ -90,51 +90,51 @@ def test_a_second_poll_of_the_same_id_waits_and_says_for_whom(
     second = group.claim("a", bell)
     assert second.granted() == {}
     assert "a" in (second.holder() or "")
-    first.release(Outcome.EMPTY)
+    first.release(PollOutcome.EMPTY)
     bell.until(second.granted)
     assert second.holder() is None
-    second.release(Outcome.EMPTY)
+    second.release(PollOutcome.EMPTY)
 
 
 def test_what_an_id_left_goes_to_others_after_its_idle_time(with_node: Opened, bell: Bell) -> None:
     group = Group(with_node)
     for consumer in "ab":
-        group.claim(consumer).release(Outcome.DELIVERED)
+        group.claim(consumer).release(PollOutcome.DELIVERED)
     claim = group.claim("c", bell)
     bell.until(claim.granted)
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
 
 
 def test_releasing_twice_is_releasing_once(with_node: Opened) -> None:
     group = Group(with_node)
     claim = group.claim("a")
-    claim.release(Outcome.EMPTY)
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
     again = group.claim("a")
     assert again.granted()
-    again.release(Outcome.EMPTY)
+    again.release(PollOutcome.EMPTY)
 
 
 def test_the_next_poll_of_an_id_is_handed_what_it_left_pending(with_node: Opened) -> None:
     group = Group(with_node, 2)
     left = Position(7, 8, 1, 2, 5)
-    group.claim("a").release(Outcome.DELIVERED, [left])
+    group.claim("a").release(PollOutcome.DELIVERED, [left])
     claim = group.claim("a")
     assert claim.pending() == {1: left}
     assert claim.pending()[1].batch_size == 5
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
     last = group.claim("a")
     assert last.pending() == {}
-    last.release(Outcome.DELIVERED)
+    last.release(PollOutcome.DELIVERED)
 
 
 def test_another_id_is_not_handed_what_was_left_pending(with_node: Opened, bell: Bell) -> None:
     group = Group(with_node)
-    group.claim("a").release(Outcome.DELIVERED, [Position(7, 8)])
+    group.claim("a").release(PollOutcome.DELIVERED, [Position(7, 8)])
     claim = group.claim("b", bell)
     bell.until(claim.granted)
     assert claim.pending() == {}
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
 
 
 def test_too_many_empty_polls_are_limited(with_node: Opened) -> None:
@@ -142,11 +142,11 @@ def test_too_many_empty_polls_are_limited(with_node: Opened) -> None:
     for _ in range(10):
         claim = group.claim("a")
         assert claim.limited() is None
-        claim.release(Outcome.EMPTY)
+        claim.release(PollOutcome.EMPTY)
     limited = group.claim("a")
     assert 0 < (limited.limited() or 0) <= 6
     assert limited.granted()
-    limited.release(Outcome.REFUSED)
+    limited.release(PollOutcome.REFUSED)
 
 
 def test_polls_that_find_messages_are_never_limited(with_node: Opened) -> None:
@@ -154,7 +154,7 @@ def test_polls_that_find_messages_are_never_limited(with_node: Opened) -> None:
     for _ in range(12):
         claim = group.claim("a")
         assert claim.limited() is None
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
 
 
 def test_the_newest_grant_is_confirmed_while_its_claim_stands(with_node: Opened) -> None:
@@ -162,14 +162,14 @@ def test_the_newest_grant_is_confirmed_while_its_claim_stands(with_node: Opened)
     claim = group.claim("a")
     for partition, generation in claim.granted().items():
         node.confirm(Grant(group.subscription, partition, generation), WAIT)
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
 
 
 def test_an_older_grant_is_fenced(with_node: Opened) -> None:
     group, node = Group(with_node), with_node.node
     first = group.claim("a")
     (old,) = first.granted().values()
-    first.release(Outcome.DELIVERED)
+    first.release(PollOutcome.DELIVERED)
     with pytest.raises(FencedError):
         node.confirm(Grant(group.subscription, NOT_PARTITIONED, old), WAIT)
     second = group.claim("a")
@@ -178,7 +178,7 @@ def test_an_older_grant_is_fenced(with_node: Opened) -> None:
     node.confirm(
         Grant(group.subscription, NOT_PARTITIONED, second.granted()[NOT_PARTITIONED]), WAIT
     )
-    second.release(Outcome.DELIVERED)
+    second.release(PollOutcome.DELIVERED)
 
 
 def test_what_was_never_granted_is_fenced(with_node: Opened) -> None:
@@ -252,7 +252,7 @@ def test_members_are_told_with_what_they_hold(with_node: Opened) -> None:
     ]
     other = Group(with_node)
     assert with_node.node.members(other.subscription, WAIT) == GroupMembers()
-    polling.release(Outcome.EMPTY)
+    polling.release(PollOutcome.EMPTY)
     (member,) = with_node.node.members(group.subscription, WAIT).members
     assert (member.consumer, member.polls, member.polling_ms) == ("a", 0, None)
     assert member.idle_ms is not None
@@ -268,10 +268,10 @@ def test_a_retained_claim_stands_until_another_poll_of_its_id_comes(
     second = group.claim("a", bell)
     own.until(first.recalled)
     assert first.granted()
-    first.release(Outcome.DELIVERED)
+    first.release(PollOutcome.DELIVERED)
     bell.until(second.granted)
     assert not second.recalled()
-    second.release(Outcome.EMPTY)
+    second.release(PollOutcome.EMPTY)
 
 
 def test_a_claim_that_is_retained_while_another_poll_waits_is_recalled(with_node: Opened) -> None:
@@ -280,8 +280,8 @@ def test_a_claim_that_is_retained_while_another_poll_waits_is_recalled(with_node
     assert not first.recalled()
     first.retain()
     own.until(first.recalled)
-    first.release(Outcome.DELIVERED)
-    second.release(Outcome.EMPTY)
+    first.release(PollOutcome.DELIVERED)
+    second.release(PollOutcome.EMPTY)
 
 
 @pytest.mark.parametrize("whole_topic", [False, True])
@@ -296,7 +296,7 @@ def test_retained_claims_are_recalled_for_an_administrator_who_waits_for_their_e
         recall = pool.submit(with_node.node.recall, topic, None if whole_topic else name, WAIT)
         own.until(claim.recalled)
         assert not recall.done()
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
         recall.result(WAIT)
 
 
@@ -312,7 +312,7 @@ def test_an_administrator_does_not_wait_for_a_retained_claim_that_a_poll_uses(
         claim.in_use()
         recall.result(WAIT)
     assert claim.granted()
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
 
 
 def test_grants_are_confirmed_together_each_by_itself(with_node: Opened) -> None:
@@ -321,5 +321,5 @@ def test_grants_are_confirmed_together_each_by_itself(with_node: Opened) -> None
     grants = [Grant(group.subscription, *one) for one in claim.granted().items()]
     stale = Grant(group.subscription, 0, 1)
     assert with_node.node.confirm_all([stale, *grants], WAIT) == [False, True, True]
-    claim.release(Outcome.EMPTY)
+    claim.release(PollOutcome.EMPTY)
     assert with_node.node.confirm_all(grants, WAIT) == [False, False]

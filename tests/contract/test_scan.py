@@ -6,8 +6,8 @@ from time import monotonic
 
 from router.backends import Batch, Start
 from router.model import Message, Stored, TopicName, TopicStats
-from router.services.pages import Found, after, before
-from router.services.read import Reading, ReadOptions
+from router.services.pages import MessagePage, after, before
+from router.services.read import ReadOptions, TopicReader
 from router.services.scan import beginning, end_of
 from router.services.topic_metadata import TopicMetadataCache
 from tests.contract.conftest import WAIT, Opened
@@ -17,8 +17,8 @@ PAGE = 7
 COUNT = 60
 
 
-def reads(opened: Opened) -> Reading:
-    return Reading(
+def reads(opened: Opened) -> TopicReader:
+    return TopicReader(
         opened.backend, TopicMetadataCache(opened.backend, 0, WAIT, monotonic), OPTIONS, monotonic
     )
 
@@ -35,7 +35,7 @@ def filled(opened: Opened, partitions: int) -> TopicName:
     return topic
 
 
-def forward(reading: Reading, stats: TopicStats) -> list[Found]:
+def forward(reading: TopicReader, stats: TopicStats) -> list[MessagePage]:
     topic, ends = stats.info.topic, end_of(stats)
     pages = [after(reading, topic, (beginning([*ends], Start.EARLIEST), ends), PAGE, everything)]
     while not pages[-1].whole:
@@ -44,7 +44,7 @@ def forward(reading: Reading, stats: TopicStats) -> list[Found]:
     return pages
 
 
-def back(reading: Reading, stats: TopicStats) -> list[Found]:
+def back(reading: TopicReader, stats: TopicStats) -> list[MessagePage]:
     pages = [before(reading, stats, end_of(stats), PAGE, everything)]
     while not pages[-1].whole:
         assert pages[-1].messages
@@ -56,7 +56,7 @@ def everything(stored: Stored) -> bool:
     return True
 
 
-def numbers(pages: list[Found]) -> list[int]:
+def numbers(pages: list[MessagePage]) -> list[int]:
     return [int(stored.message.value) for page in pages for stored in page.messages]
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from router.coordination.zookeeper import Link, ZookeeperOptions
+from router.coordination.zookeeper import ZooKeeperLink, ZookeeperOptions
 from router.coordination.zookeeper.registry import ZookeeperRegistry
 from router.errors import ConflictError, CoordinationUnavailableError
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from tests.servers.proxy import TcpProxy
 from tests.servers.zookeeper import Zookeeper
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 Meddle = Callable[[], Awaitable[object]]
 
 
-class MeddledLink(Link):
+class MeddledLink(ZooKeeperLink):
     """A link on which others are quicker: before the request of that number something is done."""
 
     asked = 0
@@ -126,7 +126,7 @@ def test_outage_is_an_answer_in_time_and_ends_by_itself(zookeeper: Zookeeper) ->
         asyncio.run(test(proxy))
 
 
-async def read_in_the_end(registry: ZookeeperRegistry) -> Record | None:
+async def read_in_the_end(registry: ZookeeperRegistry) -> RegistryRecord | None:
     """Read until there is an answer, each time for as long as the registry is patient."""
     for _ in range(9):
         with contextlib.suppress(CoordinationUnavailableError):

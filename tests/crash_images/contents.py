@@ -19,7 +19,7 @@ from router.broker.storage import (
     StoreOptions,
     bits,
 )
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from tests.crash_images.facts import names_in
 
 OPTIONS: Final = StoreOptions(
@@ -78,7 +78,7 @@ class Contents:
     """Topics by their names, and the registry's records by kind and name."""
 
     topics: dict[str, list[Partition]]
-    records: dict[str, dict[str, Record]]
+    records: dict[str, dict[str, RegistryRecord]]
 
 
 @asynccontextmanager

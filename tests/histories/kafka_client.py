@@ -8,7 +8,7 @@ from typing import Any, Final
 from router.kafka.definitions import definition_texts
 from router.wire import ProtocolError
 from router.wire.kafka.engine import Messages, request_header_version, response_header_version
-from router.wire.kafka.frames import SIZE, FrameReader
+from router.wire.kafka.frames import SIZE, KafkaFrameReader
 from router.wire.kafka.record_batches import build_batch, open_batch
 from router.wire.kafka.records import read_records, write_record
 from tests.histories.recording import Output, RefusedError, UnknownOutcomeError
@@ -28,7 +28,7 @@ class KafkaConnection:
     def __init__(self, port: int) -> None:
         self._port = port
         self._socket: socket.socket | None = None
-        self._frames = FrameReader(MAX_RESPONSE)
+        self._frames = KafkaFrameReader(MAX_RESPONSE)
 
     def append(self, topic: str, value: str) -> Output:
         """Produce one record with acks=all."""
@@ -138,7 +138,7 @@ class KafkaConnection:
         try:
             self._socket = socket.create_connection(("127.0.0.1", self._port), SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._frames = FrameReader(MAX_RESPONSE)
+            self._frames = KafkaFrameReader(MAX_RESPONSE)
             self._answer("ApiVersions", 0, {})
         except (OSError, ProtocolError) as error:
             self.close()

@@ -217,7 +217,7 @@ consumer_configs = consumer_bodies.map(_consumer).filter(bool).map(_taken)
 
 _counts = st.integers(0, 1 << 62)
 _moments = st.integers(0, _YEAR_2200_NS)
-_pages = st.builds(replies.Page, total=_counts, offset=_counts, limit=_counts)
+_pages = st.builds(replies.PagedReply, total=_counts, offset=_counts, limit=_counts)
 
 stream_states = st.builds(
     replies.StreamState,

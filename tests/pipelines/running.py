@@ -12,9 +12,9 @@ import pytest
 
 from router import settings as all_settings
 from router.pipelines.declaration import Pipeline
-from router.pipelines.lease import Lease
+from router.pipelines.lease import PipelineLease
 from router.pipelines.loading import parse
-from router.pipelines.run import Options, Run, Stop, check_declared, once, placed
+from router.pipelines.run import PipelineRun, RunOptions, Stop, check_declared, once, placed
 from router.settings import Settings
 from tests.contract.conftest import Opened, open_kafka, open_with_node
 
@@ -63,11 +63,11 @@ class Site:
         settings = self.settings()
         pipeline = once(placed(pipeline, settings))
         said: list[str] = []
-        lease = Lease(self.opened.node, pipeline.name, WAIT)
+        lease = PipelineLease(self.opened.node, pipeline.name, WAIT)
         lease.acquire()
         try:
-            options = Options(say=said.append)
-            one = Run(pipeline, settings, options, self.backend, lease, Stop())
+            options = RunOptions(say=said.append)
+            one = PipelineRun(pipeline, settings, options, self.backend, lease, Stop())
             with one.recorded():
                 if pipeline.job is not None and pipeline.job.kind != "validate":
                     said.append(str(one.once(self.spark)))

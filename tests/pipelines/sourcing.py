@@ -16,8 +16,8 @@ from router.backends.opening import opened
 from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName
 from router.model.policies import Policies
 from router.pipelines.source.offsets import Offset
-from router.pipelines.source.options import Options
-from router.pipelines.source.planning import Planner
+from router.pipelines.source.options import SourceOptions
+from router.pipelines.source.planning import BatchPlanner
 from router.pipelines.source.reading import batches
 from tests.processes import BrokerProcess, wait_until
 
@@ -57,9 +57,9 @@ class Store:
         self.stack = stack
         self.backend: Backend = stack.enter_context(opened(self.options(topics="any").settings))[1]
 
-    def options(self, **texts: str) -> Options:
+    def options(self, **texts: str) -> SourceOptions:
         """Return a source's options."""
-        return Options.of_texts({"url": self.url, **self.settings, **texts})
+        return SourceOptions.of_texts({"url": self.url, **self.settings, **texts})
 
     def source(self, **texts: str) -> Source:
         """Return a source on this store."""
@@ -80,9 +80,9 @@ class Store:
 class Source:
     """Plans and reads batches as Spark has it done, its offsets through JSON."""
 
-    def __init__(self, store: Store, options: Options) -> None:
+    def __init__(self, store: Store, options: SourceOptions) -> None:
         self.options = options
-        self.planner = Planner(options, store.backend)
+        self.planner = BatchPlanner(options, store.backend)
 
     def begin(self) -> Offset:
         """Return where a new stream begins."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.backends.opening import open_node
-from router.pipelines.lease import Lease, RunningError
+from router.pipelines.lease import PipelineLease, RunningError
 from tests.contract.conftest import settings_for, stop_broker
 from tests.servers.kafka import Kafka
 from tests.servers.zookeeper import Zookeeper
@@ -28,7 +28,9 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def leases(kafka: Kafka, zookeeper: Zookeeper, folders: list[Path]) -> Iterator[list[Lease]]:
+def leases(
+    kafka: Kafka, zookeeper: Zookeeper, folders: list[Path]
+) -> Iterator[list[PipelineLease]]:
     """The same pipeline's lease on two nodes, which share a Kafka and a ZooKeeper."""
     shared = {
         "backend__url": f"kafka://{kafka.address}",
@@ -41,12 +43,12 @@ def leases(kafka: Kafka, zookeeper: Zookeeper, folders: list[Path]) -> Iterator[
             node = open_node(settings_for(folder, **shared))
             stack.callback(stop_broker, folder)
             stack.callback(node.close)
-            found.append(Lease(node, "large", 10.0))
+            found.append(PipelineLease(node, "large", 10.0))
             stack.callback(found[-1].release)
         yield found
 
 
-def acquired(lease: Lease) -> None:
+def acquired(lease: PipelineLease) -> None:
     """Take a lease as soon as it is free."""
     until = time.monotonic() + DEADLINE
     while True:
@@ -56,7 +58,7 @@ def acquired(lease: Lease) -> None:
             assert time.monotonic() < until, "the lease is never free"
 
 
-def test_second_node_is_refused_until_the_first_lets_go(leases: list[Lease]) -> None:
+def test_second_node_is_refused_until_the_first_lets_go(leases: list[PipelineLease]) -> None:
     first, second = leases
     acquired(first)
     with pytest.raises(RunningError, match="pipeline large is running already: "):
@@ -68,7 +70,7 @@ def test_second_node_is_refused_until_the_first_lets_go(leases: list[Lease]) -> 
 
 
 def test_second_node_takes_over_when_the_first_is_gone(
-    leases: list[Lease], folders: list[Path]
+    leases: list[PipelineLease], folders: list[Path]
 ) -> None:
     first, second = leases
     acquired(first)

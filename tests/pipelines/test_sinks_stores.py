@@ -15,12 +15,12 @@ from kafka import KafkaConsumer
 from router import settings as all_settings
 from router.backends import Backend, Batch, embedded, kafka, memory, pulsar
 from router.backends.kafka.backend import KafkaBackend
-from router.backends.kafka.offsets import Commit, Offsets
+from router.backends.kafka.offsets import CommittedOffset, Offsets
 from router.errors import FencedError, NotAllowedError, PublishRefusedError, SettingError
 from router.model import Message, TopicName
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import SinkContext
-from router.pipelines.sinks.staging import Plan
+from router.pipelines.sinks.staging import StagingPlan
 from router.pipelines.sinks.topic import TopicSink
 from router.settings import Settings
 from tests.pipelines.sinking import new_topic, stored
@@ -32,7 +32,7 @@ from tests.unit.pipelines.staged import CrashError, Row, writing
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROWS: list[Row] = [(b"%d" % (n % 7) if n % 3 else None, b"%d" % n) for n in range(200)]
-SMALL = Plan("", rows=7, window_rows=40)
+SMALL = StagingPlan("", rows=7, window_rows=40)
 
 
 class Cut:
@@ -254,7 +254,7 @@ def test_kafka_is_not_asked_for_numbers_that_this_run_stored(
     assert [store(0), store(1)] == [True, True]
     asked: list[tuple[object, ...]] = []
 
-    def committed_to(*given: object) -> dict[int, Commit]:
+    def committed_to(*given: object) -> dict[int, CommittedOffset]:
         asked.append(given)
         return {}
 

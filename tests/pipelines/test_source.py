@@ -17,7 +17,7 @@ from router.errors import ReadFailedError, TopicNotFoundError
 from router.model import NOT_PARTITIONED, Message
 from router.model.policies import Policies
 from router.pipelines.source.reading import batches
-from router.pipelines.source.router_source import BatchReader
+from router.pipelines.source.router_source import RouterBatchReader
 from tests.contract.conftest import stop_broker
 from tests.pipelines.sourcing import WAIT, Source, Store, fill, values
 from tests.processes import BrokerProcess, wait_until
@@ -110,7 +110,7 @@ def now_ms() -> int:
 
 def frame_rows(store: Store, **texts: str) -> list[bytes]:
     """Return the values of a frame's rows, read as Spark reads it."""
-    reader = BatchReader(store.options(**texts).of_reading())
+    reader = RouterBatchReader(store.options(**texts).of_reading())
     rows = (b.to_pylist() for part in reader.partitions() for b in reader.read(part))
     return [row["value"] for some in rows for row in some]
 

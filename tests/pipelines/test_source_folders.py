@@ -15,9 +15,13 @@ from router.errors import BackendUnavailableError, SettingError
 from router.pipelines.declaration import Pipeline, SourceSpec
 from router.pipelines.ownership import own_remote
 from router.pipelines.reading import DeclarationError
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.reading import batches
-from router.pipelines.source.router_source import BatchReader, RouterSource, StreamReader
+from router.pipelines.source.router_source import (
+    RouterBatchReader,
+    RouterSource,
+    RouterStreamReader,
+)
 from router.pipelines.source.writing import BatchWriter, Written, publish
 from tests.contract.conftest import stop_broker
 
@@ -43,7 +47,7 @@ def test_what_executors_write_by_default_is_in_the_driver_s_folder(
     driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = pickle.dumps(RouterSource({"topic": "t"}).writer(SCHEMA, overwrite=False))
-    reader = BatchReader(Options.of_texts({"topics": "t"}).of_reading())
+    reader = RouterBatchReader(SourceOptions.of_texts({"topics": "t"}).of_reading())
     executor = tmp_path / "executor"
     executor.mkdir()
     monkeypatch.chdir(executor)
@@ -56,10 +60,10 @@ def test_what_executors_write_by_default_is_in_the_driver_s_folder(
 
 
 def test_reading_and_tasks_start_no_broker_and_make_no_folder(driver: Path) -> None:
-    options = Options.of_texts({"topics": "t", "topic": "t"})
+    options = SourceOptions.of_texts({"topics": "t", "topic": "t"})
     reads: list[Callable[[], object]] = [
-        BatchReader(options.of_reading()).partitions,
-        StreamReader(options.of_reading()).initialOffset,
+        RouterBatchReader(options.of_reading()).partitions,
+        RouterStreamReader(options.of_reading()).initialOffset,
         lambda: list(batches(options.of_reading(), ())),
         lambda: publish(options.attached(), iter(())),
     ]
@@ -80,7 +84,7 @@ def test_tasks_that_do_not_meet_the_broker_of_the_driver_end_with_a_sentence(dri
     writer = RouterSource({"topic": "t"}).writer(SCHEMA, overwrite=False)
     assert isinstance(writer, BatchWriter)
     assert write() == 1
-    reader = BatchReader(Options.of_texts({"topics": "t"}).of_reading())
+    reader = RouterBatchReader(SourceOptions.of_texts({"topics": "t"}).of_reading())
     parts = reader.partitions()
     # A broker that was restarted is the same one.
     stop_broker(driver / "data")

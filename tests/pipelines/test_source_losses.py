@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.model import NOT_PARTITIONED, TopicName
 from router.model.policies import Policies
 from router.pipelines.source.losses import MessagesLostError
@@ -129,8 +129,8 @@ def test_entries_that_vanish_while_they_are_read_are_a_loss(store: Store) -> Non
     # Planned before, read after: as when retention comes between the driver and its workers.
     (part,) = start.next
     ledger = start.next[part].ledger
-    last, behind = Place(ledger, first + 2), Place(ledger, first + 3)
-    wanted = Range(part, Place(ledger, 0), last, behind, ((ledger, first + 3),), True, 0)
+    last, behind = EntryPosition(ledger, first + 2), EntryPosition(ledger, first + 3)
+    wanted = Range(part, EntryPosition(ledger, 0), last, behind, ((ledger, first + 3),), True, 0)
     with pytest.raises(MessagesLostError, match=f"from {ledger}:0"):
         list(batches(source.options, [wanted]))
     rows = [row for batch in batches(skipping.options, [wanted]) for row in batch.to_pylist()]

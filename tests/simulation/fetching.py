@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.model import Outcome, Position
+from router.model import PollOutcome, Position
 from router.wire import node
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import OUTCOMES, to_message_id
@@ -60,7 +60,7 @@ class PollingClient(Client):
         return [(entry, messages_of(entry, piece)) for entry, piece in entries], code
 
     def _done(self, peer: PulsarPeer, request: npb.CommandPoll) -> None:
-        done = {"poll_id": request.poll_id, "outcome": OUTCOMES[Outcome.DELIVERED]}
+        done = {"poll_id": request.poll_id, "outcome": OUTCOMES[PollOutcome.DELIVERED]}
         peer.stream.write(node.frame(done=done))
 
 

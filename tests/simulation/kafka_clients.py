@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from router.kafka.definitions import definition_texts
 from router.wire.kafka.engine import Messages, request_header_version, response_header_version
-from router.wire.kafka.frames import SIZE, FrameReader
+from router.wire.kafka.frames import SIZE, KafkaFrameReader
 from router.wire.kafka.record_batches import build_batch, next_offset, open_batch
-from router.wire.kafka.records import Record, read_records, write_record
+from router.wire.kafka.records import KafkaRecord, read_records, write_record
 from tests.simulation.history import GroupPartition, PartitionName, Place, name_of
 from tests.simulation.network import Stream
 from tests.simulation.protocols import Client, Numbered, value_of
@@ -28,7 +28,7 @@ class KafkaPeer:
 
     def __init__(self, stream: Stream, boot: int) -> None:
         self.stream, self.boot = stream, boot
-        self._reader = FrameReader(LIMIT * 4)
+        self._reader = KafkaFrameReader(LIMIT * 4)
         self._frames: list[bytes] = []
         self._correlation = 0
 
@@ -104,7 +104,7 @@ class KafkaPeer:
 
     async def records(
         self, topic: str, partition: int, position: int, isolation: int = 0
-    ) -> list[tuple[int, Record]] | None:
+    ) -> list[tuple[int, KafkaRecord]] | None:
         """Return the records of a partition from an offset on, None: that was refused.
 
         A batch without records stands for those that are left out; reading goes on behind it.

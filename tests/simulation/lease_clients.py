@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from router.model import Outcome, Position
+from router.model import PollOutcome, Position
 from router.wire import node as node_protocol
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import OUTCOMES, from_message_id, to_message_id
@@ -260,14 +260,14 @@ class LeaseWorker(Client):
 
     async def _end(self, peer: PulsarPeer, found: dict[int, int]) -> None:
         """Acknowledge what was delivered, or leave that to the next poll, and release the claim."""
-        release = npb.CommandRelease(claim_id=self._claim, outcome=OUTCOMES[Outcome.EMPTY])
+        release = npb.CommandRelease(claim_id=self._claim, outcome=OUTCOMES[PollOutcome.EMPTY])
         if found:
             if self.chance.random() < 0.3:
                 await self.world.pause(self.chance, 1.0)
             fate = 1.0 if self.world.is_quiet else self.chance.random()
             if fate < 0.05:
                 raise GoneError
-            release.outcome = OUTCOMES[Outcome.REFUSED if fate < 0.1 else Outcome.DELIVERED]
+            release.outcome = OUTCOMES[PollOutcome.REFUSED if fate < 0.1 else PollOutcome.DELIVERED]
             if 0.1 <= fate < 0.4:
                 for partition, end in found.items():
                     if partition in self._opened:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from router.model import Message
-from router.wire.kafka.records import Record, write_headers, write_record
+from router.wire.kafka.records import KafkaRecord, write_headers, write_record
 from tests.simulation.history import PartitionName, name_of
 from tests.simulation.kafka_clients import KafkaPeer, KafkaPublisher
 from tests.simulation.protocols import Client
@@ -95,7 +95,7 @@ class KeyedWorker(Publisher):
         self._tables.published(max(0, partition), names)
 
 
-def name_in(record: Record) -> str:
+def name_in(record: KafkaRecord) -> str:
     """Return the name of a message, which its value has as well."""
     headers = {name: value or b"" for name, value in record.headers}
     name = bytes(headers[NAME_HEADER.encode()]).decode()
@@ -107,7 +107,7 @@ def name_in(record: Record) -> str:
 
 async def records_from(
     peer: KafkaPeer, partition: int, position: int
-) -> list[tuple[int, Record]] | None:
+) -> list[tuple[int, KafkaRecord]] | None:
     """Return records from an offset on, none: there are no more, None: that was refused.
 
     One answer without records may be that of a broker that had no time to read them.

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, Final
 
 from router.backends.pulsar.entries import read_entry
-from router.model import Message, Outcome
+from router.model import Message, PollOutcome
 from router.wire import node
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import OUTCOMES
-from router.wire.pulsar import Frame, FrameReader, command, encode, pack
+from router.wire.pulsar import Frame, PulsarFrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.simulation.history import GroupPartition, History, PartitionName, Place, name_of
 from tests.simulation.loop import ProcessLoop
@@ -53,7 +53,7 @@ class PulsarPeer:
     def __init__(self, stream: Stream, boot: int) -> None:
         self.stream, self.boot = stream, boot
         self.heard_at = CLOCK.now
-        self._reader = FrameReader()
+        self._reader = PulsarFrameReader()
         self._frames: deque[Frame] = deque()
         self._ids = 0
 
@@ -323,8 +323,8 @@ class Poller:
         if fate < 0.02:
             peer.stream.close()
             raise GoneError
-        outcome = Outcome.DELIVERED if fate > 0.05 else Outcome.REFUSED
-        if outcome is Outcome.DELIVERED:
+        outcome = PollOutcome.DELIVERED if fate > 0.05 else PollOutcome.REFUSED
+        if outcome is PollOutcome.DELIVERED:
             for group, messages in found.items():
                 self._done[group] = messages[-1][0].following
                 history.acknowledging(group, self._done[group])

@@ -20,7 +20,7 @@ from router.model import (
     ConsumerId,
     Grant,
     Message,
-    Outcome,
+    PollOutcome,
     Subscription,
     TopicInfo,
     TopicName,
@@ -80,7 +80,7 @@ def test_the_node_works(tmp_path: Path, start: Start) -> None:
         claim = node.claim(ConsumerId(GROUP, "c"), 0, NullMailbox(), WAIT)
         (generation,) = claim.granted().values()
         node.confirm(Grant(GROUP, NOT_PARTITIONED, generation), WAIT)
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
         with pytest.raises(FencedError):
             node.confirm(Grant(GROUP, NOT_PARTITIONED, generation), WAIT)
         assert node.take_token("b", 1, 1, WAIT) is None

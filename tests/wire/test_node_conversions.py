@@ -32,7 +32,7 @@ from router.model.administration import (
     Tenant,
 )
 from router.model.policies import Policies
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from router.wire import node
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
@@ -60,8 +60,8 @@ SCHEMA = st.builds(
 )
 MEMBER = st.builds(Member, TEXT, TEXT, SMALL, MAYBE, MAYBE)
 LEASE = st.builds(PartitionLease, SMALL, TEXT, st.none() | TEXT, st.lists(TEXT).map(tuple))
-CASES: list[tuple[conversions.Codec[Any, Any], st.SearchStrategy[Any]]] = [
-    (conversions.RECORD, st.builds(Record, TEXT, st.binary(max_size=9), LARGE)),
+CASES: list[tuple[conversions.MessageCodec[Any, Any], st.SearchStrategy[Any]]] = [
+    (conversions.RECORD, st.builds(RegistryRecord, TEXT, st.binary(max_size=9), LARGE)),
     (
         conversions.MEMBERS,
         st.builds(
@@ -108,7 +108,7 @@ CASES: list[tuple[conversions.Codec[Any, Any], st.SearchStrategy[Any]]] = [
 
 @given(data=st.data(), case=st.sampled_from(CASES))
 def test_values_come_back_as_they_were(
-    data: st.DataObject, case: tuple[conversions.Codec[Any, Any], st.SearchStrategy[Any]]
+    data: st.DataObject, case: tuple[conversions.MessageCodec[Any, Any], st.SearchStrategy[Any]]
 ) -> None:
     codec, strategy = case
     value = data.draw(strategy)
@@ -127,8 +127,8 @@ def test_a_dataclass_with_a_field_that_the_message_lacks_has_no_codec() -> None:
         absent: int
 
     with pytest.raises(TypeError, match="has no field absent"):
-        conversions.Codec(Other, npb.RegistryRef)
-    conversions.Codec(Other, npb.RegistryRef, "absent")
+        conversions.MessageCodec(Other, npb.RegistryRef)
+    conversions.MessageCodec(Other, npb.RegistryRef, "absent")
 
 
 @pytest.mark.parametrize("content", [b"\x0a\x00", b"\xff", b"\x0a\x05\x08\x01\x6a\x01\xff"])

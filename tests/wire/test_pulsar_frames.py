@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from router.wire.pulsar import (
     FRAME_LIMIT,
-    FrameReader,
     ProtocolError,
+    PulsarFrameReader,
     command,
     encode,
     encode_parts,
@@ -86,7 +86,7 @@ def test_frames_survive_any_chunking(
 ) -> None:
     stream = b"".join(encode(sent, payload) for sent, payload in frames)
     ends = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     received = [f for a, b in pairwise(ends) for f in reader.receive(stream[a:b])]
     assert [(f.command, f.payload) for f in received] == frames
 
@@ -96,7 +96,7 @@ def test_frames_survive_when_bytes_dribble(
     frames: list[tuple[BaseCommand, bytes]], step: int
 ) -> None:
     stream = b"".join(encode(sent, payload) for sent, payload in frames)
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     chunks = (stream[at : at + step] for at in range(0, len(stream), step))
     assert [tuple(f) for chunk in chunks for f in reader.receive(chunk)] == frames
 
@@ -120,7 +120,7 @@ def test_mutated_stream_is_read_or_refused(
     for place, byte in edits:
         stream[place % len(stream)] = byte
     try:
-        received = FrameReader().receive(bytes(stream))
+        received = PulsarFrameReader().receive(bytes(stream))
     except ProtocolError:
         return
     for frame in received:
@@ -190,7 +190,7 @@ def is_whole(body: bytes, *, payload: bool) -> bool:
 def test_commands_are_judged_as_by_looking_at_every_field(
     body: bytes, payload: bool, whole: bool
 ) -> None:
-    stream, reader = raw(body, b"x" if payload else b""), FrameReader()
+    stream, reader = raw(body, b"x" if payload else b""), PulsarFrameReader()
     chunks = [stream] if whole else [stream[:7], stream[7:]]
     try:
         (found,) = [frame for chunk in chunks for frame in reader.receive(chunk)]
@@ -204,7 +204,7 @@ def test_commands_are_judged_as_by_looking_at_every_field(
 
 @given(noise=st.binary(max_size=200))
 def test_noise_is_refused_or_waited_for(noise: bytes) -> None:
-    reader = FrameReader(limit=1000)
+    reader = PulsarFrameReader(limit=1000)
     try:
         frames = reader.receive(noise)
     except ProtocolError:
@@ -236,7 +236,7 @@ def test_noise_is_refused_or_waited_for(noise: bytes) -> None:
     ],
 )
 def test_receive_raises_when_malformed(stream: bytes) -> None:
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     with pytest.raises(ProtocolError) as raised:
         reader.receive(stream)
     with pytest.raises(ProtocolError) as again:
@@ -247,11 +247,11 @@ def test_receive_raises_when_malformed(stream: bytes) -> None:
 def test_receive_raises_when_topics_of_a_namespace_are_no_text() -> None:
     good = command(BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, request_id=1, topics=["abc"])
     with pytest.raises(ProtocolError, match="UTF-8"):
-        FrameReader().receive(encode(good).replace(b"abc", b"a\xffc"))
+        PulsarFrameReader().receive(encode(good).replace(b"abc", b"a\xffc"))
 
 
 def test_receive_takes_a_type_that_has_no_fields_here() -> None:
-    (frame,) = FrameReader().receive(raw(b"\x08\x44"))
+    (frame,) = PulsarFrameReader().receive(raw(b"\x08\x44"))
     assert frame.command.type == BaseCommand.TOPIC_MIGRATED
 
 
@@ -266,11 +266,11 @@ HUGE = encode(
 
 def test_receive_refuses_a_command_of_very_many_fields() -> None:
     with pytest.raises(ProtocolError, match="more than"):
-        FrameReader().receive(HUGE)
+        PulsarFrameReader().receive(HUGE)
 
 
 def test_receive_refuses_a_command_of_very_many_fields_when_the_peer_is_a_client() -> None:
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     reader.receive(encode(command(BaseCommand.CONNECT, client_version="x")))
     reader.receive(encode(command(BaseCommand.CONNECTED, server_version="x")))
     with pytest.raises(ProtocolError, match="more than"):
@@ -278,7 +278,7 @@ def test_receive_refuses_a_command_of_very_many_fields_when_the_peer_is_a_client
 
 
 def test_receive_takes_a_command_of_very_many_fields_when_the_peer_is_a_broker() -> None:
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     reader.receive(encode(command(BaseCommand.CONNECTED, server_version="x")))
     (frame,) = reader.receive(HUGE)
     assert len(frame.command.redeliverUnacknowledgedMessages.message_ids) == 40_000
@@ -287,22 +287,22 @@ def test_receive_takes_a_command_of_very_many_fields_when_the_peer_is_a_broker()
 def test_receive_takes_a_large_command_of_few_fields() -> None:
     schema = Schema(name="s", schema_data=bytes(200_000), type=Schema.Json)
     asked = command(BaseCommand.PRODUCER, topic="t", producer_id=1, request_id=1, schema=schema)
-    (frame,) = FrameReader().receive(encode(asked))
+    (frame,) = PulsarFrameReader().receive(encode(asked))
     assert frame.command == asked
 
 
 def test_receive_takes_a_frame_of_just_the_limit() -> None:
-    (frame,) = FrameReader(limit=len(SEND) - 4).receive(SEND)
+    (frame,) = PulsarFrameReader(limit=len(SEND) - 4).receive(SEND)
     assert frame.payload == b"payload"
     with pytest.raises(ProtocolError, match="allowed"):
-        FrameReader(limit=len(SEND) - 5).receive(SEND)
+        PulsarFrameReader(limit=len(SEND) - 5).receive(SEND)
 
 
 def test_receive_refuses_a_large_frame_before_it_has_come() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match="allowed"):
-            FrameReader().receive((2**32 - 1).to_bytes(4))
+            PulsarFrameReader().receive((2**32 - 1).to_bytes(4))
         assert tracemalloc.get_traced_memory()[1] < 64 * 1024
     finally:
         tracemalloc.stop()
@@ -310,7 +310,7 @@ def test_receive_refuses_a_large_frame_before_it_has_come() -> None:
 
 def test_receive_takes_time_in_proportion_when_bytes_dribble() -> None:
     stream = encode(command(BaseCommand.SEND, producer_id=1, sequence_id=2), bytes(2**22))
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     started = time.process_time()
     received = [f for at in range(0, len(stream), 32) for f in reader.receive(stream[at : at + 32])]
     assert [len(frame.payload) for frame in received] == [2**22]
@@ -343,7 +343,7 @@ def test_receive_holds_no_more_than_one_frame_when_many_come() -> None:
 
 
 def test_receive_keeps_nothing_of_what_it_refused() -> None:
-    reader = FrameReader()
+    reader = PulsarFrameReader()
     tracemalloc.start()
     try:
         with suppress(ProtocolError):
@@ -355,7 +355,7 @@ def test_receive_keeps_nothing_of_what_it_refused() -> None:
 
 def test_payload_stays_when_the_chunk_is_overwritten() -> None:
     chunk = bytearray(SEND)
-    (frame,) = FrameReader().receive(chunk)
+    (frame,) = PulsarFrameReader().receive(chunk)
     chunk[:] = bytes(len(chunk))
     assert frame.payload == b"payload"
     assert frame.command.send == CommandSend(producer_id=1, sequence_id=2)
@@ -364,7 +364,7 @@ def test_payload_stays_when_the_chunk_is_overwritten() -> None:
 @pytest.mark.parametrize("payload", [b"", b"payload"])
 def test_an_extension_may_have_a_payload(payload: bytes) -> None:
     frame = encode(BaseCommand(type=BaseCommand.EXTENSION, extension=b"content"), payload)
-    (found,) = FrameReader().receive(frame)
+    (found,) = PulsarFrameReader().receive(frame)
     assert (found.command.extension, found.payload) == (b"content", payload)
 
 

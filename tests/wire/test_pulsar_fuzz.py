@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.wire.pulsar import (
-    FrameReader,
     ProtocolError,
+    PulsarFrameReader,
     read_broker_entry,
     read_metadata,
     split_payload,
@@ -33,7 +33,7 @@ READERS = (
 
 def read_everything(data: bytes, step: int) -> int:
     """Read bytes as a stream, and all that its frames hold; return how many frames there were."""
-    reader, found = FrameReader(), 0
+    reader, found = PulsarFrameReader(), 0
     with suppress(ProtocolError):
         for start in range(0, len(data), step):
             for _, payload in reader.receive(data[start : start + step]):
@@ -55,7 +55,7 @@ def test_bytes_by_chance_are_read_or_refused(data: bytes, step: int) -> None:
 @pytest.mark.timeout(60 + SECONDS)
 def test_damaged_frames_are_read_or_refused() -> None:
     chance, frames = random.Random(SEED), golden_frames()
-    payloads = [frame.payload for data in frames for frame in FrameReader().receive(data)]
+    payloads = [frame.payload for data in frames for frame in PulsarFrameReader().receive(data)]
     payloads = [payload for payload in payloads if payload]
     read = tried = 0
     end = time.monotonic() + SECONDS / 2

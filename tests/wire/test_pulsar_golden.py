@@ -11,7 +11,7 @@ import pytest
 from router.model import Message
 from router.wire.pulsar import (
     Frame,
-    FrameReader,
+    PulsarFrameReader,
     command,
     encode,
     split_payload,
@@ -34,7 +34,7 @@ FRAMES: dict[str, str] = COMMANDS["frames"] | BATCHES["frames"]
 
 
 def read(name: str) -> Frame:
-    (frame,) = FrameReader().receive(bytes.fromhex(FRAMES[name]))
+    (frame,) = PulsarFrameReader().receive(bytes.fromhex(FRAMES[name]))
     return frame
 
 
@@ -48,9 +48,9 @@ def test_frame_is_written_as_it_was_recorded(name: str) -> None:
 @pytest.mark.parametrize("name", JAVA)
 def test_frame_of_the_java_client_is_understood(name: str) -> None:
     # It writes some fields in another order than ours, so the bytes need not be the same.
-    (frame,) = FrameReader().receive(bytes.fromhex(JAVA[name]))
+    (frame,) = PulsarFrameReader().receive(bytes.fromhex(JAVA[name]))
     assert BaseCommand.Type.Name(frame.command.type) == name.split(maxsplit=1)[0]
-    assert FrameReader().receive(encode(*frame)) == [frame]
+    assert PulsarFrameReader().receive(encode(*frame)) == [frame]
     if frame.payload:
         assert verify_checksum(frame.payload)
         assert unpack(frame.payload, 1000)

@@ -13,7 +13,7 @@ from router.model import Message
 from router.wire.pulsar import (
     MAX_MESSAGE_SIZE,
     Frame,
-    FrameReader,
+    PulsarFrameReader,
     command,
     encode,
     pack,
@@ -70,7 +70,7 @@ class ScriptedServer:
     def _serve(self) -> None:
         peer, _ = self._listener.accept()
         peer.settimeout(60)
-        reader = FrameReader()
+        reader = PulsarFrameReader()
         with peer:
             while data := peer.recv(65536):
                 for frame in reader.receive(data):

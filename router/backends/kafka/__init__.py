@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from router.backends import Backend
 from router.backends.kafka.backend import KafkaBackend
-from router.backends.kafka.options import Access, KafkaOptions
+from router.backends.kafka.options import KafkaConnectionOptions, KafkaOptions
 from router.node import Node
 from router.settings import Settings
 
-__all__ = ["Access", "KafkaBackend", "KafkaOptions", "open_backend"]
+__all__ = ["KafkaBackend", "KafkaConnectionOptions", "KafkaOptions", "open_backend"]
 
 
 def open_backend(url: str, settings: Settings, node: Node) -> Backend:
@@ -22,4 +22,6 @@ def open_backend(url: str, settings: Settings, node: Node) -> Backend:
     Nothing is connected before the first call. Raises SettingError for a URL that is none, for
     unknown options, and for files or credentials that are missing.
     """
-    return KafkaBackend(Access.parse(url, settings), KafkaOptions.from_settings(settings), node)
+    return KafkaBackend(
+        KafkaConnectionOptions.parse(url, settings), KafkaOptions.from_settings(settings), node
+    )

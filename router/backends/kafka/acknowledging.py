@@ -2,10 +2,10 @@
 
 Theory of operation. A commit is read, changed and written back, and Kafka writes whatever comes. As
 long as only the consumer that has the partition's lease commits, the lease is enough. Once single
-messages are acknowledged too, the group's notes say so (`Progress.shared`), and from then on every
-commit of that group and partition is made in its *turn*: a lease of its own, which polls of the
-node's broker with one consumer id queue for, on whichever node. It is confirmed directly before the
-commit, as polls confirm theirs.
+messages are acknowledged too, the group's notes say so (`CommitProgress.shared`), and from then on
+every commit of that group and partition is made in its *turn*: a lease of its own, which polls of
+the node's broker with one consumer id queue for, on whichever node. It is confirmed directly before
+the commit, as polls confirm theirs.
 
 The first such change may meet a consumer that looked just before and commits without having read
 it: as a reset does, it waits until such commits are over (or has Kafka fence them), looks again,
@@ -26,12 +26,12 @@ from hashlib import sha256
 from typing import Final
 
 from router.backends import check_positions
-from router.backends.kafka.group_progress import Progress, Range
+from router.backends.kafka.group_progress import CommitProgress, Range
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
     UNCOMMITTED_TOO,
-    Commit,
+    CommittedOffset,
     GroupPartition,
     Offsets,
     epoch_of,
@@ -52,7 +52,7 @@ from router.model import (
     ConsumerId,
     CursorState,
     Grant,
-    Outcome,
+    PollOutcome,
     Position,
     Subscription,
     TopicName,
@@ -113,7 +113,7 @@ def commit_turn(node: Node, of: GroupPartition, deadline: float) -> Iterator[Con
         grant = Grant(what, NOT_PARTITIONED, generation)
         yield lambda until: node.confirm(grant, seconds_left(until))
     finally:
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
 
 
 @dataclass(eq=False)
@@ -124,7 +124,7 @@ class SharedCommits:
     _node: Node
     _outlast: Callable[[GroupPartition, float], None]
 
-    def committed(self, of: GroupPartition, deadline: float) -> Commit | None:
+    def committed(self, of: GroupPartition, deadline: float) -> CommittedOffset | None:
         """Return what a group committed."""
         return self.offsets.committed(of.group, of.name, (of.number,), deadline).get(of.number)
 
@@ -132,10 +132,10 @@ class SharedCommits:
         self,
         of: GroupPartition,
         epoch: int,
-        change: Callable[[Progress], Progress],
-        commit: Callable[[Progress], None],
+        change: Callable[[CommitProgress], CommitProgress],
+        commit: Callable[[CommitProgress], None],
         deadline: float,
-    ) -> Progress:
+    ) -> CommitProgress:
         """Commit what the change makes of the progress, and that there are such changes.
 
         Raises FencedError if the group has another epoch, NotSupportedError.
@@ -175,16 +175,18 @@ class SharedCommits:
     def _acknowledge(
         self, of: GroupPartition, epoch: int, ranges: Sequence[Range], deadline: float
     ) -> None:
-        def change(progress: Progress) -> Progress:
+        def change(progress: CommitProgress) -> CommitProgress:
             return progress.acknowledge(*ranges)
 
-        def commit(progress: Progress) -> None:
+        def commit(progress: CommitProgress) -> None:
             note = note_of(epoch, progress)
             self.offsets.commit(of.group, of.name, {of.number: progress.offset}, note, deadline)
 
         self.change(of, epoch, change, commit, deadline)
 
-    def _begun(self, whole: GroupTopic, number: int, found: Commit | None, deadline: float) -> int:
+    def _begun(
+        self, whole: GroupTopic, number: int, found: CommittedOffset | None, deadline: float
+    ) -> int:
         """Return the epoch on a partition; on one that was added it begins at the first message."""
         if found is not None:
             return epoch_of(found)
@@ -202,7 +204,7 @@ class SharedCommits:
             for number, commit in sorted(commits.items())
         ]
 
-    def _commits(self, whole: GroupTopic, deadline: float) -> dict[int, Commit]:
+    def _commits(self, whole: GroupTopic, deadline: float) -> dict[int, CommittedOffset]:
         numbers = range(whole.partitions)
         found = self.offsets.committed(whole.group, whole.name, numbers, deadline)
         if not found:
@@ -210,7 +212,7 @@ class SharedCommits:
         return found
 
 
-def _state(partition: int, progress: Progress, first: int, end: int) -> CursorState:
+def _state(partition: int, progress: CommitProgress, first: int, end: int) -> CursorState:
     offset = progress.offset
 
     def at(number: int) -> Position:

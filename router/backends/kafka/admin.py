@@ -19,7 +19,7 @@ import structlog
 
 from router.backends.kafka import apis
 from router.backends.kafka.cluster import Cluster, shown_id
-from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check
+from router.backends.kafka.failures import CodeError, KafkaConnectionLostError, NoAnswerError, check
 from router.backends.kafka.known_topics import TOPICS, KnownTopics
 from router.backends.kafka.names import Names, is_internal
 from router.backends.kafka.offsets import EARLIEST, LATEST, UNCOMMITTED_TOO, Offsets
@@ -278,7 +278,7 @@ def _led(cluster: Cluster, name: str, deadline: float) -> str:
     """Return a new topic's id; raise LostError while brokers do not know it or leaders miss."""
     found = _known(cluster, name, deadline)
     if any(p.error_code or p.leader_id < 0 for p in found.partitions):
-        raise LostError(f"topic {name} has no leaders yet")
+        raise KafkaConnectionLostError(f"topic {name} has no leaders yet")
     return shown_id(found)
 
 
@@ -287,7 +287,7 @@ def _known(cluster: Cluster, name: str, deadline: float) -> Any:
     answers = _answers(cluster, name, deadline)
     for found in answers:
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise LostError(f"topic {name} is not known to all brokers yet")
+            raise KafkaConnectionLostError(f"topic {name} is not known to all brokers yet")
         check(found.error_code, f"topic {name}")
     return answers[-1]
 
@@ -298,7 +298,7 @@ def _check_deleted(cluster: Cluster, name: str, deadline: float) -> None:
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         check(found.error_code, f"topic {name}")
-        raise LostError(f"topic {name} is still there")
+        raise KafkaConnectionLostError(f"topic {name} is still there")
 
 
 def _answers(cluster: Cluster, name: str, deadline: float) -> list[Any]:
@@ -313,14 +313,14 @@ def _answers(cluster: Cluster, name: str, deadline: float) -> list[Any]:
         with suppress(NoAnswerError):
             answers.append(cluster.metadata([name], soon, node=node).topics[0])
     if not answers:
-        raise LostError(f"no broker says whether topic {name} is there")
+        raise KafkaConnectionLostError(f"no broker says whether topic {name} is there")
     return answers
 
 
 def _change(
     cluster: Cluster,
     name: str,
-    api: apis.Api,
+    api: apis.ClientApi,
     fields: Mapping[str, Any],
     done: int,
     deadline: float,

@@ -10,19 +10,21 @@ from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 from router.kafka.definitions import definition_text
-from router.wire.kafka.definitions import Definition, StructDefinition, attribute
+from router.wire.kafka.definitions import MessageDefinition, StructDefinition, attribute
 from router.wire.kafka.engine import (
     compile_message,
     request_header_version,
     response_header_version,
 )
-from router.wire.kafka.runtime import Message, Struct
+from router.wire.kafka.runtime import KafkaMessage, Struct
 
 
 class _Shape:
     """The class of a struct, and by field those of the structs in its arrays."""
 
-    def __init__(self, cls: type[Struct], struct: StructDefinition, message: type[Message]) -> None:
+    def __init__(
+        self, cls: type[Struct], struct: StructDefinition, message: type[KafkaMessage]
+    ) -> None:
         self._cls = cls
         self._nested = [
             (
@@ -44,11 +46,11 @@ class _Shape:
 
 
 @cache
-def _compiled(name: str) -> type[Message]:
+def _compiled(name: str) -> type[KafkaMessage]:
     return compile_message(definition_text(f"{name}.json"), f"{name}.json")
 
 
-class Api:
+class ClientApi:
     """One API and the versions of it that the backend speaks; a call makes a request."""
 
     def __init__(self, name: str, lowest: int, highest: int) -> None:
@@ -56,7 +58,7 @@ class Api:
         self.versions = lowest, highest
 
     @cached_property
-    def _definition(self) -> Definition:
+    def _definition(self) -> MessageDefinition:
         return _compiled(f"{self.name}Request").definition()
 
     @cached_property
@@ -71,11 +73,13 @@ class Api:
         assert found is not None
         return found
 
-    def __call__(self, **fields: Any) -> Request:
+    def __call__(self, **fields: Any) -> ApiRequest:
         """Return a request; structs in arrays are dicts, fields left out have their defaults."""
-        return Request(self, self._shape.build(fields))
+        return ApiRequest(self, self._shape.build(fields))
 
-    def frame(self, request: Request, version: int, correlation_id: int, client_id: str) -> bytes:
+    def frame(
+        self, request: ApiRequest, version: int, correlation_id: int, client_id: str
+    ) -> bytes:
         """Return a request with its header and its size."""
         header: Any = _compiled("RequestHeader")
         made = header(
@@ -95,31 +99,31 @@ class Api:
         return found.correlation_id, _compiled(f"{self.name}Response").read(frame, version, start)
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """A request of an API; its version is chosen by the connection that sends it."""
 
-    api: Api
+    api: ClientApi
     message: Any
 
 
-ADD_OFFSETS_TO_TXN: Final = Api("AddOffsetsToTxn", 0, 3)
-ADD_PARTITIONS_TO_TXN: Final = Api("AddPartitionsToTxn", 0, 3)
-API_VERSIONS: Final = Api("ApiVersions", 0, 0)
-CREATE_TOPICS: Final = Api("CreateTopics", 2, 7)
-DELETE_TOPICS: Final = Api("DeleteTopics", 1, 5)
-DESCRIBE_CONFIGS: Final = Api("DescribeConfigs", 1, 4)
-DESCRIBE_LOG_DIRS: Final = Api("DescribeLogDirs", 1, 4)
-END_TXN: Final = Api("EndTxn", 0, 3)
-FETCH: Final = Api("Fetch", 4, 12)
-FIND_COORDINATOR: Final = Api("FindCoordinator", 4, 4)
-INIT_PRODUCER_ID: Final = Api("InitProducerId", 0, 4)
-LIST_GROUPS: Final = Api("ListGroups", 0, 5)
-LIST_OFFSETS: Final = Api("ListOffsets", 2, 7)
-METADATA: Final = Api("Metadata", 4, 13)
-OFFSET_COMMIT: Final = Api("OffsetCommit", 2, 8)
-OFFSET_DELETE: Final = Api("OffsetDelete", 0, 0)
-OFFSET_FETCH: Final = Api("OffsetFetch", 8, 8)
-PRODUCE: Final = Api("Produce", 3, 9)
-SASL_AUTHENTICATE: Final = Api("SaslAuthenticate", 0, 2)
-SASL_HANDSHAKE: Final = Api("SaslHandshake", 1, 1)
-TXN_OFFSET_COMMIT: Final = Api("TxnOffsetCommit", 0, 3)
+ADD_OFFSETS_TO_TXN: Final = ClientApi("AddOffsetsToTxn", 0, 3)
+ADD_PARTITIONS_TO_TXN: Final = ClientApi("AddPartitionsToTxn", 0, 3)
+API_VERSIONS: Final = ClientApi("ApiVersions", 0, 0)
+CREATE_TOPICS: Final = ClientApi("CreateTopics", 2, 7)
+DELETE_TOPICS: Final = ClientApi("DeleteTopics", 1, 5)
+DESCRIBE_CONFIGS: Final = ClientApi("DescribeConfigs", 1, 4)
+DESCRIBE_LOG_DIRS: Final = ClientApi("DescribeLogDirs", 1, 4)
+END_TXN: Final = ClientApi("EndTxn", 0, 3)
+FETCH: Final = ClientApi("Fetch", 4, 12)
+FIND_COORDINATOR: Final = ClientApi("FindCoordinator", 4, 4)
+INIT_PRODUCER_ID: Final = ClientApi("InitProducerId", 0, 4)
+LIST_GROUPS: Final = ClientApi("ListGroups", 0, 5)
+LIST_OFFSETS: Final = ClientApi("ListOffsets", 2, 7)
+METADATA: Final = ClientApi("Metadata", 4, 13)
+OFFSET_COMMIT: Final = ClientApi("OffsetCommit", 2, 8)
+OFFSET_DELETE: Final = ClientApi("OffsetDelete", 0, 0)
+OFFSET_FETCH: Final = ClientApi("OffsetFetch", 8, 8)
+PRODUCE: Final = ClientApi("Produce", 3, 9)
+SASL_AUTHENTICATE: Final = ClientApi("SaslAuthenticate", 0, 2)
+SASL_HANDSHAKE: Final = ClientApi("SaslHandshake", 1, 1)
+TXN_OFFSET_COMMIT: Final = ClientApi("TxnOffsetCommit", 0, 3)

@@ -26,17 +26,17 @@ from router.backends.kafka.admin import Admin
 from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.consumer import KafkaConsumer, KafkaReader
-from router.backends.kafka.groups import Groups
+from router.backends.kafka.groups import KafkaGroups
 from router.backends.kafka.known_topics import KnownTopics
 from router.backends.kafka.names import Names, kafka_partition
 from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
-from router.backends.kafka.options import Access, KafkaOptions
-from router.backends.kafka.producing import Producers, check_fit, receipt
-from router.backends.kafka.reader import PartitionNumbers, Reader
-from router.backends.kafka.reader_pool import Key, Pool
+from router.backends.kafka.options import KafkaConnectionOptions, KafkaOptions
+from router.backends.kafka.producing import KafkaProducers, check_fit, receipt
+from router.backends.kafka.reader import PartitionNumbers, PrefetchingReader
+from router.backends.kafka.reader_pool import ReaderKey, ReaderPool
 from router.backends.kafka.schemas import KafkaSchemas
 from router.backends.kafka.stored_once import Numbered, Repeats
-from router.backends.kafka.transactions import Transaction
+from router.backends.kafka.transactions import KafkaTransactions
 from router.clocks import seconds_left, wall_ms
 from router.errors import (
     BackendUnavailableError,
@@ -69,19 +69,19 @@ _STARTS = {Start.EARLIEST: EARLIEST, Start.LATEST: LATEST}
 class KafkaBackend:
     """A store of topics in Apache Kafka; see `Backend`."""
 
-    def __init__(self, access: Access, options: KafkaOptions, node: Node) -> None:
+    def __init__(self, access: KafkaConnectionOptions, options: KafkaOptions, node: Node) -> None:
         self._options = options
         self._node = node
         self._names = Names(options.tenant, options.namespace, options.group)
         self._cluster = Cluster(access)
         self._offsets = Offsets(self._cluster)
-        self._producers = Producers(self._cluster, wall_ms)
+        self._producers = KafkaProducers(self._cluster, wall_ms)
         self._repeats = Repeats(self._cluster, self._offsets, wall_ms)
-        self._pool = Pool(self._reader, options.consumers)
+        self._pool = ReaderPool(self._reader, options.consumers)
         self._known = KnownTopics(node.registry, self._names, wall_ms)
         self._fenced = options.fenced_by_kafka
         fence = self._transaction if self._fenced else None
-        self._groups = Groups(self._offsets, self._known, self._pool, fence)
+        self._groups = KafkaGroups(self._offsets, self._known, self._pool, fence)
         self._together = SharedCommits(
             self._offsets,
             node,
@@ -174,7 +174,7 @@ class KafkaBackend:
         deadline = time.monotonic() + timeout
         name = self._names.topic(grant.subscription.topic)
         group = self._names.group(grant.subscription.name, name)
-        key = Key(group, name, grant.partition)
+        key = ReaderKey(group, name, grant.partition)
         if not self._known.is_noted(name, self._cluster.topic_id(name), group):
             self._whole(grant.subscription, deadline)
         reader = self._pool.take(key)
@@ -199,15 +199,15 @@ class KafkaBackend:
             raise
         return consumer
 
-    def _transaction(self, key: Key, deadline: float) -> Transaction:
+    def _transaction(self, key: ReaderKey, deadline: float) -> KafkaTransactions:
         """Have Kafka refuse the commits of consumers that opened this partition before."""
-        transaction = Transaction(
+        transaction = KafkaTransactions(
             self._cluster, f"router-fence-{key.group}-{key.topic}-{kafka_partition(key.partition)}"
         )
         transaction.begin(deadline)
         return transaction
 
-    def _added(self, key: Key, deadline: float) -> int:
+    def _added(self, key: ReaderKey, deadline: float) -> int:
         """Return where a group begins on a partition that it knows nothing of.
 
         Raises SubscriptionNotFoundError unless it knows others, TopicNotFoundError.
@@ -220,15 +220,15 @@ class KafkaBackend:
             raise SubscriptionNotFoundError(f"there is no subscription {key.group} on {key.topic}")
         return self._offsets.at(key.topic, (number,), EARLIEST, deadline)[number]
 
-    def _reader(self, key: Key) -> Reader:
+    def _reader(self, key: ReaderKey) -> PrefetchingReader:
         numbers, options = (
             PartitionNumbers(kafka_partition(key.partition), key.partition),
             self._options,
         )
         idle, most = options.consumer_idle, options.max_inflated
-        return Reader(self._cluster, self._offsets, key.topic, numbers, idle, most)
+        return PrefetchingReader(self._cluster, self._offsets, key.topic, numbers, idle, most)
 
-    def _closed(self, key: Key, reader: Reader) -> None:
+    def _closed(self, key: ReaderKey, reader: PrefetchingReader) -> None:
         self._groups.closed(key)
         self._pool.give_back(key, reader)
 
@@ -248,7 +248,7 @@ class KafkaBackend:
         offset = self._offsets.at(name, (number,), where, deadline)[number]
         if isinstance(start, Position):
             offset = min(first, offset)
-        key = Key(f"{READER}{next(_readers)}", name, partition)
+        key = ReaderKey(f"{READER}{next(_readers)}", name, partition)
         reader = self._pool.take(key)
         reader.attach(mailbox, offset, 0)
         return KafkaReader(self._offsets, reader, first, lambda: self._pool.drop(key, reader))

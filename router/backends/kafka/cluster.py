@@ -24,19 +24,19 @@ from threading import BoundedSemaphore, Lock
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from router.backends.kafka.apis import FIND_COORDINATOR, METADATA, Request
-from router.backends.kafka.connection import Connection
+from router.backends.kafka.apis import FIND_COORDINATOR, METADATA, ApiRequest
+from router.backends.kafka.connection import KafkaConnection
 from router.backends.kafka.failures import (
     CodeError,
+    KafkaConnectionLostError,
     LateError,
-    LostError,
     NoAnswerError,
     NoBrokerError,
     check,
     codes,
     router_error,
 )
-from router.backends.kafka.options import Access
+from router.backends.kafka.options import KafkaConnectionOptions
 from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
 from router.wire.kafka.error_codes import ErrorCode
@@ -62,14 +62,14 @@ _COORDINATOR_MOVED: Final = codes(
 class Cluster:
     """Sends requests to the brokers they belong to; calls may be made from many threads."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: KafkaConnectionOptions) -> None:
         self._access = access
         self._lock = Lock()
         self._hosts: dict[int, Host] = {}
         self._leaders: dict[str, dict[int, int]] = {}
         self._topic_ids: dict[str, str] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
-        self._idle: defaultdict[Host, list[Connection]] = defaultdict(list)
+        self._idle: defaultdict[Host, list[KafkaConnection]] = defaultdict(list)
         self._turns: dict[Host, BoundedSemaphore] = {}
         self._closed = False
 
@@ -96,7 +96,7 @@ class Cluster:
             if not pauses.sleep(end):
                 raise router_error(failure) from failure
 
-    def ask(self, request: Request, deadline: float, node: int | None = None) -> Any:
+    def ask(self, request: ApiRequest, deadline: float, node: int | None = None) -> Any:
         """Send a request to a broker, None: any; return its answer.
 
         Raises LostError, LateError, NoBrokerError.
@@ -111,9 +111,9 @@ class Cluster:
         try:
             return self._hosts[node]
         except KeyError:
-            raise LostError(f"broker {node} is not there") from None
+            raise KafkaConnectionLostError(f"broker {node} is not there") from None
 
-    def _ask_any(self, request: Request, deadline: float) -> Any:
+    def _ask_any(self, request: ApiRequest, deadline: float) -> Any:
         with self._lock:
             known = list(self._hosts.values())
         random.shuffle(known)
@@ -130,7 +130,7 @@ class Cluster:
             raise failure
         raise NoBrokerError(str(failure)) from failure
 
-    def _ask(self, host: Host, request: Request, deadline: float) -> Any:
+    def _ask(self, host: Host, request: ApiRequest, deadline: float) -> Any:
         with self._lock:
             turn = self._turns.setdefault(host, BoundedSemaphore(MAX_REQUESTS_PER_BROKER))
         if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -142,14 +142,14 @@ class Cluster:
             turn.release()
 
     @contextmanager
-    def lent(self, node: int, deadline: float) -> Iterator[Connection]:
+    def lent(self, node: int, deadline: float) -> Iterator[KafkaConnection]:
         """Lend a connection to a broker, beside those that `ask` uses; raise NoAnswerError."""
         with self._lent(self._host(node, deadline), deadline) as connection:
             yield connection
 
     @contextmanager
-    def _lent(self, host: Host, deadline: float) -> Iterator[Connection]:
-        connection = self._kept(host) or Connection.open(*host, self._access, deadline)
+    def _lent(self, host: Host, deadline: float) -> Iterator[KafkaConnection]:
+        connection = self._kept(host) or KafkaConnection.open(*host, self._access, deadline)
         try:
             yield connection
         except BaseException:
@@ -162,7 +162,7 @@ class Cluster:
                 return
         connection.close()
 
-    def _kept(self, host: Host) -> Connection | None:
+    def _kept(self, host: Host) -> KafkaConnection | None:
         while True:
             with self._lock:
                 if self._closed:
@@ -249,7 +249,7 @@ class Cluster:
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             # A broker may not have heard of a new topic or leader yet: is it really not there?
             self.topic(topic, deadline)
-            raise LostError(f"{about}: the partition is not there yet")
+            raise KafkaConnectionLostError(f"{about}: the partition is not there yet")
         raise CodeError(code, about)
 
     def brokers(self, deadline: float) -> list[int]:
@@ -258,11 +258,11 @@ class Cluster:
         with self._lock:
             return sorted(self._hosts)
 
-    def ask_controller(self, request: Request, deadline: float) -> Any:
+    def ask_controller(self, request: ApiRequest, deadline: float) -> Any:
         """Send a request to the controller."""
         return self.ask(request, deadline, self.metadata(None, deadline).controller_id)
 
-    def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
+    def ask_leader(self, topic: str, partition: int, request: ApiRequest, deadline: float) -> Any:
         """Send a request to the leader of a partition; forget one that cannot be reached."""
         try:
             return self.ask(request, deadline, self.leader(topic, partition, deadline))
@@ -274,7 +274,7 @@ class Cluster:
         self,
         kind: int,
         key: str,
-        request: Request,
+        request: ApiRequest,
         codes_of: Callable[[Any], Iterable[int]],
         deadline: float,
     ) -> Any:
@@ -288,7 +288,7 @@ class Cluster:
 
         return self.persist(attempt, deadline)
 
-    def ask_coordinator(self, kind: int, key: str, request: Request, deadline: float) -> Any:
+    def ask_coordinator(self, kind: int, key: str, request: ApiRequest, deadline: float) -> Any:
         """Send a request to the coordinator of a group or transaction."""
         try:
             node = self.coordinators(kind, [key], deadline)[key]

@@ -21,8 +21,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from router.backends.kafka import apis
-from router.backends.kafka.failures import CodeError, LateError, LostError, check
-from router.backends.kafka.options import Access
+from router.backends.kafka.failures import CodeError, KafkaConnectionLostError, LateError, check
+from router.backends.kafka.options import KafkaConnectionOptions
 from router.backends.kafka.sasl import exchange
 from router.errors.quoting import said
 from router.wire.kafka.errors import KafkaMessageError
@@ -37,7 +37,7 @@ _STALE: Final = 1.0
 _TLS_ALERT: Final = b"\x15\x03"
 
 
-class Connection:
+class KafkaConnection:
     """A socket to a broker with versions agreed upon and credentials shown."""
 
     def __init__(self, sock: socket.socket, name: str, client_id: str) -> None:
@@ -52,7 +52,9 @@ class Connection:
         self._used = time.monotonic()
 
     @classmethod
-    def open(cls, host: str, port: int, access: Access, deadline: float) -> Connection:
+    def open(
+        cls, host: str, port: int, access: KafkaConnectionOptions, deadline: float
+    ) -> KafkaConnection:
         """Connect, greet and show credentials; raise LostError, LateError."""
         deadline = min(deadline, time.monotonic() + SETUP_SECONDS)
         name = f"{host}:{port}"
@@ -61,7 +63,7 @@ class Connection:
         except TimeoutError as error:
             raise LateError(f"{name} does not take connections", sent=False) from error
         except OSError as error:
-            raise LostError(f"{name}: {said(error)}") from error
+            raise KafkaConnectionLostError(f"{name}: {said(error)}") from error
         connection = cls(sock, name, access.client_id)
         try:
             connection._begin(host, access, deadline)
@@ -70,14 +72,18 @@ class Connection:
             raise LateError(str(error), sent=False) from error
         except BaseException as error:
             connection.close()
-            if isinstance(error, (OSError, CodeError, ValueError, KeyError, LostError)):
-                raise LostError(f"{name}: {said(error)}") from error
+            if isinstance(
+                error, (OSError, CodeError, ValueError, KeyError, KafkaConnectionLostError)
+            ):
+                raise KafkaConnectionLostError(f"{name}: {said(error)}") from error
             raise
         return connection
 
-    def _begin(self, host: str, access: Access, deadline: float) -> None:
+    def _begin(self, host: str, access: KafkaConnectionOptions, deadline: float) -> None:
         if self._socket.getsockname() == self._socket.getpeername():
-            raise LostError("nothing listens there")  # TCP connected the port to itself
+            raise KafkaConnectionLostError(
+                "nothing listens there"
+            )  # TCP connected the port to itself
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if access.tls is not None:
@@ -91,7 +97,7 @@ class Connection:
         if access.mechanism != "none":
             self._authenticate(access, deadline)
 
-    def _authenticate(self, access: Access, deadline: float) -> None:
+    def _authenticate(self, access: KafkaConnectionOptions, deadline: float) -> None:
         answer = self.ask(apis.SASL_HANDSHAKE(mechanism=access.mechanism), deadline)
         check(answer.error_code, f"SASL {access.mechanism}")
         steps = exchange(access.mechanism, access.username, access.password)
@@ -105,14 +111,14 @@ class Connection:
         if lifetime:
             self._until = time.monotonic() + lifetime / 1000 * _LIFETIME
 
-    def ask(self, request: apis.Request, deadline: float) -> Any:
+    def ask(self, request: apis.ApiRequest, deadline: float) -> Any:
         """Send a request and return its answer.
 
         Raises LostError, LateError; the connection is of no use after either.
         """
         return self.ask_all((request,), deadline)[0]
 
-    def ask_all(self, requests: Sequence[apis.Request], deadline: float) -> list[Any]:
+    def ask_all(self, requests: Sequence[apis.ApiRequest], deadline: float) -> list[Any]:
         """Send requests at once and return their answers, in their order; raise as `ask` does.
 
         Together they are smaller than the buffers of a socket: the broker reads on as it answers.
@@ -131,29 +137,29 @@ class Connection:
         except TimeoutError as error:
             raise LateError(f"no answer from {self.name}", sent=sent) from error
         except (OSError, KafkaMessageError) as error:
-            raise LostError(f"{self.name}: {said(error)}", sent=sent) from error
+            raise KafkaConnectionLostError(f"{self.name}: {said(error)}", sent=sent) from error
 
-    def _answer(self, request: apis.Request, deadline: float) -> Any:
+    def _answer(self, request: apis.ApiRequest, deadline: float) -> Any:
         head = self._read(4, deadline)
         if head[:2] == _TLS_ALERT:
-            raise LostError(f"{self.name} expects TLS: set kafka.tls", sent=True)
+            raise KafkaConnectionLostError(f"{self.name} expects TLS: set kafka.tls", sent=True)
         size = int.from_bytes(head)
         if not 4 <= size <= MAX_FRAME_BYTES:
-            raise LostError(f"{self.name} sent a frame of {size} bytes", sent=True)
+            raise KafkaConnectionLostError(f"{self.name} sent a frame of {size} bytes", sent=True)
         found = request.api.answer(self._read(size, deadline), self._version(request))
         correlation_id, answer = found
         self._last = (self._last + 1) & 0x7FFFFFFF
         if correlation_id != self._last:
-            raise LostError(f"{self.name} answered another request", sent=True)
+            raise KafkaConnectionLostError(f"{self.name} answered another request", sent=True)
         self._used = time.monotonic()
         return answer
 
-    def _version(self, request: apis.Request) -> int:
+    def _version(self, request: apis.ApiRequest) -> int:
         lowest, highest = request.api.versions
         low, high = self._versions.get(request.api.key, (0, -1))
         version = min(highest, high)
         if version < max(lowest, low):
-            raise LostError(
+            raise KafkaConnectionLostError(
                 f"{self.name} is too old or too new: it has the versions {low}-{high} of"
                 f" {request.api.name}, and the router {lowest}-{highest}"
             )
@@ -165,7 +171,7 @@ class Connection:
             self._socket.settimeout(_left(deadline, self.name, sent=True))
             part = self._socket.recv(min(size, MAX_READ_BYTES))
             if not part:
-                raise LostError(f"{self.name} closed the connection", sent=True)
+                raise KafkaConnectionLostError(f"{self.name} closed the connection", sent=True)
             parts.append(part)
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)

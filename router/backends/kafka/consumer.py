@@ -35,18 +35,18 @@ import structlog
 
 from router.backends.kafka.acknowledging import SharedCommits
 from router.backends.kafka.committing import CommitQueue
-from router.backends.kafka.group_progress import Progress
+from router.backends.kafka.group_progress import CommitProgress
 from router.backends.kafka.names import kafka_partition
 from router.backends.kafka.offsets import (
-    Commit,
+    CommittedOffset,
     GroupCommit,
     GroupPartition,
     Offsets,
     epoch_of,
     note_of,
 )
-from router.backends.kafka.reader import Reader
-from router.backends.kafka.transactions import Transaction
+from router.backends.kafka.reader import PrefetchingReader
+from router.backends.kafka.transactions import KafkaTransactions
 from router.clocks import seconds_left
 from router.errors import (
     BackendTimeoutError,
@@ -74,7 +74,7 @@ class KafkaConsumer:
         commits: CommitQueue,
         grant: Grant,
         group: str,
-        reader: Reader,
+        reader: PrefetchingReader,
         let_go: Callable[[], None],
     ) -> None:
         self.partition = grant.partition
@@ -89,9 +89,9 @@ class KafkaConsumer:
         )
         self._reader = reader
         self._let_go = let_go
-        self._transaction: Transaction | None = None
+        self._transaction: KafkaTransactions | None = None
         self._committed: set[int | None] = set()
-        self._progress = Progress(0)
+        self._progress = CommitProgress(0)
         self._epoch = 0
         self._acknowledging = threading.Lock()
         self._caught_up = False
@@ -105,8 +105,8 @@ class KafkaConsumer:
         self,
         mailbox: Mailbox,
         offset: int,
-        committed: Commit | None,
-        transaction: Transaction | None,
+        committed: CommittedOffset | None,
+        transaction: KafkaTransactions | None,
         deadline: float,
     ) -> None:
         """Begin at an offset, the group having committed this.
@@ -115,7 +115,7 @@ class KafkaConsumer:
         for want of messages is committed again now and then.
         """
         self._committed = {None if committed is None else committed.offset}
-        self._progress = Progress(offset) if committed is None else committed.progress()
+        self._progress = CommitProgress(offset) if committed is None else committed.progress()
         self._epoch = epoch_of(committed)
         self._transaction = transaction
         self._reader.attach(mailbox, offset, self._epoch)
@@ -126,7 +126,7 @@ class KafkaConsumer:
                 if not self._ended and self._progress.shared:
                     self._change(committed.offset, deadline)
                 elif not self._ended:
-                    self._commit(Progress(committed.offset), deadline)
+                    self._commit(CommitProgress(committed.offset), deadline)
 
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
         """Return what is stored now and not yet acknowledged; see the protocol."""
@@ -204,7 +204,9 @@ class KafkaConsumer:
         self._committing = self._due
         return True
 
-    def next_commit(self, found: Commit | None, *, is_confirmed: bool) -> GroupCommit | None:
+    def next_commit(
+        self, found: CommittedOffset | None, *, is_confirmed: bool
+    ) -> GroupCommit | None:
         """Return what to commit where the group has committed this; None: that goes alone.
 
         Raises FencedError if the grant is not confirmed, or the group was moved.
@@ -240,17 +242,17 @@ class KafkaConsumer:
         if self._is_shared(found):
             self._change(target, deadline)
         elif self._may_commit(target, found):
-            self._commit(Progress(target), deadline)
+            self._commit(CommitProgress(target), deadline)
             self._committed = {target}
             self._reader.skip(target)
 
-    def _is_shared(self, found: Commit | None) -> bool:
+    def _is_shared(self, found: CommittedOffset | None) -> bool:
         """Return whether single messages are acknowledged beside this consumer."""
         if found is None or found.offset == self._reader.behind_end:
             return False
         return found.progress().shared
 
-    def _may_commit(self, target: int, found: Commit | None) -> bool:
+    def _may_commit(self, target: int, found: CommittedOffset | None) -> bool:
         """Return whether to commit an offset where the group has committed this.
 
         False: it goes by turns, or there is nothing to commit. Raises FencedError.
@@ -268,10 +270,10 @@ class KafkaConsumer:
     def _change(self, target: int, deadline: float) -> None:
         """Commit in turn with acknowledgements of single messages, which stay."""
 
-        def change(progress: Progress) -> Progress:
+        def change(progress: CommitProgress) -> CommitProgress:
             return progress.acknowledge((progress.offset, target))
 
-        def commit(progress: Progress) -> None:
+        def commit(progress: CommitProgress) -> None:
             self._node.confirm(self.grant, seconds_left(deadline))
             self._commit(progress, deadline)
 
@@ -279,7 +281,7 @@ class KafkaConsumer:
         self._committed, self._progress = {after.offset}, after
         self._reader.skip(after.offset)
 
-    def _commit(self, progress: Progress, deadline: float) -> None:
+    def _commit(self, progress: CommitProgress, deadline: float) -> None:
         grant, topic, note = self.grant, self._reader.topic, note_of(self._epoch, progress)
         partition, target = kafka_partition(grant.partition), progress.offset
         transaction = self._transaction
@@ -323,10 +325,10 @@ class KafkaConsumer:
 
 @dataclass(eq=False, slots=True)
 class KafkaReader:
-    """Reads one partition from an offset on; see `Reader` of the protocol."""
+    """Reads one partition from an offset on; see `PrefetchingReader` of the protocol."""
 
     _offsets: Offsets
-    _reader: Reader
+    _reader: PrefetchingReader
     _first: int
     _let_go: Callable[[], None]
     _closed: bool = field(default=False, init=False)

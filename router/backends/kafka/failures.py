@@ -55,11 +55,11 @@ class NoAnswerError(Exception):
         self.sent = sent
 
 
-class LostError(NoAnswerError):
+class KafkaConnectionLostError(NoAnswerError):
     """A connection broke, or was never had."""
 
 
-class NoBrokerError(LostError):
+class NoBrokerError(KafkaConnectionLostError):
     """No broker at all can be reached."""
 
 

@@ -27,7 +27,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CommitProgress:
     """All before `offset` is acknowledged, and the ranges `apart` behind it.
 
     Each range goes from its first message to before its end; they are in order, with gaps between
@@ -38,7 +38,7 @@ class Progress:
     apart: tuple[Range, ...] = ()
     shared: bool = False
 
-    def acknowledge(self, *ranges: Range) -> Progress:
+    def acknowledge(self, *ranges: Range) -> CommitProgress:
         """Return the progress with these messages acknowledged too, in one pass over all ranges."""
         offset, apart = self.offset, list[Range]()
         for first, end in sorted([*self.apart, *ranges]):
@@ -50,7 +50,7 @@ class Progress:
                 apart[-1] = apart[-1][0], max(apart[-1][1], end)
             else:
                 apart.append((first, end))
-        return Progress(offset, tuple(apart), self.shared)
+        return CommitProgress(offset, tuple(apart), self.shared)
 
     def covers(self, offset: int) -> bool:
         """Tell whether a message is acknowledged."""
@@ -81,7 +81,7 @@ class Progress:
         return found
 
     @classmethod
-    def read(cls, offset: int, text: str) -> Progress:
+    def read(cls, offset: int, text: str) -> CommitProgress:
         """Return the progress of an offset and such an end of a note."""
         ranges: list[Range] = []
         try:

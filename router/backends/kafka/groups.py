@@ -25,13 +25,13 @@ from router.backends.kafka.known_topics import KnownTopics
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
-    Commit,
+    CommittedOffset,
     Offsets,
     epoch_of,
     new_epoch,
     note_of,
 )
-from router.backends.kafka.reader_pool import Key, Pool
+from router.backends.kafka.reader_pool import ReaderKey, ReaderPool
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -47,21 +47,21 @@ SETTLE_SECONDS: Final = 0.1
 
 _log = structlog.get_logger(__name__)
 
-Fence = Callable[[Key, float], object]
+Fence = Callable[[ReaderKey, float], object]
 """Has Kafka refuse the commits of consumers that opened a partition before."""
 
 
 @dataclass(eq=False)
-class Groups:
+class KafkaGroups:
     """The groups of a worker's backend; `fence` is None where Kafka does not fence commits."""
 
     _offsets: Offsets
     _known: KnownTopics
-    _pool: Pool
+    _pool: ReaderPool
     _fence: Fence | None
     _changed: Condition = field(default_factory=Condition, init=False)
     """Guards the two below, and is never held over I/O."""
-    _open: dict[Key, KafkaConsumer] = field(default_factory=dict, init=False)
+    _open: dict[ReaderKey, KafkaConsumer] = field(default_factory=dict, init=False)
     _resetting: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     def resume(self, whole: GroupTopic, topic_id: str | None, deadline: float) -> None:
@@ -149,7 +149,7 @@ class Groups:
     def _move(
         self,
         whole: GroupTopic,
-        before: Mapping[int, Commit],
+        before: Mapping[int, CommittedOffset],
         offsets: Mapping[int, int],
         deadline: float,
     ) -> None:
@@ -170,7 +170,7 @@ class Groups:
         """Return when commits of consumers that looked before are over, or fenced."""
         if self._fence is not None:
             for partition in partitions:
-                self._fence(Key(group, name, partition), deadline)
+                self._fence(ReaderKey(group, name, partition), deadline)
         else:
             time.sleep(max(0.0, min(SETTLE_SECONDS, deadline - time.monotonic())))
 
@@ -186,13 +186,13 @@ class Groups:
         if topic_id is not None:
             self._known.left(name, topic_id, group, deadline)
 
-    def opened(self, key: Key, consumer: KafkaConsumer, deadline: float) -> None:
+    def opened(self, key: ReaderKey, consumer: KafkaConsumer, deadline: float) -> None:
         """Note an open consumer, when no reset is under way: a reset from now on ends it."""
         with self._changed:
             self._wait_for_resets(key.group, key.topic, deadline)
             self._open[key] = consumer
 
-    def closed(self, key: Key) -> None:
+    def closed(self, key: ReaderKey) -> None:
         """Forget a consumer."""
         with self._changed:
             self._open.pop(key, None)

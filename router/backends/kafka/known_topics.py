@@ -35,7 +35,7 @@ from router.clocks import seconds_left
 from router.errors import ConflictError, RouterError
 from router.model import TopicInfo, TopicName
 from router.model.policies import Policies
-from router.sharing.registry import Record, Registry
+from router.sharing.registry import Registry, RegistryRecord
 
 TOPICS: Final = "kafka-topic"
 GROUPS: Final = "kafka-groups"
@@ -94,7 +94,7 @@ class GroupsRecord:
     owed: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, record: Record | None, topic_id: str) -> GroupsRecord:
+    def load(cls, record: RegistryRecord | None, topic_id: str) -> GroupsRecord:
         """Return the record as it is for the topic that has this id now."""
         if record is None:
             return cls(topic_id)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from router.backends.kafka import apis
 from router.backends.kafka.cluster import GROUP, Cluster, partition_codes
 from router.backends.kafka.failures import CodeError, NoAnswerError, check
-from router.backends.kafka.group_progress import Progress
+from router.backends.kafka.group_progress import CommitProgress
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -44,18 +44,18 @@ _NOTE: Final = re.compile(r"router-epoch ([0-9]{1,19})(?: acked ([A-Za-z0-9_-]*)
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommittedOffset:
     """What a group committed on one partition."""
 
     offset: int
     note: str = ""
 
-    def progress(self) -> Progress:
+    def progress(self) -> CommitProgress:
         """Return what is acknowledged."""
         note_match = _NOTE.fullmatch(self.note)
         if note_match is None or note_match[2] is None:
-            return Progress(self.offset)
-        return Progress.read(self.offset, note_match[2])
+            return CommitProgress(self.offset)
+        return CommitProgress.read(self.offset, note_match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ def new_epoch() -> int:
     return _DRAWN | secrets.randbelow(_DRAWN)
 
 
-def note_of(epoch: int, progress: Progress | None = None) -> str:
+def note_of(epoch: int, progress: CommitProgress | None = None) -> str:
     """Return the note that tells an epoch, and what is acknowledged; raise NotSupportedError."""
     note = f"router-epoch {epoch}"
     return f"{note} acked {progress.text()}" if progress and progress.shared else note
 
 
-def epoch_of(commit: Commit | None) -> int:
+def epoch_of(commit: CommittedOffset | None) -> int:
     """Return the epoch that began with a commit or goes on with it; None: with none at all."""
     if commit is None:
         return _NEVER
@@ -106,13 +106,13 @@ class Offsets:
 
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], deadline: float
-    ) -> dict[int, Commit]:
+    ) -> dict[int, CommittedOffset]:
         """Return what a group committed on these partitions, where it did."""
         return self.all_committed((group,), topic, partitions, deadline)[group]
 
     def all_committed(
         self, groups: Sequence[str], topic: str, partitions: Iterable[int], deadline: float
-    ) -> dict[str, dict[int, Commit]]:
+    ) -> dict[str, dict[int, CommittedOffset]]:
         """Return what each of these groups committed on these partitions, where it did."""
         numbers = list(partitions)
         by_group = {group: {topic: numbers} for group in groups}
@@ -124,7 +124,7 @@ class Offsets:
 
     def committed_by(
         self, partitions: Sequence[GroupPartition], deadline: float
-    ) -> dict[GroupPartition, Commit]:
+    ) -> dict[GroupPartition, CommittedOffset]:
         """Return what groups committed, each on its partition, where they did."""
         by_group: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
             lambda: defaultdict(list)
@@ -137,9 +137,9 @@ class Offsets:
 
     def _fetch(
         self, by_group: Mapping[str, Mapping[str, list[int]]], deadline: float
-    ) -> dict[str, dict[tuple[str, int], Commit]]:
+    ) -> dict[str, dict[tuple[str, int], CommittedOffset]]:
         """Return what groups committed by topic and number, of the partitions of topics."""
-        found: dict[str, dict[tuple[str, int], Commit]] = {}
+        found: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         for groups in self._by_coordinator(by_group, deadline).values():
             requests = [
                 {
@@ -164,11 +164,11 @@ class Offsets:
             together[node].append(group)
         return together
 
-    def _commits(self, answer: Any) -> dict[tuple[str, int], Commit]:
+    def _commits(self, answer: Any) -> dict[tuple[str, int], CommittedOffset]:
         for code in (answer.error_code, *partition_codes(answer)):
             self._cluster.check_coordinator(GROUP, answer.group_id, code)
         return {
-            (topic.name, p.partition_index): Commit(p.committed_offset, p.metadata or "")
+            (topic.name, p.partition_index): CommittedOffset(p.committed_offset, p.metadata or "")
             for topic in answer.topics
             for p in topic.partitions
             if p.committed_offset >= 0

@@ -22,7 +22,7 @@ messages together, and more of them than were sent together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KafkaConnectionOptions:
     """The brokers to ask first, and what every connection shows and demands."""
 
     hosts: tuple[tuple[str, int], ...]
@@ -33,7 +33,7 @@ class Access:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def parse(cls, url: str, settings: Settings) -> Access:
+    def parse(cls, url: str, settings: Settings) -> KafkaConnectionOptions:
         """Read the URL, whose options come before the settings; raise SettingError."""
         name = repr(without_password(url))
         if "@" in url:  # wherever it is: a piece of a password is taken for no host or option

@@ -30,7 +30,13 @@ from typing import Final
 from router.backends import Receipt
 from router.backends.kafka import apis
 from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check, codes
+from router.backends.kafka.failures import (
+    CodeError,
+    KafkaConnectionLostError,
+    NoAnswerError,
+    check,
+    codes,
+)
 from router.errors import (
     BackendTimeoutError,
     EntryTooLargeError,
@@ -71,7 +77,7 @@ class PartitionProducer:
     next: int = field(default=0, init=False)
 
 
-class Producers:
+class KafkaProducers:
     """The producers of a worker; calls may be made from many threads or greenlets."""
 
     def __init__(self, cluster: Cluster, wall_ms: Callable[[], int]) -> None:
@@ -154,7 +160,7 @@ class _Attempt:
             producer.id_and_epoch = None
             # Sent once only, it is certainly not stored: it goes again under a new id.
             raise (
-                LostError("Kafka forgot the producer")
+                KafkaConnectionLostError("Kafka forgot the producer")
                 if not self.unknown
                 else CodeError(code, f"topic {producer.topic}")
             )

@@ -30,8 +30,8 @@ import structlog
 
 from router.backends.kafka import apis
 from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.connection import Connection
-from router.backends.kafka.failures import CodeError, LostError, NoAnswerError
+from router.backends.kafka.connection import KafkaConnection
+from router.backends.kafka.failures import CodeError, KafkaConnectionLostError, NoAnswerError
 from router.backends.kafka.offsets import COMMITTED_ONLY, EARLIEST, Offsets
 from router.backends.kafka.records import MAX_INFLATED_BYTES, decode
 from router.errors import BackendTimeoutError, BackendUnavailableError, ReadFailedError, RouterError
@@ -53,7 +53,7 @@ MAX_PAUSE_SECONDS: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class _Chunk:
+class _FetchedChunk:
     """What one fetch brought, decoded as it is taken."""
 
     __slots__ = ("_damage", "_found", "_records")
@@ -92,7 +92,7 @@ class PartitionNumbers(NamedTuple):
     shown: int
 
 
-class Reader:
+class PrefetchingReader:
     """Reads a partition in the background; calls come from the consumer that has it, and its pool.
 
     It ends when no consumer has had it for `idle` seconds.
@@ -116,7 +116,7 @@ class Reader:
         self._cluster = cluster
         self._offsets = offsets
         self._changed = threading.Condition()
-        self._chunks: deque[_Chunk] = deque()
+        self._chunks: deque[_FetchedChunk] = deque()
         self._head = self._next = -1
         self._moves = 0
         self._behind_end = -1
@@ -124,7 +124,7 @@ class Reader:
         self._refreshed = -math.inf
         self._mailbox: Mailbox | None = None
         self._idle_until = 0.0
-        self._connection: Connection | None = None
+        self._connection: KafkaConnection | None = None
         self._ended: RouterError | None = None
         self._thread: threading.Thread | None = None
 
@@ -326,7 +326,7 @@ class Reader:
             self._cluster.check(self.topic, found.error_code, about, deadline)
         return found
 
-    def _lend(self, moves: int, connection: Connection) -> bool:
+    def _lend(self, moves: int, connection: KafkaConnection) -> bool:
         """Note the connection that waits, so that it can be called back; False: not wanted."""
         with self._changed:
             if moves != self._moves or self._ended is not None:
@@ -347,8 +347,10 @@ class Reader:
                 return
             following = next_offset(data, offset)
             if following == offset:
-                raise LostError(f"Kafka sent no whole batch at offset {offset}")
-            self._chunks.append(_Chunk(self._shown, self._epoch, offset, found, self._max_inflated))
+                raise KafkaConnectionLostError(f"Kafka sent no whole batch at offset {offset}")
+            self._chunks.append(
+                _FetchedChunk(self._shown, self._epoch, offset, found, self._max_inflated)
+            )
             self._next = following
             mailbox = self._mailbox
             self._changed.notify_all()

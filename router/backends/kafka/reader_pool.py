@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from router.backends.kafka.reader import Reader
+from router.backends.kafka.reader import PrefetchingReader
 from router.errors import BackendUnavailableError, RouterError, SubscriptionBusyError
 
 CLOSE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ReaderKey:
     """A group and a topic as Kafka calls them, and a partition as the router numbers it."""
 
     group: str
@@ -30,20 +30,20 @@ class Key:
     partition: int
 
 
-class Pool:
+class ReaderPool:
     """Hands readers out to one consumer at a time; calls may be made from many threads."""
 
-    def __init__(self, make: Callable[[Key], Reader], most: int) -> None:
+    def __init__(self, make: Callable[[ReaderKey], PrefetchingReader], most: int) -> None:
         self._make = make
         self._most = max(1, most)
         self._lock = threading.Lock()
-        self._readers: OrderedDict[Key, Reader] = OrderedDict()
-        self._taken: set[Key] = set()
+        self._readers: OrderedDict[ReaderKey, PrefetchingReader] = OrderedDict()
+        self._taken: set[ReaderKey] = set()
         self._closed = False
 
-    def take(self, key: Key) -> Reader:
+    def take(self, key: ReaderKey) -> PrefetchingReader:
         """Return the reader of a group and partition; raise SubscriptionBusyError."""
-        evicted: Reader | None = None
+        evicted: PrefetchingReader | None = None
         with self._lock:
             if self._closed:
                 raise BackendUnavailableError("the backend is closed")
@@ -60,7 +60,7 @@ class Pool:
             evicted.end(BackendUnavailableError("the reader made room for another"))
         return reader
 
-    def _evict(self) -> Reader:
+    def _evict(self) -> PrefetchingReader:
         for key, reader in self._readers.items():
             if key not in self._taken:
                 del self._readers[key]
@@ -70,7 +70,7 @@ class Pool:
             retry_after=1,
         )
 
-    def give_back(self, key: Key, reader: Reader) -> None:
+    def give_back(self, key: ReaderKey, reader: PrefetchingReader) -> None:
         """Take a reader back from its consumer; it goes on reading for a while."""
         with self._lock:
             self._taken.discard(key)
@@ -78,7 +78,7 @@ class Pool:
         if keeps:
             reader.detach()
 
-    def drop(self, key: Key, reader: Reader) -> None:
+    def drop(self, key: ReaderKey, reader: PrefetchingReader) -> None:
         """Take a reader back that is not used again."""
         with self._lock:
             self._taken.discard(key)
@@ -110,6 +110,6 @@ class Pool:
             reader.join(max(0.0, deadline - time.monotonic()))
 
 
-def _end(readers: Iterable[Reader], reason: RouterError) -> None:
+def _end(readers: Iterable[PrefetchingReader], reason: RouterError) -> None:
     for reader in readers:
         reader.end(reason)

@@ -31,8 +31,8 @@ from router.backends.kafka.admin import create_topic
 from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, Offsets
-from router.backends.kafka.producing import Producers
-from router.backends.kafka.reader import PartitionNumbers, Reader
+from router.backends.kafka.producing import KafkaProducers
+from router.backends.kafka.reader import PartitionNumbers, PrefetchingReader
 from router.errors import (
     BackendTimeoutError,
     RouterError,
@@ -55,7 +55,7 @@ class KafkaSchemas:
 
     _cluster: Cluster
     _offsets: Offsets
-    _producers: Producers
+    _producers: KafkaProducers
     _names: Names
     _strategy: Strategy
     _replicas: int
@@ -129,7 +129,9 @@ class KafkaSchemas:
                 self._next = start
 
     def _read(self, start: int, end: int, deadline: float) -> None:
-        reader = Reader(self._cluster, self._offsets, SCHEMAS, PartitionNumbers(0, -1), idle=0.0)
+        reader = PrefetchingReader(
+            self._cluster, self._offsets, SCHEMAS, PartitionNumbers(0, -1), idle=0.0
+        )
         reader.attach(NullMailbox(), start, 0)
         try:
             while reader.more(end, deadline):

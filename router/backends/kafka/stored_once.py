@@ -35,7 +35,7 @@ from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.names import REPEATS, kafka_partition
 from router.backends.kafka.offsets import Offsets
 from router.backends.kafka.producing import Part, receipt
-from router.backends.kafka.transactions import Appends, Transaction, is_fenced
+from router.backends.kafka.transactions import KafkaTransactions, TransactionAppends, is_fenced
 from router.clocks import deadline_in
 from router.errors import (
     BackendTimeoutError,
@@ -92,7 +92,7 @@ class Repeats:
         name = REPEATS + sha256(identity.encode()).hexdigest()[:32]
         if (found := self._found(name, topic, batch, deadline)) is not None:
             return found
-        transaction = Transaction(self._cluster, name)
+        transaction = KafkaTransactions(self._cluster, name)
         try:
             transaction.begin(deadline)
             # Between the first look and here another try may have come through.
@@ -119,10 +119,15 @@ class Repeats:
         return replace(receipt(batch.partition, _read_parts(stored)), duplicate=True)
 
     def _store(
-        self, transaction: Transaction, topic: str, partition: int, batch: Batch, deadline: float
+        self,
+        transaction: KafkaTransactions,
+        topic: str,
+        partition: int,
+        batch: Batch,
+        deadline: float,
     ) -> list[Part]:
         try:
-            appends = Appends(transaction, self._wall_ms, lambda: deadline)
+            appends = TransactionAppends(transaction, self._wall_ms, lambda: deadline)
             parts = appends.append(topic, partition, batch.messages)
             note = f"{batch.sequence} {_write_parts(parts)}"
             first, _ = parts[0]
@@ -155,7 +160,7 @@ class Numbered:
     _topic: Callable[[TopicName], str]
     _name: str
     _wall_ms: Callable[[], int]
-    _transaction: Transaction | None = field(default=None, init=False)
+    _transaction: KafkaTransactions | None = field(default=None, init=False)
     _open: bool = field(default=False, init=False)
     _last: tuple[str, int] | None = field(default=None, init=False)
     """The last owner under this claim and its number: a Kafka that was killed while it committed
@@ -179,7 +184,9 @@ class Numbered:
             return False
         self._open = True
         try:
-            stored_together = Appends(transaction, self._wall_ms, partial(deadline_in, patience))
+            stored_together = TransactionAppends(
+                transaction, self._wall_ms, partial(deadline_in, patience)
+            )
             for append in chain((first,), waiting):
                 partition = kafka_partition(append.partition)
                 stored_together.append(self._topic(append.topic), partition, append.messages)
@@ -198,10 +205,10 @@ class Numbered:
         self._last = owner, number
         return True
 
-    def _begin(self, deadline: float) -> Transaction:
+    def _begin(self, deadline: float) -> KafkaTransactions:
         """Return the transaction under this name, which only the first call takes from others."""
         if self._transaction is None:
-            transaction = Transaction(self._cluster, self._name, TIMEOUT_MS)
+            transaction = KafkaTransactions(self._cluster, self._name, TIMEOUT_MS)
             transaction.begin(deadline)
             self._transaction = transaction
             return transaction

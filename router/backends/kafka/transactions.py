@@ -29,7 +29,7 @@ _FENCED: Final = codes(
 )
 
 
-class Transaction:
+class KafkaTransactions:
     """Transactions under one name, one after the other; not for several threads at once.
 
     All calls raise FencedError once another began one under the same name, and what
@@ -110,7 +110,7 @@ class Transaction:
 
     def _ask(
         self,
-        request: apis.Request,
+        request: apis.ApiRequest,
         codes_of: Callable[[Any], Iterable[int]],
         deadline: float,
         coordinator: tuple[int, str] | None = None,
@@ -126,13 +126,13 @@ class Transaction:
 
 
 @dataclass(eq=False)
-class Appends:
+class TransactionAppends:
     """The appends of one transaction; numbers in each partition begin at 0.
 
     `deadline` is asked for the deadline of each step.
     """
 
-    _transaction: Transaction
+    _transaction: KafkaTransactions
     _wall_ms: Callable[[], int]
     _deadline: Callable[[], float]
     _next: dict[tuple[str, int], int] = field(default_factory=dict, init=False)

@@ -22,7 +22,7 @@ Lock = AbstractContextManager[object]
 _epochs = count(1)
 
 
-class Cursor:
+class MemoryCursor:
     """One subscription's place in one partition.
 
     The first `acked` messages are acknowledged, and so are those with the numbers `apart`, all
@@ -48,7 +48,7 @@ class Cursor:
             self.acked += 1
 
 
-class Log:
+class MemoryLog:
     """The messages of one partition, with the subscriptions on it and its open readers."""
 
     def __init__(self, ledger: int, partition: int, lock: Lock) -> None:
@@ -58,7 +58,7 @@ class Log:
         self.messages: list[Stored] = []
         self.entries: list[int] = []
         """The number of each entry's first message."""
-        self.cursors: dict[str, Cursor] = {}
+        self.cursors: dict[str, MemoryCursor] = {}
         self.readers: set[MemoryReader] = set()
         # The last append of each producer that names its appends.
         self.producers: dict[str, tuple[int, Receipt]] = {}
@@ -111,7 +111,7 @@ class Log:
             backlog, consumers = self.state(cursor).backlog, int(cursor.consumer is not None)
             yield SubscriptionStats(name, self.partition, backlog, consumers)
 
-    def state(self, cursor: Cursor) -> CursorState:
+    def state(self, cursor: MemoryCursor) -> CursorState:
         """Return where a subscription stands."""
         acked, apart = cursor.acked, sorted(cursor.apart)
         firsts = [self.messages[at].position for at in apart if at - 1 not in cursor.apart]
@@ -134,7 +134,11 @@ class MemoryReader:
     epoch = 0
 
     def __init__(
-        self, log: Log, cursor: Cursor, mailbox: Mailbox, first: ReadStart = Start.EARLIEST
+        self,
+        log: MemoryLog,
+        cursor: MemoryCursor,
+        mailbox: Mailbox,
+        first: ReadStart = Start.EARLIEST,
     ) -> None:
         self.mailbox = mailbox
         self._log = log
@@ -180,7 +184,9 @@ class MemoryReader:
 class MemoryConsumer(MemoryReader):
     """An exclusive reader of one partition of a subscription; see `Consumer`."""
 
-    def __init__(self, log: Log, cursor: Cursor, generation: int, mailbox: Mailbox) -> None:
+    def __init__(
+        self, log: MemoryLog, cursor: MemoryCursor, generation: int, mailbox: Mailbox
+    ) -> None:
         super().__init__(log, cursor, mailbox)
         self.partition = log.partition
         self.epoch = cursor.epoch

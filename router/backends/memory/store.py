@@ -23,7 +23,7 @@ from router.backends import (
     Start,
     check_positions,
 )
-from router.backends.memory.log import Cursor, Log, MemoryConsumer, MemoryReader
+from router.backends.memory.log import MemoryConsumer, MemoryCursor, MemoryLog, MemoryReader
 from router.clocks import wall_ms
 from router.errors import (
     BackendUnavailableError,
@@ -55,11 +55,11 @@ MAX_ENTRY_BYTES = 5 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Topic:
+class MemoryTopic:
     """A topic with its partitions and schemas."""
 
     info: TopicInfo
-    logs: dict[int, Log] = field(default_factory=dict)
+    logs: dict[int, MemoryLog] = field(default_factory=dict)
     schemas: list[Schema] = field(default_factory=list)
 
 
@@ -79,7 +79,7 @@ class MemoryBackend:
         self._auto_create = auto_create
         self._auto_partitions = auto_partitions
         self._wall_ms = wall_ms
-        self._topics: dict[TopicName, Topic] = {}
+        self._topics: dict[TopicName, MemoryTopic] = {}
         self._ledgers = 0
         self._closed = False
 
@@ -109,7 +109,7 @@ class MemoryBackend:
         with self.lock:
             for log in self.topic(subscription.topic).logs.values():
                 if subscription.name not in log.cursors:
-                    log.cursors[subscription.name] = Cursor(log.before(start))
+                    log.cursors[subscription.name] = MemoryCursor(log.before(start))
 
     def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription; see the protocol."""
@@ -157,7 +157,7 @@ class MemoryBackend:
         with self.lock:
             log = self._log(topic, partition)
             first = start if isinstance(start, Position) else Start.EARLIEST
-            return MemoryReader(log, Cursor(log.before(start)), mailbox, first)
+            return MemoryReader(log, MemoryCursor(log.before(start)), mailbox, first)
 
     def acknowledge(
         self, subscription: Subscription, positions: Positions, cumulative: bool, timeout: float
@@ -216,7 +216,7 @@ class MemoryBackend:
                 raise NotAllowedError(f"topic {topic.local} cannot have {partitions} partitions")
             for partition in range(has, partitions):
                 log = self._add_log(found, partition)
-                log.cursors = {name: Cursor(0) for name in found.logs[0].cursors}
+                log.cursors = {name: MemoryCursor(0) for name in found.logs[0].cursors}
             found.info = replace(found.info, partitions=partitions)
 
     def set_retention(
@@ -259,7 +259,7 @@ class MemoryBackend:
         if self._closed:
             raise BackendUnavailableError("the backend is closed")
 
-    def topic(self, topic: TopicName) -> Topic:
+    def topic(self, topic: TopicName) -> MemoryTopic:
         """Return a topic, with the lock held; raise TopicNotFoundError."""
         self._check_open()
         found = self._topics.get(topic)
@@ -267,7 +267,7 @@ class MemoryBackend:
             raise TopicNotFoundError(f"there is no topic {topic.local}")
         return found
 
-    def _log(self, topic: TopicName, partition: int) -> Log:
+    def _log(self, topic: TopicName, partition: int) -> MemoryLog:
         found = self.topic(topic)
         if partition == NOT_PARTITIONED and found.info.partitions:
             raise NotAllowedError(f"topic {topic.local} is partitioned: name a partition")
@@ -275,7 +275,7 @@ class MemoryBackend:
             raise TopicNotFoundError(f"topic {topic.local} has no partition {partition}")
         return found.logs[partition]
 
-    def _cursors(self, subscription: Subscription) -> list[tuple[Log, Cursor]]:
+    def _cursors(self, subscription: Subscription) -> list[tuple[MemoryLog, MemoryCursor]]:
         name = subscription.name
         logs = self.topic(subscription.topic).logs.values()
         found = [(log, log.cursors[name]) for log in logs if name in log.cursors]
@@ -285,14 +285,14 @@ class MemoryBackend:
 
     def _create(self, info: TopicInfo) -> None:
         kept = replace(info.policies, replicas=None)  # there are none
-        found = Topic(replace(info, policies=kept, created_ms=self._wall_ms()))
+        found = MemoryTopic(replace(info, policies=kept, created_ms=self._wall_ms()))
         for partition in range(info.partitions) if info.partitions else (NOT_PARTITIONED,):
             self._add_log(found, partition)
         self._topics[info.topic] = found
 
-    def _add_log(self, topic: Topic, partition: int) -> Log:
+    def _add_log(self, topic: MemoryTopic, partition: int) -> MemoryLog:
         self._ledgers += 1
-        topic.logs[partition] = log = Log(self._ledgers, partition, self.lock)
+        topic.logs[partition] = log = MemoryLog(self._ledgers, partition, self.lock)
         return log
 
 
@@ -332,7 +332,7 @@ def _starts(to: ResetTarget, partitions: Collection[int]) -> Mapping[int, ReadSt
     return starts
 
 
-def _ended(logs: Iterable[Log]) -> list[Mailbox]:
+def _ended(logs: Iterable[MemoryLog]) -> list[Mailbox]:
     """Let all consumers and readers go; return the mailboxes to be woken."""
     return [reader.end() for log in logs for reader in list(log.readers)]
 

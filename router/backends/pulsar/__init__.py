@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from router.backends import Backend
-from router.backends.pulsar.address import Address
+from router.backends.pulsar.address import PulsarAddress
 from router.backends.pulsar.backend import PulsarBackend
-from router.backends.pulsar.routes import Lookups, recall_nothing
+from router.backends.pulsar.routes import LookupRoutes, recall_nothing
 from router.node import Node
-from router.pulsar_client.credentials import Credentials
+from router.pulsar_client.credentials import PulsarCredentials
 from router.settings import Settings
 
-__all__ = ["Address", "PulsarBackend", "open_backend"]
+__all__ = ["PulsarAddress", "PulsarBackend", "open_backend"]
 
 
 def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
@@ -24,11 +24,11 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     # HTTP's client takes long to import, and the embedded broker's clients do without.
     from router.backends.pulsar.rest import RestAdmin  # noqa: PLC0415
 
-    address = Address.parse(url)
+    address = PulsarAddress.parse(url)
     administration = address.administration
     https = administration.startswith("https:")
-    credentials = Credentials.from_settings(settings, tls=address.tls or https)
-    routes = Lookups(address, credentials)
+    credentials = PulsarCredentials.from_settings(settings, tls=address.tls or https)
+    routes = LookupRoutes(address, credentials)
     recall = recall_nothing if node is None else node.recall
     rest = RestAdmin(administration, routes, credentials, recall) if administration else None
     max_inflated = settings.number("consume.max_bytes")

@@ -15,7 +15,7 @@ NO_ADMIN = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class PulsarAddress:
     """The brokers to ask first, and the base URL of the REST administration.
 
     `admin` is as the address names it: None: it does not, "none": there is none to use.
@@ -26,7 +26,7 @@ class Address:
     admin: str | None = None
 
     @classmethod
-    def parse(cls, url: str) -> Address:
+    def parse(cls, url: str) -> PulsarAddress:
         """Read `pulsar://host[:port][,host[:port]…][/?admin=http://…]`; raise SettingError."""
         said = repr(without_password(url))
         # An @ before the option, wherever: a piece of a password is taken for no host or option.

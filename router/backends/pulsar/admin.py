@@ -13,11 +13,11 @@ from router.backends.pulsar.cursors import (
     message_ids,
     told_by_broker,
 )
-from router.backends.pulsar.extents import Extent, Wanted, located
+from router.backends.pulsar.extents import EntryExtent, Wanted, located
 from router.errors import SubscriptionNotFoundError
 from router.model import CursorState, Subscription, TopicInfo, TopicName, TopicStats
 from router.node.requests import after, after_cursor, ask, described, listed
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import PulsarLink
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -29,7 +29,7 @@ class BrokerAdmin:
     Deadlines are of the monotonic clock.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PulsarLink) -> None:
         self._link = link
 
     def create(self, info: TopicInfo, deadline: float) -> None:
@@ -166,7 +166,7 @@ class BrokerAdmin:
         command = npb.CommandAdmin(call=npb.AdminCall(name="history", arguments=b"{}"))
         return str(json.loads(ask(self._link, command, deadline).value))
 
-    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[EntryExtent]]:
         """Return where the partitions of topics begin and end; missing topics are left out."""
         return located(self._link, wanted, deadline)
 

@@ -11,10 +11,10 @@ from router.backends import Capabilities, Positions, ReadStart, Receipt, ResetTa
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream
-from router.backends.pulsar.extents import BEGINNING, Extent, Place, Wanted
+from router.backends.pulsar.extents import BEGINNING, EntryExtent, EntryPosition, Wanted
 from router.backends.pulsar.joint import JointPublishing
 from router.backends.pulsar.located import find_batch
-from router.backends.pulsar.producers import Producers
+from router.backends.pulsar.producers import NamedProducers
 from router.backends.pulsar.reader import Opening, PulsarReader
 from router.backends.pulsar.routes import Recall, Routes, recall_nothing
 from router.backends.pulsar.schemas import PulsarSchemas
@@ -44,7 +44,7 @@ from router.model import (
     TopicStats,
 )
 from router.node import Mailbox
-from router.pulsar_client.connection import LostError
+from router.pulsar_client.connection import PulsarConnectionLostError
 from router.pulsar_client.refusals import ElsewhereError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PulsarBackend:
         # answers once. Later it may be away like any broker, and publishes and polls go on.
         self.rest_is_assumed = False
         self._missing_logged = False
-        self._producers = Producers(routes, wall_ns)
+        self._producers = NamedProducers(routes, wall_ns)
         self.publish = self._producers.publish
         joint = JointPublishing(self._producers)
         self.is_open, self.publish_many = joint.is_open, joint.publish_many
@@ -134,7 +134,7 @@ class PulsarBackend:
         timeout: float,
     ) -> Receipt | None:
         """Return where a batch is; see `FindsBatches`."""
-        start = BEGINNING if behind is None else Place(behind.ledger, behind.entry + 1)
+        start = BEGINNING if behind is None else EntryPosition(behind.ledger, behind.entry + 1)
         return find_batch(self._routes, topic, partition, named, start, deadline_in(timeout))
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
@@ -195,7 +195,7 @@ class PulsarBackend:
                 # Another connection's consumer may be on its way out.
                 if not pauses.sleep(patience):
                     raise
-            except (LostError, ElsewhereError):
+            except (PulsarConnectionLostError, ElsewhereError):
                 if not pauses.sleep(deadline):
                     raise
                 self._routes.forget(topic)
@@ -224,7 +224,7 @@ class PulsarBackend:
         opening = Opening(topic, partition, start, mailbox, self._max_inflated)
         return PulsarReader(self._routes, opening, deadline_in(timeout))
 
-    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[Extent]]:
+    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[EntryExtent]]:
         """Return where each partition of topics begins and ends, and stretches of some of them.
 
         Topics that do not exist are left out. Of Apache Pulsar a stretch is so many entries, not
@@ -234,7 +234,9 @@ class PulsarBackend:
         deadline = deadline_in(timeout)
         return self._admin(deadline).extents(wanted, deadline)
 
-    def stream(self, topic: TopicName, partition: int, start: Place, timeout: float) -> EntryStream:
+    def stream(
+        self, topic: TopicName, partition: int, start: EntryPosition, timeout: float
+    ) -> EntryStream:
         """Open a stream of whole entries, as they are stored; raise TopicNotFoundError."""
         return open_stream(self._routes, topic, partition, start, deadline_in(timeout))
 

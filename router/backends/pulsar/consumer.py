@@ -43,7 +43,7 @@ from router.errors import (
 )
 from router.model import Position, Stored
 from router.node import Mailbox
-from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -100,7 +100,7 @@ class Taking:
 class PulsarConsumer:
     """An exclusive reader of one partition of a subscription, open while its claim stands."""
 
-    connection: Connection
+    connection: PulsarConnection
     number: int
     partition: int
     generation: int
@@ -235,7 +235,7 @@ class PulsarConsumer:
         return pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack)
 
     def ask(self, request_id: int, command: pb.BaseCommand, deadline: float) -> Any:
-        """Return the answer to a request about this consumer; raise as `Connection.call`.
+        """Return the answer to a request about this consumer; raise as `PulsarConnection.call`.
 
         Raises ConsumerClosedError as soon as the consumer is closed: Apache Pulsar does not answer
         the acknowledgement of one that it closed.
@@ -275,7 +275,7 @@ class PulsarConsumer:
         asked = self._drained and bool(self._queue)
         while True:
             if self._closed or self._lost is not None:
-                raise self._lost or LostError("this consumer is closed")
+                raise self._lost or PulsarConnectionLostError("this consumer is closed")
             self._take(taking)
             if taking.full:
                 return
@@ -382,7 +382,7 @@ class PulsarConsumer:
             self._waiter = None
 
 
-def close_consumer(connection: Connection, number: int) -> None:
+def close_consumer(connection: PulsarConnection, number: int) -> None:
     """Tell the broker that a consumer went; its answer is of no interest."""
     command = pb.CommandCloseConsumer(consumer_id=number, request_id=connection.next_id())
     connection.send(

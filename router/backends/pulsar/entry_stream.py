@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from router.backends import NullMailbox
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.backends.pulsar.routes import Routes, at_broker, wait_on
 from router.backends.pulsar.subscribing import attach_reader
 from router.errors import BackendUnavailableError
 from router.model import TopicName
-from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -40,7 +40,7 @@ class StreamEntry(NamedTuple):
     An empty `ack_set`: none is deleted. Entries of which all messages are deleted do not come.
     """
 
-    place: Place
+    place: EntryPosition
     payload: bytes
     ack_set: Sequence[int]
 
@@ -50,7 +50,7 @@ class EntryStream(PulsarConsumer):
 
     __slots__ = ("_came", "_held", "_lock", "_messages", "_octets", "_overfull")
 
-    def __init__(self, connection: Connection, number: int, partition: int) -> None:
+    def __init__(self, connection: PulsarConnection, number: int, partition: int) -> None:
         super().__init__(connection, number, partition, 0, NullMailbox())
         self._came: SimpleQueue[StreamEntry | BackendUnavailableError] = SimpleQueue()
         self._lock = Lock()
@@ -62,16 +62,16 @@ class EntryStream(PulsarConsumer):
         """Put an entry in line."""
         if not isinstance(command, pb.CommandMessage):
             self.connection.drop_consumer(self.number)
-            self.cut(LostError("the broker closed the reader"))
+            self.cut(PulsarConnectionLostError("the broker closed the reader"))
         elif not self._overfull:
             with self._lock:
                 self._held += len(payload)
                 self._overfull = self._held > MAX_HELD_BYTES
             where = command.message_id
-            place = Place(where.ledgerId, where.entryId)
+            place = EntryPosition(where.ledgerId, where.entryId)
             self._came.put(StreamEntry(place, payload, tuple(command.ack_set)))
             if self._overfull:
-                self.cut(LostError("messages became larger than there is room for"))
+                self.cut(PulsarConnectionLostError("messages became larger than there is room for"))
 
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
@@ -106,7 +106,7 @@ class EntryStream(PulsarConsumer):
         self._permits = wanted
         self.connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
 
-    def end(self, deadline: float) -> Place | None:
+    def end(self, deadline: float) -> EntryPosition | None:
         """Return the last entry that will come without waiting for a publisher, None: none will.
 
         Raises BackendUnavailableError, BackendTimeoutError.
@@ -118,7 +118,7 @@ class EntryStream(PulsarConsumer):
         last = connection.call(request_id, question, deadline).last_message_id
         if last.ledgerId >= _NEGATIVE or last.entryId >= _NEGATIVE:
             return None
-        return Place(last.ledgerId, last.entryId)
+        return EntryPosition(last.ledgerId, last.entryId)
 
     def close(self) -> None:
         """Let go."""
@@ -129,7 +129,7 @@ class EntryStream(PulsarConsumer):
 
 
 def open_stream(
-    routes: Routes, topic: TopicName, partition: int, start: Place, deadline: float
+    routes: Routes, topic: TopicName, partition: int, start: EntryPosition, deadline: float
 ) -> EntryStream:
     """Return the stream of what is stored at a place and behind it.
 
@@ -138,7 +138,7 @@ def open_stream(
     name = str(topic.partition(partition))
     place = pb.MessageIdData(ledgerId=start.ledger, entryId=start.entry)
 
-    def opened(connection: Connection) -> EntryStream:
+    def opened(connection: PulsarConnection) -> EntryStream:
         stream = EntryStream(connection, connection.next_id(), partition)
         reader = f"router-stream-{uuid.uuid4().hex}"
         attach_reader(connection, stream, name, reader, place, deadline)

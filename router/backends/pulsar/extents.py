@@ -16,18 +16,18 @@ from router.errors import BackendUnavailableError
 from router.errors.quoting import said
 from router.model import TopicName
 from router.node.requests import ask
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import PulsarLink
 from router.wire.node import node_pb2 as pb
 
 
-class Place(NamedTuple):
+class EntryPosition(NamedTuple):
     """An entry, or the end behind the last one; those of a partition are in order."""
 
     ledger: int
     entry: int
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> EntryPosition:
         """Read `ledger:entry`; raise ValueError."""
         ledger, entry = text.split(":")
         return cls(int(ledger), int(entry))
@@ -36,13 +36,13 @@ class Place(NamedTuple):
         return f"{self.ledger}:{self.entry}"
 
 
-BEGINNING: Final = Place(0, 0)
+BEGINNING: Final = EntryPosition(0, 0)
 MAX_ASKED_TOPICS: Final = 1_000
 """In one question."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class EntryRead:
     """What is asked for: entries of a partition from a start on, of so many messages at most.
 
     The start is a place, or the entry that holds the message of number `index`, or the first entry
@@ -50,18 +50,18 @@ class Stretch:
     """
 
     partition: int
-    start: Place = BEGINNING
+    start: EntryPosition = BEGINNING
     messages: int | None = None
     index: int | None = None
     time_ms: int | None = None
 
 
-Wanted = Mapping[TopicName, Sequence[Stretch]]
+Wanted = Mapping[TopicName, Sequence[EntryRead]]
 """The topics that are asked about, each with the stretches of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class EntryExtent:
     """What is kept of a partition: entries from `first` to before `behind`; indexes where counted.
 
     `start` and `end` are the stretch that was asked for, within what is kept, else all of it.
@@ -73,10 +73,10 @@ class Extent:
     """
 
     partition: int
-    first: Place
-    behind: Place
-    start: Place
-    end: Place
+    first: EntryPosition
+    behind: EntryPosition
+    start: EntryPosition
+    end: EntryPosition
     ledgers: tuple[tuple[int, int], ...]
     alone: bool
     first_index: int | None = None
@@ -84,27 +84,29 @@ class Extent:
     end_index: int | None = None
     behind_index: int | None = None
     size: int = 0
-    removed: Place = BEGINNING
-    given_up: tuple[tuple[Place, Place], ...] = ()
+    removed: EntryPosition = BEGINNING
+    given_up: tuple[tuple[EntryPosition, EntryPosition], ...] = ()
 
-    def last(self, end: Place) -> Place | None:
+    def last(self, end: EntryPosition) -> EntryPosition | None:
         """Return the last entry before a place; None: there is none that is kept."""
         for ledger, entries in reversed(self.ledgers):
             if ledger > end.ledger or not entries:
                 continue
             entry = min(entries, end.entry) - 1 if ledger == end.ledger else entries - 1
-            found = Place(ledger, entry)
+            found = EntryPosition(ledger, entry)
             if entry >= 0:
                 return found if found >= self.first else None
         return None
 
 
-def located(link: Link, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+def located(
+    link: PulsarLink, wanted: Wanted, deadline: float
+) -> dict[TopicName, list[EntryExtent]]:
     """Return the extents of topics, as a broker of ours tells them; missing topics are left out.
 
     Raises BackendUnavailableError, BackendTimeoutError.
     """
-    found: dict[TopicName, list[Extent]] = {}
+    found: dict[TopicName, list[EntryExtent]] = {}
     waiting = list(wanted)
     while waiting:
         some = waiting[:MAX_ASKED_TOPICS]
@@ -122,7 +124,7 @@ def located(link: Link, wanted: Wanted, deadline: float) -> dict[TopicName, list
     return found
 
 
-def _asked(topic: TopicName, stretches: Sequence[Stretch]) -> pb.TopicStretches:
+def _asked(topic: TopicName, stretches: Sequence[EntryRead]) -> pb.TopicStretches:
     asked = pb.TopicStretches(topic=str(topic))
     for one in stretches:
         asked.stretch.add(
@@ -135,16 +137,16 @@ def _asked(topic: TopicName, stretches: Sequence[Stretch]) -> pb.TopicStretches:
     return asked
 
 
-def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
+def _located(one: pb.Extent, wanted: EntryRead | None) -> EntryExtent:
     ledger = one.ledger_id
-    first, behind = Place(ledger, one.first_entry), Place(ledger, one.next_entry)
+    first, behind = EntryPosition(ledger, one.first_entry), EntryPosition(ledger, one.next_entry)
     start, end = first, behind
     start_index, end_index = _index(one, "first_index"), _index(one, "next_index")
     # Places of a topic that was deleted and created again mean nothing in the new ledger.
     if wanted is not None and (_by_content(wanted) or wanted.start.ledger >= ledger):
-        start, end = Place(ledger, one.start_entry), Place(ledger, one.end_entry)
+        start, end = EntryPosition(ledger, one.start_entry), EntryPosition(ledger, one.end_entry)
         start_index, end_index = _index(one, "start_index"), _index(one, "end_index")
-    return Extent(
+    return EntryExtent(
         one.partition,
         first,
         behind,
@@ -157,12 +159,15 @@ def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
         end_index,
         _index(one, "next_index"),
         one.size,
-        Place(ledger, one.removed_entry),
-        tuple((Place(ledger, e.first), Place(ledger, e.last + 1)) for e in one.given_up),
+        EntryPosition(ledger, one.removed_entry),
+        tuple(
+            (EntryPosition(ledger, e.first), EntryPosition(ledger, e.last + 1))
+            for e in one.given_up
+        ),
     )
 
 
-def _by_content(stretch: Stretch) -> bool:
+def _by_content(stretch: EntryRead) -> bool:
     """Return whether a stretch begins at a message or a time, and not at a place."""
     return stretch.index is not None or stretch.time_ms is not None
 
@@ -172,8 +177,11 @@ def _index(one: pb.Extent, name: str) -> int | None:
 
 
 def told_by_stats(
-    partition: int, stats: Mapping[str, Any], wanted: Stretch | None, at: Place | None = None
-) -> Extent:
+    partition: int,
+    stats: Mapping[str, Any],
+    wanted: EntryRead | None,
+    at: EntryPosition | None = None,
+) -> EntryExtent:
     """Return the extent that Apache Pulsar's internal statistics of a topic say.
 
     `messages` of what is wanted are entries here; `at` is its start where that is not a place.
@@ -181,47 +189,49 @@ def told_by_stats(
     without positions.
     """
     try:
-        last = Place.parse(str(stats["lastConfirmedEntry"]))
+        last = EntryPosition.parse(str(stats["lastConfirmedEntry"]))
         ledgers = [(int(one["ledgerId"]), int(one["entries"])) for one in stats["ledgers"]]
     except (KeyError, TypeError, ValueError) as error:
         raise BackendUnavailableError(
             f"Pulsar's statistics lack positions: {said(error)}"
         ) from error
-    behind = Place(last.ledger, last.entry + 1)
+    behind = EntryPosition(last.ledger, last.entry + 1)
     # The ledger that is written to has its number of entries told elsewhere.
     kept = {ledger: entries for ledger, entries in ledgers if ledger < behind.ledger}
     kept[behind.ledger] = behind.entry
     held = tuple(sorted(kept.items()))
-    first = next((Place(ledger, 0) for ledger, entries in held if entries), behind)
+    first = next((EntryPosition(ledger, 0) for ledger, entries in held if entries), behind)
     start = first if wanted is None else min(max(at or wanted.start, first), behind)
     end = behind
     if wanted is not None and wanted.messages is not None:
         end = _ahead(held, start, max(1, wanted.messages), behind)
     size = stats.get("totalSize")
     size = size if isinstance(size, int) else 0
-    return Extent(partition, first, behind, start, end, held, False, size=size)
+    return EntryExtent(partition, first, behind, start, end, held, False, size=size)
 
 
-def place_told(message_id: Any) -> Place:
+def place_told(message_id: Any) -> EntryPosition:
     """Return the place of a message id as Apache Pulsar's administration writes one.
 
     Raises BackendUnavailableError for anything else.
     """
     try:
-        return Place(int(message_id["ledgerId"]), int(message_id["entryId"]))
+        return EntryPosition(int(message_id["ledgerId"]), int(message_id["entryId"]))
     except (KeyError, TypeError, ValueError) as error:
         raise BackendUnavailableError(
             f"Pulsar's message id lacks a position: {said(error)}"
         ) from error
 
 
-def _ahead(ledgers: Sequence[tuple[int, int]], start: Place, entries: int, behind: Place) -> Place:
+def _ahead(
+    ledgers: Sequence[tuple[int, int]], start: EntryPosition, entries: int, behind: EntryPosition
+) -> EntryPosition:
     """Return the place so many entries ahead, within what there is."""
     for ledger, held in ledgers:
         if ledger < start.ledger:
             continue
         at = start.entry if ledger == start.ledger else 0
         if at + entries <= held:
-            return min(Place(ledger, at + entries), behind)
+            return min(EntryPosition(ledger, at + entries), behind)
         entries -= max(0, held - at)
     return behind

@@ -6,7 +6,7 @@ turns of all producers at once, sends the entries in one APPENDS, and gives the 
 response is there. What it has no turn for, or no producer that the broker knows, is published
 alone, in a thread of its own: nothing waits for it. So is what the broker did not answer for or
 wants again, with its turn still held and the same number and bytes, by the same code that repeats a
-single publish (`Producers.deliver`); the broker stores it once.
+single publish (`NamedProducers.deliver`); the broker stores it once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Final
 
 from router.backends import Batch, Settled
-from router.backends.pulsar.producers import Producers, Publishing, alike
+from router.backends.pulsar.producers import NamedProducers, Publishing, alike
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -27,7 +27,7 @@ from router.errors import (
     RouterError,
 )
 from router.model import TopicName
-from router.pulsar_client.connection import Connection
+from router.pulsar_client.connection import PulsarConnection
 from router.pulsar_client.refusals import ProducerNameBusyError, refusal
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -39,7 +39,7 @@ MAX_JOINT_ENTRIES: Final = 1_000
 class JointPublishing:
     """Publishes batches for several partitions at once; see `router.backends.JointBackend`."""
 
-    def __init__(self, producers: Producers) -> None:
+    def __init__(self, producers: NamedProducers) -> None:
         self._producers = producers
 
     def is_open(self, topic: TopicName, partition: int) -> bool:
@@ -108,7 +108,7 @@ class _Joint:
     def __init__(self, settled: Settled) -> None:
         self.settled = settled
         self.left: dict[int, Publishing] = {}
-        self._connection: Connection | None = None
+        self._connection: PulsarConnection | None = None
         self._size = 0
 
     def add(self, place: int, publishing: Publishing) -> bool:

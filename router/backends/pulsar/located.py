@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from router.backends import Receipt
 from router.backends.pulsar.entry_stream import open_stream
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.backends.pulsar.routes import Routes
 from router.clocks import seconds_left
 from router.errors import BackendTimeoutError
@@ -22,7 +22,7 @@ def find_batch(
     topic: TopicName,
     partition: int,
     named: tuple[str, int],
-    start: Place,
+    start: EntryPosition,
     deadline: float,
 ) -> Receipt | None:
     """Return where a batch is stored, from a place on, which may be in part; None: it is not there.
@@ -52,7 +52,7 @@ def find_batch(
 
 
 def _part(
-    payload: bytes, place: Place, partition: int, named: tuple[str, int]
+    payload: bytes, place: EntryPosition, partition: int, named: tuple[str, int]
 ) -> tuple[Receipt | None, int]:
     """Return the receipt of an entry that is of the batch, and how many messages it has."""
     try:

@@ -19,10 +19,10 @@ from router.errors import (
     from_code,
     over_max_bytes,
 )
-from router.model import VALUE_OF, Outcome, Position, Stored
+from router.model import VALUE_OF, PollOutcome, Position, Stored
 from router.node import Mailbox
-from router.pulsar_client.connection import Connection, LostError
-from router.pulsar_client.link import Link
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
+from router.pulsar_client.link import PulsarLink
 from router.wire import node
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import OUTCOMES, to_message_id
@@ -32,7 +32,7 @@ from router.wire.node.conversions import OUTCOMES, to_message_id
 class BrokerPoll:
     """A poll under way; see `PendingPoll`. The connection's reader hands it what comes."""
 
-    _connection: Connection
+    _connection: PulsarConnection
     _poll: GroupPoll
     _mailbox: Mailbox
     _number: int = field(init=False)
@@ -130,7 +130,9 @@ class BrokerPoll:
         """Return whether the broker holds what it answered; see `PendingPoll`."""
         return self._has_ended and self._is_open
 
-    def done(self, outcome: Outcome, *, keep: bool = False, upto: Sequence[Position] = ()) -> None:
+    def done(
+        self, outcome: PollOutcome, *, keep: bool = False, upto: Sequence[Position] = ()
+    ) -> None:
         """End the poll; see `PendingPoll`."""
         self._connection.drop_claim(self._number)
         if not self._is_open:
@@ -232,7 +234,7 @@ def _last(found: Sequence[Stored]) -> Sequence[Position]:
 class BrokerPolls:
     """Sends polls on the connection to the broker."""
 
-    def __init__(self, link: Link, empty_polls_per_minute: int) -> None:
+    def __init__(self, link: PulsarLink, empty_polls_per_minute: int) -> None:
         self._link = link
         self._limit = empty_polls_per_minute
 
@@ -243,7 +245,7 @@ class BrokerPolls:
             pending = BrokerPoll(self._link.connection(deadline), poll, mailbox)
             try:
                 pending.begin(self._limit)
-            except LostError:
+            except PulsarConnectionLostError:
                 if time.monotonic() >= deadline:
                     raise
             else:

@@ -38,7 +38,7 @@ from router.errors import (
     RouterError,
 )
 from router.model import Message, Position, TopicName
-from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.refusals import NotServedError, ProducerNameBusyError
 from router.wire.pulsar import OURS, encode, is_batch, pack, shared_header
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -57,7 +57,7 @@ _DEDUP: Final = (pb.KeyValue(key="router-dedup", value="true"),)
 
 
 @dataclass(eq=False, slots=True)
-class Producer:
+class NamedProducer:
     """A name under which one partition is published to, on one connection at a time."""
 
     place: Place
@@ -67,7 +67,7 @@ class Producer:
     used: float = field(default=0.0, init=False)
     gone: bool = field(default=False, init=False)
     turn: Lock = field(default_factory=Lock, init=False)
-    connection: Connection | None = field(default=None, init=False)
+    connection: PulsarConnection | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
     _epoch: int = field(default=0, init=False)
 
@@ -76,7 +76,7 @@ class Producer:
         self.topic = str(topic.partition(partition))
 
     @property
-    def live_connection(self) -> Connection | None:
+    def live_connection(self) -> PulsarConnection | None:
         """Return the connection on which the broker knows it, None: there is none."""
         connection = self.connection
         if connection is None or connection.error is not None:
@@ -88,7 +88,7 @@ class Producer:
         self.used = now
         self.turn.release()
 
-    def open(self, connection: Connection, deadline: float) -> None:
+    def open(self, connection: PulsarConnection, deadline: float) -> None:
         """Be known to the broker on this connection; raise what it answers."""
         if self.live_connection is connection:
             return
@@ -119,7 +119,7 @@ class Producer:
         """Send an entry and return its receipt; raise what the broker answers, LostError."""
         connection = self.connection
         if connection is None:
-            raise LostError
+            raise PulsarConnectionLostError
         command = pb.CommandSend(
             producer_id=self.number, sequence_id=sequence, num_messages=messages
         )
@@ -145,7 +145,7 @@ class Publishing:
     """One batch on its way: the same name, number and bytes at every attempt."""
 
     _batch: Batch
-    producer: Producer
+    producer: NamedProducer
     _wall_ns: Callable[[], int]
     payload: bytes = field(default=b"", init=False)
     sequence: int = field(default=0, init=False)
@@ -182,7 +182,7 @@ class Publishing:
             )
 
 
-class Producers:
+class NamedProducers:
     """The producers of one backend."""
 
     def __init__(
@@ -198,7 +198,7 @@ class Producers:
         self._most = most
         self._idle = idle
         self._name = f"{OURS}{uuid.uuid4().hex}"
-        self._table: dict[Place, Producer] = {}
+        self._table: dict[Place, NamedProducer] = {}
         self._sweeping = Lock()
         self._sweep_at = 0.0
 
@@ -225,7 +225,7 @@ class Producers:
     def _publish(self, batch: Batch, deadline: float) -> Receipt:
         place = batch.topic, batch.partition
         if batch.producer is not None:
-            producer = Producer(place, batch.producer)
+            producer = NamedProducer(place, batch.producer)
             try:
                 return self.deliver(Publishing(batch, producer, self._wall_ns), deadline)
             finally:
@@ -236,7 +236,7 @@ class Producers:
         finally:
             producer.release(time.monotonic())
 
-    def ready(self, place: Place) -> Producer | None:
+    def ready(self, place: Place) -> NamedProducer | None:
         """Return the producer of a partition if our own broker knows it, without waiting."""
         producer = self._table.get(place)
         if producer is None:
@@ -296,7 +296,7 @@ class Producers:
                 pauses = pauses or Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
                 time.sleep(min(pauses.next(), left))
 
-    def _take_turn(self, place: Place, deadline: float) -> Producer:
+    def _take_turn(self, place: Place, deadline: float) -> NamedProducer:
         """Return the producer of a partition, whose turn the caller then holds."""
         now = time.monotonic()
         if now >= self._sweep_at:
@@ -309,8 +309,8 @@ class Producers:
                 return producer
             producer.turn.release()
 
-    def _add(self, place: Place, now: float) -> Producer:
-        producer = Producer(place, self._name)
+    def _add(self, place: Place, now: float) -> NamedProducer:
+        producer = NamedProducer(place, self._name)
         producer.used = now
         producer = self._table.setdefault(place, producer)
         if len(self._table) > self._most:
@@ -334,7 +334,7 @@ class Producers:
         finally:
             self._sweeping.release()
 
-    def _retire(self, producer: Producer) -> None:
+    def _retire(self, producer: NamedProducer) -> None:
         if producer.turn.acquire(blocking=False):
             producer.gone = True
             del self._table[producer.place]

@@ -24,7 +24,7 @@ from router.backends.pulsar.subscribing import attach_reader
 from router.errors import BadRequestError, ConsumerClosedError
 from router.model import Position, Stored, TopicName
 from router.node import Mailbox
-from router.pulsar_client.connection import Connection
+from router.pulsar_client.connection import PulsarConnection
 from router.wire.pulsar import pulsar_pb2 as pb
 
 _EARLIEST: Final = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
@@ -102,7 +102,7 @@ class Opening:
         self._start = replace(position, batch_index=max(0, position.batch_index) + 1)
 
     def _attempt(
-        self, connection: Connection, deadline: float
+        self, connection: PulsarConnection, deadline: float
     ) -> tuple[PulsarConsumer, Key | None]:
         name, start = f"router-reader-{uuid.uuid4().hex}", self._start
         if isinstance(start, Position):
@@ -117,7 +117,7 @@ class Opening:
         return self._attach(connection, name, _EARLIEST, deadline), None
 
     def _at_end(
-        self, connection: Connection, name: str, deadline: float
+        self, connection: PulsarConnection, name: str, deadline: float
     ) -> tuple[PulsarConsumer, Key | None]:
         """Open at the end, and note where that is: another consumer begins there, not later."""
         consumer = self._attach(connection, name, _LATEST, deadline)
@@ -133,7 +133,7 @@ class Opening:
         return consumer, _key(end)
 
     def _attach(
-        self, connection: Connection, name: str, place: pb.MessageIdData, deadline: float
+        self, connection: PulsarConnection, name: str, place: pb.MessageIdData, deadline: float
     ) -> PulsarConsumer:
         number = connection.next_id()
         consumer = PulsarConsumer(
@@ -142,7 +142,7 @@ class Opening:
         attach_reader(connection, consumer, self._topic, name, place, deadline)
         return consumer
 
-    def _seek(self, connection: Connection, name: str, time_ms: int, deadline: float) -> None:
+    def _seek(self, connection: PulsarConnection, name: str, time_ms: int, deadline: float) -> None:
         """Leave a subscription behind that begins at a time; it has no consumer."""
         number, request_id = connection.next_id(), connection.next_id()
         consumer = PulsarConsumer(connection, number, self._partition, 0, NullMailbox())

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote_plus
 from router.backends import Capabilities, Positions, ResetTarget, Start, check_positions
 from router.backends.pulsar.consumer import CONSUMER_NAME
 from router.backends.pulsar.cursors import message_ids, told_by_rest
-from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
+from router.backends.pulsar.extents import EntryExtent, EntryRead, Wanted, place_told, told_by_stats
 from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
 from router.backends.pulsar.routes import Recall, Routes, recall_nothing
 from router.backends.pulsar.subscribing import acknowledge, make_subscription
@@ -47,7 +47,7 @@ from router.model import (
     TopicStats,
 )
 from router.model.policies import Policies
-from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
+from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 
 NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for its namespace"
 # Pulsar moves a cursor to a time; before all times is the first message, after all of them the end.
@@ -68,7 +68,7 @@ class RestAdmin:
         self,
         url: str,
         routes: Routes,
-        credentials: Credentials = NO_CREDENTIALS,
+        credentials: PulsarCredentials = NO_CREDENTIALS,
         recall: Recall = recall_nothing,
     ) -> None:
         self._peer = RestPeer(url, credentials)
@@ -219,7 +219,7 @@ class RestAdmin:
             found.append(told_by_rest(partition, cursor, backlog, ledgers))
         return found
 
-    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[EntryExtent]]:
         """Return where the partitions of topics begin and end; `messages` are entries here.
 
         Pulsar answers about one partition at a time, so several questions are asked at once.
@@ -237,8 +237,8 @@ class RestAdmin:
         return {topic: extents for topic, extents in found if extents is not None}
 
     def _extents(
-        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
-    ) -> list[Extent] | None:
+        self, topic: TopicName, stretches: Sequence[EntryRead], deadline: float
+    ) -> list[EntryExtent] | None:
         """Return the extents of a topic; None: it does not exist."""
         wanted = {stretch.partition: stretch for stretch in stretches}
         try:
@@ -251,8 +251,8 @@ class RestAdmin:
             return None
 
     def _extent(
-        self, topic: TopicName, partition: int, wanted: Stretch | None, deadline: float
-    ) -> Extent:
+        self, topic: TopicName, partition: int, wanted: EntryRead | None, deadline: float
+    ) -> EntryExtent:
         stats, at = self._kept(topic, deadline), None
         if wanted is not None and wanted.index is not None:
             raise NotSupportedError("Apache Pulsar does not count messages: name positions")

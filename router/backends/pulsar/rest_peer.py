@@ -18,7 +18,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.errors.quoting import said
-from router.pulsar_client.credentials import Credentials
+from router.pulsar_client.credentials import PulsarCredentials
 from router.settings import without_password
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class _Redirects(HTTPRedirectHandler):
 class RestPeer:
     """The administration at one address."""
 
-    def __init__(self, url: str, credentials: Credentials) -> None:
+    def __init__(self, url: str, credentials: PulsarCredentials) -> None:
         self._url = url
         self._shown = without_password(url)
         self._credentials = credentials

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
 
-from router.backends.pulsar.address import Address
+from router.backends.pulsar.address import PulsarAddress
 from router.backends.pulsar.system_topics import check_not_system
 from router.clocks.backoff import Backoff
 from router.errors import (
@@ -27,10 +27,10 @@ from router.errors import (
 )
 from router.errors.quoting import said
 from router.model import TopicName
-from router.pulsar_client.connection import Connection, LostError
-from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
+from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 from router.pulsar_client.handshake import shake_hands
-from router.pulsar_client.link import MIN_PAUSE_SECONDS, Dial, Link
+from router.pulsar_client.link import MIN_PAUSE_SECONDS, Dial, PulsarLink
 from router.pulsar_client.refusals import ElsewhereError, NotServedError, refusal
 from router.pulsar_client.tls import secured
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -44,7 +44,7 @@ MOVED_PAUSE_SECONDS: Final = 0.02
 """Before another try at a topic whose broker or consumer changes; each pause is twice the last."""
 MAX_MOVED_PAUSE_SECONDS: Final = 0.1
 
-Where = tuple[Address, str]
+Where = tuple[PulsarAddress, str]
 """An address, and the broker that its proxy is asked for (empty: itself)."""
 
 
@@ -72,7 +72,7 @@ def wait_on() -> None:
 def at_broker(
     routes: Routes,
     topic: str,
-    use: Callable[[Connection], T],
+    use: Callable[[PulsarConnection], T],
     deadline: float,
     *,
     when_busy: Callable[[], None] | None = None,
@@ -94,7 +94,7 @@ def at_broker(
             if when_busy is None or not pauses.sleep(deadline):
                 raise
             when_busy()
-        except (LostError, ElsewhereError, ConsumerClosedError):
+        except (PulsarConnectionLostError, ElsewhereError, ConsumerClosedError):
             if not pauses.sleep(deadline):
                 raise
             routes.forget(topic)
@@ -107,10 +107,10 @@ def at_broker(
 class Routes(Protocol):
     """Finds the connection to the broker that serves a topic."""
 
-    service: Link
+    service: PulsarLink
     """Where to ask what belongs to no topic."""
 
-    def connection(self, topic: str, deadline: float) -> Connection:
+    def connection(self, topic: str, deadline: float) -> PulsarConnection:
         """Return a live connection; raise BackendUnavailableError, TopicNotFoundError."""
         ...
 
@@ -126,11 +126,11 @@ class Routes(Protocol):
 class OneBroker:
     """Every topic is served on one connection: the node's own broker."""
 
-    def __init__(self, link: Link, *, own: bool = False) -> None:
+    def __init__(self, link: PulsarLink, *, own: bool = False) -> None:
         self.service = link
         self._own = own
 
-    def connection(self, topic: str, deadline: float) -> Connection:
+    def connection(self, topic: str, deadline: float) -> PulsarConnection:
         """Return the connection; raise BackendUnavailableError."""
         del topic
         return self.service.connection(deadline)
@@ -144,19 +144,21 @@ class OneBroker:
             self.service.close()
 
 
-class Lookups:
+class LookupRoutes:
     """Topics are where a lookup says."""
 
-    def __init__(self, address: Address, credentials: Credentials = NO_CREDENTIALS) -> None:
+    def __init__(
+        self, address: PulsarAddress, credentials: PulsarCredentials = NO_CREDENTIALS
+    ) -> None:
         self._address = address
         self._credentials = credentials
         self._lock = Lock()
-        self._links: dict[Where, Link] = {}
-        self._known: dict[str, Connection] = {}
+        self._links: dict[Where, PulsarLink] = {}
+        self._known: dict[str, PulsarConnection] = {}
         self._closed = False
         self.service = self._link((address, ""))
 
-    def connection(self, topic: str, deadline: float) -> Connection:
+    def connection(self, topic: str, deadline: float) -> PulsarConnection:
         """Return a connection to the topic's broker; raise what the lookup answers."""
         known = self._known.get(topic)
         if known is not None and known.error is None:
@@ -185,11 +187,11 @@ class Lookups:
         for link in links:
             link.close()
 
-    def _link(self, where: Where) -> Link:
+    def _link(self, where: Where) -> PulsarLink:
         with self._lock:
             link = self._links.get(where)
             if link is None:
-                link = self._links[where] = Link(self._dial(where))
+                link = self._links[where] = PulsarLink(self._dial(where))
                 if self._closed:
                     link.close()
             return link
@@ -197,7 +199,7 @@ class Lookups:
     def _dial(self, where: Where) -> Dial:
         return lambda deadline: dial(*where, deadline, self._credentials)
 
-    def _found(self, topic: str, deadline: float) -> Connection:
+    def _found(self, topic: str, deadline: float) -> PulsarConnection:
         """Return a connection to the broker that a lookup names, asked again while it is away.
 
         Others go on naming a broker that died until they notice, and then name its successor.
@@ -210,7 +212,7 @@ class Lookups:
                 if time.monotonic() + MIN_PAUSE_SECONDS >= deadline:
                     raise
 
-    def _look_up(self, topic: str, deadline: float) -> Connection:
+    def _look_up(self, topic: str, deadline: float) -> PulsarConnection:
         link, authoritative = self.service, False
         for _hop in range(MAX_HOPS):
             answer = self._ask(link, topic, authoritative, deadline)
@@ -223,7 +225,7 @@ class Lookups:
             authoritative = answer.authoritative
         raise BackendUnavailableError(f"the lookup of {topic} goes in circles")
 
-    def _ask(self, link: Link, topic: str, authoritative: bool, deadline: float) -> Any:
+    def _ask(self, link: PulsarLink, topic: str, authoritative: bool, deadline: float) -> Any:
         return link.call(
             lambda request_id: pb.BaseCommand(
                 type=pb.BaseCommand.LOOKUP,
@@ -237,7 +239,7 @@ class Lookups:
     def _named(self, answer: Any) -> Where:
         url = answer.brokerServiceUrlTls if self._address.tls else answer.brokerServiceUrl
         try:
-            broker = Address.parse(url)
+            broker = PulsarAddress.parse(url)
         except SettingError as error:
             kind = "pulsar+ssl" if self._address.tls else "pulsar"
             raise BackendUnavailableError(f"the lookup names no broker for {kind}://") from error
@@ -249,7 +251,7 @@ class Lookups:
         return self._address, f"{host}:{port}"
 
 
-def _reached(link: Link, deadline: float) -> Connection:
+def _reached(link: PulsarLink, deadline: float) -> PulsarConnection:
     """Return the connection of a link; raise AwayError if it cannot be opened now."""
     try:
         return link.connection(deadline, again=False)
@@ -260,8 +262,11 @@ def _reached(link: Link, deadline: float) -> Connection:
 
 
 def dial(
-    address: Address, proxy_to: str, deadline: float, credentials: Credentials = NO_CREDENTIALS
-) -> Connection:
+    address: PulsarAddress,
+    proxy_to: str,
+    deadline: float,
+    credentials: PulsarCredentials = NO_CREDENTIALS,
+) -> PulsarConnection:
     """Open a connection to the first host that answers; raise OSError, BackendUnavailableError."""
     failure: Exception | None = None
     reason = "it names no host"

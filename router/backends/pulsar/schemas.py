@@ -9,7 +9,7 @@ from router.backends.pulsar.routes import Routes, at_broker
 from router.backends.pulsar.subscribing import count_partitions
 from router.errors import SchemaNotFoundError, TopicNotFoundError
 from router.model import Schema, SchemaType, TopicName
-from router.pulsar_client.connection import Connection
+from router.pulsar_client.connection import PulsarConnection
 from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -71,7 +71,7 @@ class PulsarSchemas:
         get = command.type == pb.BaseCommand.GET_SCHEMA
         body: Any = command.getSchema if get else command.getOrCreateSchema
 
-        def ask(connection: Connection) -> Any:
+        def ask(connection: PulsarConnection) -> Any:
             body.request_id = connection.next_id()
             answer = connection.call(body.request_id, command, deadline)
             if answer.HasField("error_code"):

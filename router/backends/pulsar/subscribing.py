@@ -13,14 +13,14 @@ from router.backends.pulsar.system_topics import check_not_system
 from router.errors import BackendTimeoutError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, Subscription, TopicName
 from router.node.requests import partition_count
-from router.pulsar_client.connection import Connection
-from router.pulsar_client.link import Link
+from router.pulsar_client.connection import PulsarConnection
+from router.pulsar_client.link import PulsarLink
 from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
 def attach(
-    connection: Connection,
+    connection: PulsarConnection,
     consumer: PulsarConsumer,
     topic: str,
     name: str,
@@ -46,7 +46,7 @@ def attach(
 
 
 def attach_reader(
-    connection: Connection,
+    connection: PulsarConnection,
     consumer: PulsarConsumer,
     topic: str,
     name: str,
@@ -64,7 +64,7 @@ def attach_reader(
 
 
 def _subscribe(
-    connection: Connection, consumer: PulsarConsumer, topic: str, name: str
+    connection: PulsarConnection, consumer: PulsarConsumer, topic: str, name: str
 ) -> pb.CommandSubscribe:
     return pb.CommandSubscribe(
         topic=topic,
@@ -78,7 +78,10 @@ def _subscribe(
 
 
 def _open(
-    connection: Connection, consumer: PulsarConsumer, asked: pb.CommandSubscribe, deadline: float
+    connection: PulsarConnection,
+    consumer: PulsarConsumer,
+    asked: pb.CommandSubscribe,
+    deadline: float,
 ) -> Any:
     """Open a consumer at its broker and return the answer; raise what it says."""
     connection.add_consumer(consumer.number, consumer)
@@ -173,7 +176,7 @@ def _use(
     """
     topic = str(subscription.topic)
 
-    def attempt(connection: Connection) -> None:
+    def attempt(connection: PulsarConnection) -> None:
         number = connection.next_id()
         consumer = PulsarConsumer(connection, number, NOT_PARTITIONED, 0, NullMailbox())
         attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
@@ -200,7 +203,7 @@ def _acknowledge(
         raise refusal(answer.error, answer.message)
 
 
-def count_partitions(service: Link, topic: TopicName, deadline: float) -> int:
+def count_partitions(service: PulsarLink, topic: TopicName, deadline: float) -> int:
     """Return the number of partitions, 0: not partitioned.
 
     Raises TopicNotFoundError, InternalTopicError.

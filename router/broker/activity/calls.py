@@ -11,7 +11,7 @@ from router.broker.activity.alerts import firing
 from router.broker.activity.history import ActivitySample
 from router.broker.activity.recorder import Recorder
 from router.broker.audit import AuditLog
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.listener import Listeners
 from router.errors import BadRequestError, ReadFailedError
 from router.errors.quoting import quoted
@@ -95,6 +95,6 @@ class ActivityCalls:
         except OSError as error:
             raise ReadFailedError(f"the audit cannot be read: {error}") from error
 
-    def _clients(self) -> list[tuple[str, Connection]]:
+    def _clients(self) -> list[tuple[str, ClientConnection]]:
         found = self._listeners.clients()
         return [(name, one) for name, one in found if not one.peer.trusted and not one.closed]

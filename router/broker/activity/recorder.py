@@ -13,7 +13,7 @@ import structlog
 
 from router.broker.activity.history import ActivitySample, History, MinuteFile
 from router.broker.nats.server import NatsServer
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.storage import DamagedError
 from router.broker.topics.cursor_administration import earliest_ms
 from router.broker.topics.topics import Topics
@@ -42,7 +42,7 @@ class Recorder:
         self,
         topics: Topics,
         nats: NatsServer | None,
-        counters: Counters,
+        counters: NodeCounters,
         connected: Callable[[], Mapping[str, int]],
     ) -> None:
         self._topics, self._nats, self._counters = topics, nats, counters

@@ -38,7 +38,7 @@ class OtherBytesError(Exception):
     """What was copied of a file is not how it begins now."""
 
 
-class Copier:
+class FileCopier:
     """Copies files; `rate`: bytes a second, None: as fast as it goes."""
 
     def __init__(self, disk: Disk, rate: int | None = None, progress: Progress | None = None):

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.failures import BackupError, damaged, unusable
 from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFile
 from router.broker.backup.repository import Repository
@@ -36,7 +36,7 @@ _DATA: Final = (METADATA, REGISTRY, "journal", "ledgers", SUBJECTS)
 
 
 def restore(
-    repository: Repository, manifest: Manifest, folder: Path, copier: Copier, disk: Disk
+    repository: Repository, manifest: Manifest, folder: Path, copier: FileCopier, disk: Disk
 ) -> None:
     """Put the files of a backup into an empty folder, and check each of them.
 
@@ -106,7 +106,7 @@ def _mark(folder: Path, disk: Disk) -> None:
 
 
 def _copy(
-    repository: Repository, manifest: Manifest, folder: Path, copier: Copier, disk: Disk
+    repository: Repository, manifest: Manifest, folder: Path, copier: FileCopier, disk: Disk
 ) -> None:
     files = {name: (path, file) for path, name, file in repository.locate(manifest)}
     for name in _DATA:
@@ -116,13 +116,13 @@ def _copy(
             _copy_file(path, folder / name, file, copier)
 
 
-def _copy_file(path: Path, target: Path, file: StoredFile, copier: Copier) -> None:
+def _copy_file(path: Path, target: Path, file: StoredFile, copier: FileCopier) -> None:
     size, crc = copier.extend(path, target, None, file.size)
     if (size, crc) != file[1:]:
         raise damaged(damage_of(path, file, whole=size == file.size))
 
 
-def _is_there(target: Path, file: StoredFile, copier: Copier) -> bool:
+def _is_there(target: Path, file: StoredFile, copier: FileCopier) -> bool:
     """Return whether an earlier call restored a file, but for the databases, which change."""
     try:
         if target.stat().st_size != file.size or target.suffix == ".db":

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
-from router.broker.backup.copying import MIN_SYNCED_BYTES, Copier, OtherBytesError
+from router.broker.backup.copying import MIN_SYNCED_BYTES, FileCopier, OtherBytesError
 from router.broker.backup.databases import history_of, opened_metadata, origin_of
 from router.broker.backup.failures import BackupError, damaged, interrupted, unusable
 from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFile
@@ -40,7 +40,7 @@ _ID: Final = "%Y%m%dT%H%M%S.%f"
 _LOST: Final = "what is copied is kept: take the backup again"
 
 
-class Source(Protocol):
+class BackupSource(Protocol):
     """The broker of a data folder, which holds a cut while it is copied."""
 
     def begin(self) -> BackupCut:
@@ -61,12 +61,12 @@ class Work:
 
     data: Path
     repository: Repository
-    copier: Copier
+    copier: FileCopier
     total: Callable[[int], None]
     reserve: int = 0
 
 
-def take(work: Work, source: Source, now: datetime) -> Manifest:
+def take(work: Work, source: BackupSource, now: datetime) -> Manifest:
     """Take a backup of the folder `data` and return its manifest.
 
     Raises BackupError, and RouterError if the broker cannot be reached.
@@ -92,7 +92,7 @@ def _unwritten(repository: Repository, error: OSError) -> BackupError:
 
 
 @contextmanager
-def _held(source: Source) -> Iterator[tuple[BackupCut, Callable[[], None]]]:
+def _held(source: BackupSource) -> Iterator[tuple[BackupCut, Callable[[], None]]]:
     """Hold a cut; yields what ends it and raises BackupError if it was not held until then."""
     try:
         cut = source.begin()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.databases import opened_copy, opened_metadata
 from router.broker.backup.failures import BackupError
 from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFile
@@ -19,7 +19,7 @@ from router.broker.disk.faults import FormatError
 from router.broker.storage.files import inspect_copy
 
 
-def verify(repository: Repository, manifest: Manifest, copier: Copier) -> Iterator[str]:
+def verify(repository: Repository, manifest: Manifest, copier: FileCopier) -> Iterator[str]:
     """Yield a sentence for each thing that is wrong with a backup. Raises OSError."""
     for lost in manifest.missing:
         yield f"{lost} was not whole when the backup was taken"

@@ -4,13 +4,14 @@
   brought up to date with its log before it answers.
 - `CompactionCalls` answers which values keys have, and compacts topics on request.
 - `Compactor` notes how far partitions are compacted on request; their readers get its views.
-- `Cleaner` deletes superseded messages of the topics whose cleanup policy is compaction; `Pace`
+- `Cleaner` deletes superseded messages of the topics whose cleanup policy is compaction;
+`CleanerPace`
   leaves publishing its share of the time.
 """
 
-from router.broker.compaction.cleaner import Cleaner, Pace
+from router.broker.compaction.cleaner import Cleaner, CleanerPace
 from router.broker.compaction.compactor import Compactor
 from router.broker.compaction.indexes import KeyIndexes, PartitionIndex
 from router.broker.compaction.table_view import CompactionCalls
 
-__all__ = ["Cleaner", "CompactionCalls", "Compactor", "KeyIndexes", "Pace", "PartitionIndex"]
+__all__ = ["Cleaner", "CleanerPace", "CompactionCalls", "Compactor", "KeyIndexes", "PartitionIndex"]

@@ -17,7 +17,7 @@ cleaner makes the request (see `Compactor`).
 
 One task cleans one partition after the other, the maintenance wakes it. One that cannot be cleaned,
 whatever the reason, is left for the next time. It pauses after each piece
-of work, for nine times as long as the piece took while others publish (`Pace`).
+of work, for nine times as long as the piece took while others publish (`CleanerPace`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-class Pace:
+class CleanerPace:
     """Pauses between pieces of work, so that publishing goes on."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = monotonic) -> None:

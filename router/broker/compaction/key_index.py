@@ -31,8 +31,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from router.broker.disk.database import (
     SIDE_FILE_SUFFIXES,
+    DatabaseSchema,
     Operation,
-    Schema,
     connect,
     transact,
 )
@@ -42,7 +42,7 @@ from router.broker.disk.files import Disk, crc32c
 MAX_CACHE_KIB: Final = 4096
 MAX_KEYS_PER_STATEMENT: Final = 500
 _Item = TypeVar("_Item")
-_SCHEMA: Final = Schema(
+_SCHEMA: Final = DatabaseSchema(
     3,
     """
     CREATE TABLE keys (
@@ -84,7 +84,7 @@ class KeyedMessage(NamedTuple):
     tombstone: bool
 
 
-class Progress(NamedTuple):
+class IndexProgress(NamedTuple):
     """How far an index is: entries before `position` are in it.
 
     `last_ms` is when the entry before it was stored; 0: it is not known. Messages with numbers
@@ -119,7 +119,7 @@ class KeyIndex:
             self._connection.execute(f"PRAGMA cache_size = -{MAX_CACHE_KIB}")
             row = self._connection.execute("SELECT * FROM progress").fetchone()
             if row is None:
-                row = self._ledger_id, *Progress()
+                row = self._ledger_id, *IndexProgress()
                 transact(
                     self._connection,
                     self._disk,
@@ -131,7 +131,7 @@ class KeyIndex:
         if row[0] != self._ledger_id:
             self._connection.close()
             raise FormatError(f"{self._path} is the index of another partition")
-        self.progress = Progress(*row[1:])
+        self.progress = IndexProgress(*row[1:])
 
     def clear(self) -> None:
         """Begin again with an empty index."""
@@ -291,7 +291,7 @@ class KeyIndex:
             for row in self._connection.execute(statement, chunk):
                 yield _checked(row)
 
-    def _change(self, write: Operation[Any], progress: Progress) -> None:
+    def _change(self, write: Operation[Any], progress: IndexProgress) -> None:
         transact(self._connection, self._disk, write)
         self.progress = progress
 
@@ -302,7 +302,7 @@ def remove(path: Path) -> None:
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
-def _save(connection: sqlite3.Connection, progress: Progress) -> None:
+def _save(connection: sqlite3.Connection, progress: IndexProgress) -> None:
     connection.execute("UPDATE progress SET position = ?, last_ms = ?, cleaned = ?", progress)
 
 

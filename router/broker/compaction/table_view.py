@@ -47,7 +47,7 @@ class _Row(NamedTuple):
     newest: KeyedMessage
 
 
-class _Opened:
+class _OpenedEntries:
     """The entries that were taken apart for an answer, by ledger and id."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class CompactionCalls(AdminCalls):
                 rows.append(_Row(partition, found))
         if not rows:
             raise ValueNotFoundError(f"{name} has no key {_text(key_bytes)}")
-        shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms), _Opened())
+        shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms), _OpenedEntries())
         if shown is None:
             raise ValueNotFoundError(f"{name}: the key {_text(key_bytes)} is deleted")
         return shown
@@ -143,7 +143,7 @@ class CompactionCalls(AdminCalls):
                     newest[found.key] = _Row(partition, found)
         keys = sorted(newest)
         values: list[Mapping[str, Any]] = []
-        size, opened = 0, _Opened()
+        size, opened = 0, _OpenedEntries()
         for place, key in enumerate(keys):
             if place == limit or size > MAX_PAGE_BYTES or opened.is_full:
                 return {"values": values, "next": b64encode(keys[place - 1]).decode()}
@@ -177,7 +177,7 @@ class CompactionCalls(AdminCalls):
         except IndexDamagedError as error:
             raise ReadFailedError(f"the index of keys: {error}") from error
 
-    async def _shown(self, row: _Row, opened: _Opened) -> dict[str, Any] | None:
+    async def _shown(self, row: _Row, opened: _OpenedEntries) -> dict[str, Any] | None:
         """Return a message for JSON; None: its key is deleted. Raises ReadFailedError."""
         partition, newest = row
         visible, number = partition.visible, newest.number
@@ -206,7 +206,7 @@ class CompactionCalls(AdminCalls):
         }
 
     async def _messages(
-        self, partition: Partition, entry: Entry, opened: _Opened
+        self, partition: Partition, entry: Entry, opened: _OpenedEntries
     ) -> Sequence[Message]:
         """Return all messages of an entry; raise UnreadableEntryError."""
         place = partition.ledger.id, entry.entry_id

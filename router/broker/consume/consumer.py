@@ -19,7 +19,7 @@ RATE_WINDOW_SECONDS: Final = 10.0
 """Rates are taken over so long at the least."""
 
 
-class Kind(Enum):
+class SubscriptionType(Enum):
     """How consumers share a subscription, by Pulsar's names."""
 
     EXCLUSIVE = "Exclusive"
@@ -30,7 +30,7 @@ class Kind(Enum):
     @property
     def individual(self) -> bool:
         """Return whether consumers share entries, each acknowledged by itself."""
-        return self in {Kind.SHARED, Kind.KEY_SHARED}
+        return self in {SubscriptionType.SHARED, SubscriptionType.KEY_SHARED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class KeyPolicy:
 ANY_KEYS: Final = KeyPolicy()
 
 
-class Link(Protocol):
+class ConsumerLink(Protocol):
     """The connection of a consumer. No call waits.
 
     `entry_format` is the tag of the entries that it sends as they are.
@@ -67,7 +67,11 @@ class Link(Protocol):
         ...
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         """Send an entry; `ack_set` holds the messages of its batch that are left, empty: all.
 
@@ -82,15 +86,15 @@ class Link(Protocol):
         """
         ...
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         """Notify the client that the broker closed its consumer."""
         ...
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         """Notify the client whether its failover consumer is the active one."""
         ...
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         """Notify the client that it has acknowledged a terminated topic to its end."""
         ...
 
@@ -115,7 +119,7 @@ NO_RATES: Final = Rates()
 
 
 @dataclass(slots=True)
-class Flow:
+class ConsumerFlow:
     """What went to a consumer and came back since it came, at `since` by a clock in seconds.
 
     Messages, bytes and redelivered messages, and acknowledgements: one may name many messages.
@@ -146,10 +150,10 @@ class Flow:
 
 
 @dataclass(slots=True, eq=False)
-class Consumer:
+class ClientConsumer:
     """A client's consumer; `ledger_id` and `partition_index` are set when it is attached."""
 
-    link: Link
+    link: ConsumerLink
     consumer_id: int
     name: str
     ledger_id: int = -1
@@ -175,7 +179,7 @@ class Consumer:
     leased: bool = False
     # What it asked for of the partition; None: what all get.
     visible: Visible | None = None
-    flow: Flow = field(default_factory=Flow)
+    flow: ConsumerFlow = field(default_factory=ConsumerFlow)
 
     def deliver(self, entry: Entry, redeliveries: int, ack_set: Sequence[int]) -> None:
         """Send an entry for as many permits as it has messages; permits may go below zero.

@@ -16,7 +16,7 @@ class UnreadableEntryError(Exception):
     """A stored entry cannot be given to a reader, for the reason that the sentence says."""
 
 
-class Chunk(NamedTuple):
+class MessageChunk(NamedTuple):
     """Which part an entry is of a message that is stored in several entries.
 
     `message` is a hash of the message's id, the same in all its chunks. `number` counts from 0 to
@@ -49,7 +49,7 @@ class EntryInfo(Protocol):
         ...
 
     @property
-    def chunk(self) -> Chunk | None:
+    def chunk(self) -> MessageChunk | None:
         """Return which part of a message the entry is; None: its messages are whole."""
         ...
 

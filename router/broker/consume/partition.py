@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from router.broker.consume.consumer import Consumer, Flow, Kind, Rates
+from router.broker.consume.consumer import ClientConsumer, ConsumerFlow, Rates, SubscriptionType
 from router.broker.consume.context import DeliveryContext
 from router.broker.consume.cursor.in_flight import InFlight
 from router.broker.consume.cursor.pending_acks import PendingAcks
@@ -45,7 +45,7 @@ from router.model.policies import Policies
 REPLICATED: Final = "pulsar.replicated.subscription"
 """The property that says of a stored subscription that its state was to be replicated."""
 
-_DISPATCHERS: Final[dict[Kind, type[Dispatcher]]] = {
+_DISPATCHERS: Final[dict[SubscriptionType, type[Dispatcher]]] = {
     dispatcher.kind: dispatcher for dispatcher in (Exclusive, Failover, KeyShared, Shared)
 }
 
@@ -66,11 +66,11 @@ class Partition:
         self.producers = ProducerTable(self.ledger, partial(store.save_epoch, self.ledger))
         self.dispatchers: list[Dispatcher] = []
         self.closed = False
-        self._arrivals = Flow(monotonic())
+        self._arrivals = ConsumerFlow(monotonic())
         self._loaded_at = self.ledger.next_index, self.ledger.appended_bytes
-        self._making: dict[str, asyncio.Task[Subscription]] = {}
-        self.subscriptions: dict[str, Subscription] = {
-            record.name: Subscription(self, record.name, record=record)
+        self._making: dict[str, asyncio.Task[PartitionSubscription]] = {}
+        self.subscriptions: dict[str, PartitionSubscription] = {
+            record.name: PartitionSubscription(self, record.name, record=record)
             for record in store.subscriptions(self.ledger.id)
         }
 
@@ -85,7 +85,7 @@ class Partition:
         return self.context.policies(self.topic)
 
     def arrival_rates(self, now: float) -> Rates:
-        """Return what was stored in a second, whatever protocol brought it; see `Flow.rates`."""
+        """Return what was stored in a second, by any protocol; see `ConsumerFlow.rates`."""
         index, size = self._loaded_at
         self._arrivals.messages = self.ledger.next_index - index
         self._arrivals.bytes = self.ledger.appended_bytes - size
@@ -132,7 +132,7 @@ class Partition:
         properties: Mapping[str, str] = NO_PROPERTIES,
         *,
         passive: bool = False,
-    ) -> Subscription:
+    ) -> PartitionSubscription:
         """Return the durable subscription; a missing one is created, to begin at `start`.
 
         A passive one becomes active unless `passive`. Raises SubscriptionLimitError,
@@ -152,7 +152,7 @@ class Partition:
             raise NotAllowedError(f"subscription '{name}' exists and is not durable")
         return present
 
-    def read_from(self, name: str, start: int) -> Subscription:
+    def read_from(self, name: str, start: int) -> PartitionSubscription:
         """Return the subscription that is not durable; a missing one begins at `start`.
 
         Raises SubscriptionLimitError, NotAllowedError, TopicNotFoundError.
@@ -162,12 +162,12 @@ class Partition:
         present = self.subscriptions.get(name)
         if present is None:
             self.check_limit()
-            present = self.subscriptions[name] = Subscription(self, name, start)
+            present = self.subscriptions[name] = PartitionSubscription(self, name, start)
         elif present.durable:
             raise NotAllowedError("Durable subscription with the same name already exists.")
         return present
 
-    async def delete(self, subscription: Subscription) -> None:
+    async def delete(self, subscription: PartitionSubscription) -> None:
         """Delete a subscription; its consumers are closed once that is on disk."""
         if self.subscriptions.get(subscription.name) is not subscription:
             return
@@ -193,7 +193,7 @@ class Partition:
 
     async def _make(
         self, name: str, start: int, properties: Mapping[str, str], *, passive: bool
-    ) -> Subscription:
+    ) -> PartitionSubscription:
         present = self.subscriptions.get(name)
         known = None if present is None else present.record
         if not passive:
@@ -206,11 +206,11 @@ class Partition:
         )
         if self.closed:
             raise TopicNotFoundError
-        made = self.subscriptions[name] = Subscription(self, name, record=record)
+        made = self.subscriptions[name] = PartitionSubscription(self, name, record=record)
         return made
 
 
-class Subscription:
+class PartitionSubscription:
     """A named cursor; without a record it is not durable, and lives while it is read from."""
 
     def __init__(
@@ -251,12 +251,12 @@ class Subscription:
         return self.record is not None and self.record.passive
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> SubscriptionType | None:
         """Return how its consumers share it, None: there is no consumer."""
         return self.dispatcher.kind if self.dispatcher else None
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
+    def consumers(self) -> Sequence[ClientConsumer]:
         """Return the consumers attached now."""
         return self.dispatcher.consumers if self.dispatcher else ()
 
@@ -276,7 +276,9 @@ class Subscription:
             return self.visible.end_entry
         return self.cursor.next_unacked(dispatcher.feed.position)
 
-    def attach(self, consumer: Consumer, kind: Kind, dispatcher: Dispatcher | None = None) -> None:
+    def attach(
+        self, consumer: ClientConsumer, kind: SubscriptionType, dispatcher: Dispatcher | None = None
+    ) -> None:
         """Add a consumer, of which the first makes the dispatcher, or brings one of its kind.
 
         What is visible to the first is visible to all. Raises SubscriptionBusyError,
@@ -318,7 +320,7 @@ class Subscription:
         if most and len(self.consumers) >= most:
             raise SubscriptionBusyError("Subscription reached max consumers limit")
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: ClientConsumer) -> None:
         """Remove a consumer; one that is not attached is ignored."""
         dispatcher = self.dispatcher
         if dispatcher is None or consumer not in dispatcher.consumers:
@@ -331,14 +333,14 @@ class Subscription:
             if not self.durable:
                 self.partition.subscriptions.pop(self.name, None)
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: ClientConsumer, permits: int) -> None:
         """Give a consumer more permits."""
         consumer.permits += permits
         if self.dispatcher is not None:
             self.dispatcher.run()
 
     def acknowledge(
-        self, consumer: Consumer, acks: Sequence[Ack], done: Callable[[], None] | None
+        self, consumer: ClientConsumer, acks: Sequence[Ack], done: Callable[[], None] | None
     ) -> None:
         """Acknowledge; `done` is called once it is durable. Entries not stored yet are ignored."""
         store, record, end = self.context.store, self.record, self.ledger.durable_entry
@@ -366,7 +368,7 @@ class Subscription:
                     consumer.end_sent = True
                     consumer.link.reached_end(consumer)
 
-    def redeliver(self, consumer: Consumer, entries: Sequence[int]) -> None:
+    def redeliver(self, consumer: ClientConsumer, entries: Sequence[int]) -> None:
         """Deliver again what the consumer returns; no entries: all that it has."""
         if self.dispatcher is not None:
             self.dispatcher.redeliver(consumer, entries)
@@ -431,7 +433,7 @@ class Subscription:
             self._count(consumer)
             consumer.link.consumer_closed(consumer)
 
-    def _count(self, consumer: Consumer) -> None:
+    def _count(self, consumer: ClientConsumer) -> None:
         self.sent_messages += consumer.flow.messages
         self.sent_bytes += consumer.flow.bytes
 

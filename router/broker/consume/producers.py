@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Protocol
 
-from router.broker.consume.consumer import Flow
+from router.broker.consume.consumer import ConsumerFlow
 from router.errors import BadRequestError, RouterError, TooManyRequestsError, TopicTerminatedError
 
 MAX_WAITING_PRODUCERS: Final = 1_000
@@ -36,7 +36,7 @@ class ProducerFencedError(Exception):
     """Another producer has, had or wants the partition for itself."""
 
 
-class Access(IntEnum):
+class ProducerAccess(IntEnum):
     """How a producer shares its partition, numbered as in the Pulsar protocol."""
 
     SHARED = 0
@@ -79,14 +79,14 @@ class Producer:
     epoch: int
     generated: bool
     deduplicated: bool
-    access: Access = Access.SHARED
+    access: ProducerAccess = ProducerAccess.SHARED
     topic_epoch: int | None = None
     schema_version: bytes = b""
     # Milliseconds since 1970.
     since_ms: int = 0
     # What the client says of it, for statistics.
     metadata: Mapping[str, str] = field(default_factory=dict)
-    flow: Flow = field(default_factory=Flow)
+    flow: ConsumerFlow = field(default_factory=ConsumerFlow)
 
 
 class Epochs(Protocol):
@@ -123,11 +123,11 @@ class ProducerTable:
         """
         if self._epochs.terminated:
             raise TopicTerminatedError
-        if producer.access is Access.SHARED:
+        if producer.access is ProducerAccess.SHARED:
             self._add_shared(producer)
             return True
         self._check_epoch(producer)
-        if producer.access is Access.EXCLUSIVE_WITH_FENCING:
+        if producer.access is ProducerAccess.EXCLUSIVE_WITH_FENCING:
             self.close_all(ProducerFencedError("Fenced out"))
         elif self._succeeds_holder(producer):
             self._replace(self._producers[producer.name])
@@ -188,7 +188,7 @@ class ProducerTable:
     def _queue(self, producer: Producer) -> bool:
         """Let a producer wait if it asked for that; return False, or raise ProducerFencedError."""
         self._probe(producer)
-        if producer.access is Access.WAIT_FOR_EXCLUSIVE:
+        if producer.access is ProducerAccess.WAIT_FOR_EXCLUSIVE:
             if len(self._waiting) >= MAX_WAITING_PRODUCERS:
                 raise TooManyRequestsError(f"{MAX_WAITING_PRODUCERS} producers wait already")
             self._waiting[producer] = None

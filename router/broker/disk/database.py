@@ -34,14 +34,14 @@ T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 
 
-class Schema(NamedTuple):
+class DatabaseSchema(NamedTuple):
     """The tables of a database: the number of their format, and the statements that make them."""
 
     version: int
     statements: str
 
 
-def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
+def connect(path: Path, disk: Disk, schema: DatabaseSchema) -> sqlite3.Connection:
     """Open the database, made if it is not there; what it holds is on disk on return.
 
     Only this user can read its files. Raises FormatError if it has another format, StoreError if it
@@ -169,7 +169,7 @@ def is_new(connection: sqlite3.Connection) -> bool:
     return not tables and not _version(connection)
 
 
-def check_version(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+def check_version(connection: sqlite3.Connection, path: Path, schema: DatabaseSchema) -> None:
     """Raise FormatError if a database has another format than the schema."""
     found = _version(connection)
     if found != schema.version:
@@ -185,7 +185,7 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(found)
 
 
-def _make_tables(connection: sqlite3.Connection, disk: Disk, schema: Schema) -> None:
+def _make_tables(connection: sqlite3.Connection, disk: Disk, schema: DatabaseSchema) -> None:
     def make(connection: sqlite3.Connection) -> None:
         for statement in schema.statements.split(";"):
             connection.execute(statement)
@@ -211,7 +211,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-class Snapshot:
+class DatabaseSnapshot:
     """A database as it was at one moment, for a copy of it; writes go on meanwhile.
 
     Opened and written in any one thread at a time. Every method raises sqlite3.Error, OSError.

@@ -51,7 +51,7 @@ _Place = tuple[int, int, int, int]
 """Ledger, entry, the tag of the reader's format, and which messages are left (ALL_MESSAGES)."""
 
 
-class Codec(EntryFormat, Protocol):
+class EntryCodec(EntryFormat, Protocol):
     """A stored format: what delivery asks of it, and its entries as messages and back."""
 
     def to_messages(self, payload: bytes) -> Sequence[Message]:
@@ -127,14 +127,14 @@ class _UnknownFormat:
         )
 
 
-class EntryFormats(dict[int, Codec]):
+class EntryFormats(dict[int, EntryCodec]):
     """The formats by their tags; of an unknown tag, one that has opaque entries."""
 
-    def __missing__(self, tag: int) -> Codec:
+    def __missing__(self, tag: int) -> EntryCodec:
         return _UnknownFormat(tag)
 
 
-ENTRY_FORMATS: Final[Mapping[int, Codec]] = EntryFormats(
+ENTRY_FORMATS: Final[Mapping[int, EntryCodec]] = EntryFormats(
     {pulsar.TAG: pulsar, kafka.TAG: kafka, nats.TAG: nats}
 )
 
@@ -155,7 +155,7 @@ def keep_messages(entry: Entry, live: int) -> bytes | None:
         return None
 
 
-def transcode(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes:
+def transcode(formats: Mapping[int, EntryCodec], entry: Entry, tag: int) -> bytes:
     """Return the payload of an entry in the format of a tag; raise UnreadableEntryError."""
     messages = formats[entry.format].to_messages(entry.payload)
     if len(messages) != entry.messages:
@@ -177,7 +177,7 @@ class Transcoder:
     """
 
     def __init__(
-        self, formats: Mapping[int, Codec], max_cached_bytes: int = MAX_CACHED_BYTES
+        self, formats: Mapping[int, EntryCodec], max_cached_bytes: int = MAX_CACHED_BYTES
     ) -> None:
         self.workers = EntryWorkers()
         self._formats = formats
@@ -315,19 +315,19 @@ def prepared_together(entries: Iterable[Entry]) -> list[Entry]:
     return found
 
 
-def _left(codec: Codec, payload: bytes, live: int, timestamp_ms: int) -> bytes:
+def _left(codec: EntryCodec, payload: bytes, live: int, timestamp_ms: int) -> bytes:
     messages = codec.to_messages(payload)
     kept = [message for place, message in enumerate(messages) if live >> place & 1]
     return codec.from_messages(kept, timestamp_ms)
 
 
 def _all_made(
-    formats: Mapping[int, Codec], entries: Sequence[Entry], tag: int
+    formats: Mapping[int, EntryCodec], entries: Sequence[Entry], tag: int
 ) -> list[bytes | str]:
     return [_made(formats, entry, tag) for entry in entries]
 
 
-def _made(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes | str:
+def _made(formats: Mapping[int, EntryCodec], entry: Entry, tag: int) -> bytes | str:
     """Return an entry in another format, or the reason why there is none."""
     try:
         return transcode(formats, entry, tag)

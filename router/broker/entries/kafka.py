@@ -23,8 +23,8 @@ from typing import Final, TypeVar
 
 from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
-    Chunk,
     EntryInfo,
+    MessageChunk,
     MessageKey,
     UnreadableEntryError,
 )
@@ -44,7 +44,7 @@ from router.wire.kafka.record_batches import (
     read_header,
 )
 from router.wire.kafka.record_messages import message_headers, read_message, routing_headers
-from router.wire.kafka.records import Record, first_key, read_records, write_record
+from router.wire.kafka.records import KafkaRecord, first_key, read_records, write_record
 
 T = TypeVar("T")
 TAG: Final = KAFKA_FORMAT
@@ -70,7 +70,7 @@ class KafkaEntry:
     __slots__ = ("_header", "_payload")
 
     deliver_at_ms: Final = 0
-    chunk: Final[Chunk | None] = None
+    chunk: Final[MessageChunk | None] = None
 
     def __init__(self, header: BatchHeader, payload: bytes) -> None:
         self._header = header
@@ -222,7 +222,9 @@ def _messages(header: BatchHeader, records: bytes) -> Iterator[Message]:
     yield from repeat(GONE, _offsets(header) - expected)
 
 
-def _numbered(header: BatchHeader, records: Iterable[Record]) -> Iterator[tuple[int, Record]]:
+def _numbered(
+    header: BatchHeader, records: Iterable[KafkaRecord]
+) -> Iterator[tuple[int, KafkaRecord]]:
     """Yield the records with their numbers in the batch; raise UnreadableEntryError."""
     expected, end = 0, _offsets(header)
     for record in records:
@@ -235,7 +237,7 @@ def _numbered(header: BatchHeader, records: Iterable[Record]) -> Iterator[tuple[
         expected = offset + 1
 
 
-def _of_each(payload: bytes, read: Callable[[BatchHeader, Record], T], gone: T) -> list[T]:
+def _of_each(payload: bytes, read: Callable[[BatchHeader, KafkaRecord], T], gone: T) -> list[T]:
     """Return what is read of each record of a batch, at its place; raise UnreadableEntryError."""
     try:
         header = read_header(payload)

@@ -12,8 +12,8 @@ from typing import Final
 
 from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
-    Chunk,
     EntryInfo,
+    MessageChunk,
     MessageKey,
     UnreadableEntryError,
 )
@@ -41,7 +41,7 @@ class NatsEntry:
     __slots__ = ("_payload", "messages")
 
     deliver_at_ms: Final = 0
-    chunk: Final[Chunk | None] = None
+    chunk: Final[MessageChunk | None] = None
     producer: Final = ("", 0)
 
     def __init__(self, payload: bytes, messages: int) -> None:

@@ -15,8 +15,8 @@ from typing import Final
 
 from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
-    Chunk,
     EntryInfo,
+    MessageChunk,
     MessageKey,
     UnreadableEntryError,
 )
@@ -74,12 +74,12 @@ class PulsarEntry:
         return self._metadata.deliver_at_time
 
     @property
-    def chunk(self) -> Chunk | None:
+    def chunk(self) -> MessageChunk | None:
         """Return which part of a message the entry is."""
         metadata = self._metadata
         total = metadata.num_chunks_from_msg
         # The uuid may be as long as its sender likes.
-        return Chunk(hash(metadata.uuid), metadata.chunk_id, total) if total > 1 else None
+        return MessageChunk(hash(metadata.uuid), metadata.chunk_id, total) if total > 1 else None
 
     @property
     def producer(self) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.describe_configs import BROKER, TOPIC
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.broker.kafka.topic_configs import (
@@ -35,7 +35,7 @@ GivenConfigs = Callable[[Any, TopicRecord], ConfigChanges]
 _log = structlog.get_logger(__name__)
 
 
-async def alter_configs(request: Request) -> Any:
+async def alter_configs(request: KafkaRequest) -> Any:
     """Give topics the configs that are named, and all others their defaults."""
 
     def given(resource: Any, _: TopicRecord) -> ConfigChanges:
@@ -45,7 +45,7 @@ async def alter_configs(request: Request) -> Any:
     return await _answer(request, given)
 
 
-async def incremental_alter_configs(request: Request) -> Any:
+async def incremental_alter_configs(request: KafkaRequest) -> Any:
     """Give topics the configs that are named; all others stay."""
 
     def given(resource: Any, record: TopicRecord) -> ConfigChanges:
@@ -59,7 +59,7 @@ async def incremental_alter_configs(request: Request) -> Any:
     return await _answer(request, given)
 
 
-def _incremented(request: Request, change: Any, record: TopicRecord) -> str | None:
+def _incremented(request: KafkaRequest, change: Any, record: TopicRecord) -> str | None:
     """Return the new value of a config, None: the default."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
@@ -79,7 +79,7 @@ def _incremented(request: Request, change: Any, record: TopicRecord) -> str | No
     return ",".join(part for part in parts if part not in given)
 
 
-async def _answer(request: Request, given: GivenConfigs) -> Any:
+async def _answer(request: KafkaRequest, given: GivenConfigs) -> Any:
     results = []
     for number, resource in enumerate(request.body.resources):
         result = request.struct(
@@ -99,7 +99,7 @@ async def _answer(request: Request, given: GivenConfigs) -> Any:
     return request.response(responses=results)
 
 
-async def _alter(request: Request, resource: Any, given: GivenConfigs) -> None:
+async def _alter(request: KafkaRequest, resource: Any, given: GivenConfigs) -> None:
     context, client = request.context, request.client
     if resource.resource_type == BROKER:
         raise InvalidConfigError("configs of the broker are settings of the router")
@@ -117,7 +117,7 @@ async def _alter(request: Request, resource: Any, given: GivenConfigs) -> None:
         _log.info("topic-policies", topic=record.name, user=user, new=new)
 
 
-ALTER_CONFIGS: Final = Api(33, "AlterConfigs", (0, 2), alter_configs)
-INCREMENTAL_ALTER_CONFIGS: Final = Api(
+ALTER_CONFIGS: Final = KafkaApi(33, "AlterConfigs", (0, 2), alter_configs)
+INCREMENTAL_ALTER_CONFIGS: Final = KafkaApi(
     44, "IncrementalAlterConfigs", (0, 1), incremental_alter_configs
 )

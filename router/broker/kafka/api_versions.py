@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import ErrorCode
 
 KEY: Final = 18
@@ -18,7 +18,7 @@ transactions by writing to them (KIP-890)."""
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 
-def api_versions(request: Request) -> Any:
+def api_versions(request: KafkaRequest) -> Any:
     """Answer all APIs; a request without a body is of a version that is not served."""
     body = request.body
     if body is None:
@@ -54,4 +54,4 @@ def api_versions(request: Request) -> Any:
     )
 
 
-API_VERSIONS: Final = Api(KEY, "ApiVersions", VERSIONS, api_versions, public=True)
+API_VERSIONS: Final = KafkaApi(KEY, "ApiVersions", VERSIONS, api_versions, public=True)

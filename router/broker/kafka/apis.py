@@ -6,7 +6,7 @@ from typing import Final
 
 from router.broker.kafka.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from router.broker.kafka.api_versions import API_VERSIONS
-from router.broker.kafka.client import Api
+from router.broker.kafka.client import KafkaApi
 from router.broker.kafka.cluster_administration import APIS as CLUSTER_ADMINISTRATION
 from router.broker.kafka.consumer_groups import (
     CONSUMER_GROUP_DESCRIBE,
@@ -35,7 +35,7 @@ from router.broker.kafka.produce import PRODUCE
 from router.broker.kafka.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from router.broker.kafka.transactions import APIS as TRANSACTIONS
 
-APIS: Final[tuple[Api, ...]] = (
+APIS: Final[tuple[KafkaApi, ...]] = (
     PRODUCE,
     FETCH,
     LIST_OFFSETS,

@@ -22,7 +22,7 @@ NOTHING: Final[Assignment] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Subscriber:
+class AssignedMember:
     """A member: the ids of the topics that it reads, and its partitions by the last assignment."""
 
     id: str
@@ -31,12 +31,12 @@ class Subscriber:
     owned: Assignment = NOTHING
 
 
-Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], dict[str, Assignment]]
+Assignor = Callable[[Sequence[AssignedMember], Mapping[bytes, int]], dict[str, Assignment]]
 """Returns the partitions of each member; topics come with the numbers of their partitions."""
 
 
 def assign_range(
-    members: Sequence[Subscriber], partitions: Mapping[bytes, int]
+    members: Sequence[AssignedMember], partitions: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
     """Give each member adjacent partitions of each topic; members come in the order of their ids.
 
@@ -55,7 +55,7 @@ def assign_range(
 
 
 def assign_uniform(
-    members: Sequence[Subscriber], partitions: Mapping[bytes, int]
+    members: Sequence[AssignedMember], partitions: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
     """Give members like numbers of partitions; each keeps what it has as far as that allows."""
     loads = _Loads(members, partitions)
@@ -84,7 +84,7 @@ class _Loads:
     almost all do, costs nothing in heaps where the member is not the least.
     """
 
-    def __init__(self, members: Iterable[Subscriber], topics: Iterable[bytes]) -> None:
+    def __init__(self, members: Iterable[AssignedMember], topics: Iterable[bytes]) -> None:
         ids = sorted((one.id, one.topics) for one in members)
         self.owned: dict[str, dict[bytes, list[int]]] = {member: {} for member, _ in ids}
         self._counts = dict.fromkeys(self.owned, 0)

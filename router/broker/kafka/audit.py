@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from router.broker.audit import AuditLog
 from router.broker.kafka.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
-from router.broker.kafka.client import Request
+from router.broker.kafka.client import KafkaRequest
 from router.broker.kafka.create_partitions import CREATE_PARTITIONS
 from router.broker.kafka.create_topics import CREATE_TOPICS
 from router.broker.kafka.delete_records import DELETE_RECORDS
 from router.broker.kafka.delete_topics import DELETE_TOPICS
 from router.broker.kafka.group_administration import DELETE_GROUPS
 from router.broker.kafka.group_offsets import OFFSET_DELETE
-from router.broker.transport.identity import Identity
-from router.wire.kafka.runtime import Message
+from router.broker.transport.identity import ConnectionIdentity
+from router.wire.kafka.runtime import KafkaMessage
 
 CHANGES: Final = {
     api.key: action
@@ -35,7 +35,12 @@ _LISTS: Final = ("topics", "responses", "results")
 _NAMES: Final = ("name", "resource_name", "group_id")
 
 
-def record(audit: AuditLog | None, identity: Identity, request: Request, response: Message) -> None:
+def record(
+    audit: AuditLog | None,
+    identity: ConnectionIdentity,
+    request: KafkaRequest,
+    response: KafkaMessage,
+) -> None:
     """Record what a request changed: of each topic or group that was not refused."""
     if audit is None or getattr(request.body, "validate_only", False):
         return

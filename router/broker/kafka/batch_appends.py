@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.consume import Flow, NameBusyError, Producer, ProducerFencedError
+from router.broker.consume import ConsumerFlow, NameBusyError, Producer, ProducerFencedError
 from router.broker.entries.proving import prove_batch
 from router.broker.kafka.batch_results import (
     BatchResult,
@@ -34,7 +34,7 @@ from router.broker.kafka.batch_results import (
     respond,
     topic_of,
 )
-from router.broker.kafka.client import Client, Request
+from router.broker.kafka.client import KafkaClient, KafkaRequest
 from router.broker.kafka.failures import REFUSALS
 from router.broker.kafka.sequences import (
     DuplicateBatch,
@@ -73,16 +73,16 @@ _REFUSALS: Final = (*REFUSALS, NameBusyError, ProducerFencedError, RecordsError)
 class ProduceJob:
     """A request while it is under way; `left` counts what it waits for."""
 
-    request: Request
+    request: KafkaRequest
     batches: Sequence[BatchResult]
     proved: bool = False
     left: int = 1
 
 
-class Producing:
+class BatchAppender:
     """The producers of one connection; see above."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._context = client.context
         self._topics = client.context.topics
@@ -105,7 +105,7 @@ class Producing:
         """Return the client's own name for its library."""
         return self._client.software
 
-    def produce(self, request: Request) -> None:
+    def produce(self, request: KafkaRequest) -> None:
         """Store the batches of a request, and answer it when they are on disk."""
         batches = [
             self._accept(request, topic_of(request, topic), part)
@@ -143,7 +143,7 @@ class Producing:
         """Check that the client responds."""
         self._client.connection.probe(soon=soon)
 
-    def _accept(self, request: Request, topic: str | bytes, part: Any) -> BatchResult:
+    def _accept(self, request: KafkaRequest, topic: str | bytes, part: Any) -> BatchResult:
         """Return a batch that may be stored if its records are as it says, or is refused."""
         index, records = part.index, part.records
         batch = BatchResult(topic, index)
@@ -193,7 +193,7 @@ class Producing:
             deduplicated=False,
             since_ms=self._topics.now_ms(),
             metadata={"client.id": client_id} if client_id else {},
-            flow=Flow(monotonic()),
+            flow=ConsumerFlow(monotonic()),
             partition=partition,
         )
         partition.producers.add(producer)

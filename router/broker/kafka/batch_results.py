@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from router.broker.consume import NameBusyError, Partition, Producer, ProducerFencedError
-from router.broker.kafka.client import Request
+from router.broker.kafka.client import KafkaRequest
 from router.broker.kafka.failures import ErrorCode, error_code, error_message
 from router.errors import TopicHeldError
 from router.wire.kafka.errors import KeylessRecordsError, RecordsError
@@ -59,13 +59,13 @@ class BatchResult:
         self.payload = None
 
 
-def topic_of(request: Request, topic: Any) -> str | bytes:
+def topic_of(request: KafkaRequest, topic: Any) -> str | bytes:
     """Return the name or the id of a topic of a request."""
     found: str | bytes = topic.topic_id if request.version >= TOPIC_IDS else topic.name
     return found
 
 
-def respond(request: Request, batches: Sequence[BatchResult]) -> Any:
+def respond(request: KafkaRequest, batches: Sequence[BatchResult]) -> Any:
     """Return the response of a request with what became of its batches."""
     topics: dict[str | bytes, list[Any]] = {}
     named = "topic_id" if request.version >= TOPIC_IDS else "name"
@@ -100,13 +100,13 @@ def respond(request: Request, batches: Sequence[BatchResult]) -> Any:
     )
 
 
-def refuse_silently(request: Request) -> None:
+def refuse_silently(request: KafkaRequest) -> None:
     """Close a connection whose client waits for no response: it looks again then."""
     request.answer(None)
     request.client.connection.close()
 
 
-def refuse(request: Request, code: ErrorCode, sentence: str) -> Any:
+def refuse(request: KafkaRequest, code: ErrorCode, sentence: str) -> Any:
     """Return a response that refuses every batch of a request."""
     return respond(
         request,

@@ -2,8 +2,8 @@
 
 Theory of operation. An API is a line of a table (apis.py): its number, its versions, and a handler.
 A handler is called on the event loop with a request. It returns the response; or None, and calls
-`Request.answer` later; or it is a coroutine, which may wait. The session sends responses in the
-order of the requests.
+`KafkaRequest.answer` later; or it is a coroutine, which may wait. The session sends responses in
+the order of the requests.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from router.broker.consume import Partition
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
 from router.broker.kafka.failures import ErrorCode, KafkaError
 from router.broker.storage import TopicRecord
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.errors import ForbiddenError, RouterError, TopicNotFoundError
 from router.metrics import Sample
 from router.model import TopicName
 from router.wire.kafka.engine import request_header_version, response_header_version
 from router.wire.kafka.error_codes import error_name
-from router.wire.kafka.runtime import Message
+from router.wire.kafka.runtime import KafkaMessage
 
 T = TypeVar("T")
-Handler = Callable[["Request"], "Message | Coroutine[Any, Any, Message] | None"]
+Handler = Callable[["KafkaRequest"], "KafkaMessage | Coroutine[Any, Any, KafkaMessage] | None"]
 """Serves a request; see above."""
 
 NO_ANSWER: Final = b""
@@ -39,7 +39,7 @@ _NO_TAGS: Final = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class KafkaApi:
     """An API: `versions` are the first and last that clients are told.
 
     `served_from` is the first version that is served, if that is a later one. `public`: clients
@@ -67,7 +67,7 @@ class ServedApi:
     It counts requests, their bytes and those of responses, and errors by their codes.
     """
 
-    def __init__(self, api: Api, context: KafkaContext) -> None:
+    def __init__(self, api: KafkaApi, context: KafkaContext) -> None:
         self.api = api
         self._messages = context.messages
         self._definitions = [
@@ -78,12 +78,12 @@ class ServedApi:
         self.errors: Counter[int] = Counter()
 
     @cached_property
-    def request(self) -> type[Message]:
+    def request(self) -> type[KafkaMessage]:
         """The class of requests."""
         return self._messages.message(f"{self.api.name}Request")
 
     @cached_property
-    def response(self) -> type[Message]:
+    def response(self) -> type[KafkaMessage]:
         """The class of responses."""
         return self._messages.message(f"{self.api.name}Response")
 
@@ -109,14 +109,14 @@ class ServedApi:
         return found
 
 
-class Client:
+class KafkaClient:
     """One client of the listener; `software` is what it says of its library, `client_id` its name.
 
     `on_close` are called when its connection is closed. `refusal` encodes the failure of an
     authentication that is under way.
     """
 
-    def __init__(self, connection: Connection, context: KafkaContext) -> None:
+    def __init__(self, connection: ClientConnection, context: KafkaContext) -> None:
         self.connection = connection
         self.identity = connection.identity
         self.context = context
@@ -124,14 +124,14 @@ class Client:
         self.client_id = ""
         self.on_close: dict[Callable[[], None], None] = {}
         self.refusal: Callable[[RouterError], bytes] | None = None
-        self._parts: dict[Callable[[Client], Any], Any] = {}
+        self._parts: dict[Callable[[KafkaClient], Any], Any] = {}
 
     @property
     def name(self) -> str:
         """Return the client's name for people."""
         return f"{self.software or 'a Kafka client'} at {self.connection.peer.name}"
 
-    def part(self, make: Callable[[Client], T]) -> T:
+    def part(self, make: Callable[[KafkaClient], T]) -> T:
         """Return what an API keeps for this client, made once."""
         found = self._parts.get(make)
         if found is None:
@@ -187,7 +187,7 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class KafkaRequest:
     """A request: `body` is its message, `client_id` the name that it gives its sender.
 
     `size` is that of its frame. `reply` are the bytes to send, None as long as it is not answered.
@@ -199,8 +199,8 @@ class Request:
     client_id: str
     body: Any
     size: int
-    client: Client
-    answered: Callable[[Request, Message | None], None]
+    client: KafkaClient
+    answered: Callable[[KafkaRequest, KafkaMessage | None], None]
     reply: bytes | None = field(default=None)
 
     @property
@@ -216,7 +216,7 @@ class Request:
         """Return a struct of the response."""
         return self.served.response.STRUCTS[name](**fields)
 
-    def encode(self, response: Message) -> bytes:
+    def encode(self, response: KafkaMessage) -> bytes:
         """Return the frame of a response."""
         _, header_version = self.served.headers(self.version)
         header = _ID.pack(self.correlation_id)
@@ -227,6 +227,6 @@ class Request:
         if code:
             self.served.errors[code] += 1
 
-    def answer(self, response: Message | None) -> None:
+    def answer(self, response: KafkaMessage | None) -> None:
         """Answer the request, None: without a response; from the event loop, once."""
         self.answered(self, response)

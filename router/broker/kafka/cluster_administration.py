@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code, error_message
 
 ACLS: Final = "there are no ACLs: the router has permissions of its own"
@@ -17,30 +17,30 @@ ELECTION: Final = "the only broker leads the partition"
 QUOTA_ENTITIES: Final = frozenset({"user", "client-id", "ip"})
 
 
-def describe_acls(request: Request) -> Any:
+def describe_acls(request: KafkaRequest) -> Any:
     """Answer as a broker without an authorizer of Kafka's."""
     request.count_error(ErrorCode.SECURITY_DISABLED)
     return request.response(error_code=ErrorCode.SECURITY_DISABLED, error_message=ACLS)
 
 
-def create_acls(request: Request) -> Any:
+def create_acls(request: KafkaRequest) -> Any:
     """Refuse every ACL."""
     return request.response(results=_refused(request, "AclCreationResult", request.body.creations))
 
 
-def delete_acls(request: Request) -> Any:
+def delete_acls(request: KafkaRequest) -> Any:
     """Refuse every filter."""
     results = _refused(request, "DeleteAclsFilterResult", request.body.filters)
     return request.response(filter_results=results)
 
 
-def _refused(request: Request, struct: str, requested: Any) -> list[Any]:
+def _refused(request: KafkaRequest, struct: str, requested: Any) -> list[Any]:
     code = ErrorCode.SECURITY_DISABLED
     request.count_error(code)
     return [request.struct(struct, error_code=code, error_message=ACLS) for _ in requested]
 
 
-def describe_client_quotas(request: Request) -> Any:
+def describe_client_quotas(request: KafkaRequest) -> Any:
     """Answer that there are none."""
     for component in request.body.components:
         if component.entity_type not in QUOTA_ENTITIES:
@@ -52,7 +52,7 @@ def describe_client_quotas(request: Request) -> Any:
     return request.response(entries=())
 
 
-def elect_leaders(request: Request) -> Any:
+def elect_leaders(request: KafkaRequest) -> Any:
     """Answer for each partition that is named that its leader stays, or that it is not there."""
     results = []
     for topic in request.body.topic_partitions or ():
@@ -63,7 +63,7 @@ def elect_leaders(request: Request) -> Any:
     return request.response(replica_election_results=results)
 
 
-def _election(request: Request, topic: str, index: int) -> Any:
+def _election(request: KafkaRequest, topic: str, index: int) -> Any:
     code, message = ErrorCode.ELECTION_NOT_NEEDED, ELECTION
     try:
         record = request.client.topic(topic, Right.MANAGE)
@@ -76,16 +76,16 @@ def _election(request: Request, topic: str, index: int) -> Any:
     )
 
 
-def list_partition_reassignments(request: Request) -> Any:
+def list_partition_reassignments(request: KafkaRequest) -> Any:
     """Answer that there are none."""
     return request.response(topics=())
 
 
 APIS: Final = (
-    Api(29, "DescribeAcls", (1, 3), describe_acls),
-    Api(30, "CreateAcls", (1, 3), create_acls),
-    Api(31, "DeleteAcls", (1, 3), delete_acls),
-    Api(43, "ElectLeaders", (0, 2), elect_leaders),
-    Api(46, "ListPartitionReassignments", (0, 0), list_partition_reassignments),
-    Api(48, "DescribeClientQuotas", (0, 1), describe_client_quotas),
+    KafkaApi(29, "DescribeAcls", (1, 3), describe_acls),
+    KafkaApi(30, "CreateAcls", (1, 3), create_acls),
+    KafkaApi(31, "DeleteAcls", (1, 3), delete_acls),
+    KafkaApi(43, "ElectLeaders", (0, 2), elect_leaders),
+    KafkaApi(46, "ListPartitionReassignments", (0, 0), list_partition_reassignments),
+    KafkaApi(48, "DescribeClientQuotas", (0, 1), describe_client_quotas),
 )

@@ -28,27 +28,27 @@ from router.broker.kafka.assignors import (
     ASSIGNORS,
     DEFAULT_ASSIGNOR,
     NOTHING,
+    AssignedMember,
     Assignment,
-    Subscriber,
     TopicPartition,
 )
 from router.broker.kafka.consumer_group_records import ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import (
     AWAY,
     JOINING,
-    Catalog,
     ClassicTerms,
     ConsumerMember,
     Heartbeat,
     HeartbeatResult,
     MemberState,
     TopicShape,
+    TopicShapes,
 )
 from router.broker.kafka.failures import KafkaError
 from router.broker.kafka.group_values import (
     GroupLimits,
     JoinResult,
-    Reading,
+    MemberTopics,
     SyncResult,
     W,
     size_of,
@@ -67,7 +67,7 @@ class ConsumerGroup(Generic[W]):
     storable: Final = True
     protocol_type: Final = "consumer"
 
-    def __init__(self, catalog: Catalog, limits: GroupLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, catalog: TopicShapes, limits: GroupLimits = DEFAULT_LIMITS) -> None:
         self.epoch = self.assignment_epoch = 0
         self.members: dict[str, ConsumerMember] = {}
         self.revision = 0
@@ -110,13 +110,13 @@ class ConsumerGroup(Generic[W]):
         found, self._answers = self._answers, []
         return found
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[MemberTopics]:
         """Yield what each member reads."""
         names = self._names()
         for member in self.members.values():
             topics = dict[str, Sequence[int]].fromkeys(member.topics, ())
             read = topics | _by_name(member.assigned, names)
-            yield Reading(member.id, member.client_id, member.client_host, read)
+            yield MemberTopics(member.id, member.client_id, member.client_host, read)
 
     def recorder(self) -> Callable[[], bytes | None]:
         """Return what makes the bytes of which a later broker goes on, as they are by then."""
@@ -306,7 +306,7 @@ class ConsumerGroup(Generic[W]):
         """Make the target assignment of the group's epoch."""
         shapes = self._shapes
         subscribers = [
-            Subscriber(
+            AssignedMember(
                 one.id,
                 one.instance_id,
                 frozenset(shapes[name].id for name in one.topics if name in shapes),

@@ -44,7 +44,7 @@ class TopicShape:
     partitions: int
 
 
-class Catalog(Protocol):
+class TopicShapes(Protocol):
     """The topics of the broker; `version` is another number after every change."""
 
     version: int

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from router.access.permissions import Right
 from router.broker.kafka.assignors import ASSIGNORS, Assignment
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.consumer_group import ConsumerGroup
 from router.broker.kafka.consumer_group_values import (
     AWAY,
@@ -33,7 +33,7 @@ CONSUMER_MEMBER: Final = 1
 """The type of a member in what is described."""
 
 
-def consumer_group_heartbeat(request: Request) -> Any:
+def consumer_group_heartbeat(request: KafkaRequest) -> Any:
     """Answer with the member's epoch, and its partitions if they changed, once that is on disk."""
     body = request.body
     try:
@@ -51,14 +51,14 @@ def consumer_group_heartbeat(request: Request) -> Any:
     return None
 
 
-def consumer_group_describe(request: Request) -> Any:
+def consumer_group_describe(request: KafkaRequest) -> Any:
     """Answer with the states, members and assignments of groups of this protocol."""
     return request.response(
         groups=[_described(request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
     )
 
 
-def _check(request: Request) -> None:
+def _check(request: KafkaRequest) -> None:
     """Raise KafkaError for a heartbeat that no client sends, or that the client may not send."""
     body = request.body
     if (error := refusal_of(request, body.instance_id)) is not ErrorCode.NONE:
@@ -96,7 +96,7 @@ def _check(request: Request) -> None:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _heartbeat(request: Request) -> Heartbeat:
+def _heartbeat(request: KafkaRequest) -> Heartbeat:
     body = request.body
     coordinator, group_id = request.context.coordinator, body.group_id
 
@@ -127,11 +127,11 @@ def _heartbeat(request: Request) -> Heartbeat:
     )
 
 
-def _may_read(request: Request, topic: str) -> bool:
+def _may_read(request: KafkaRequest, topic: str) -> bool:
     return request.client.may(TopicName.parse(topic), Right.SUBSCRIBE)
 
 
-def _heartbeat_response(request: Request, result: Any) -> Any:
+def _heartbeat_response(request: KafkaRequest, result: Any) -> Any:
     assignment = None
     if result.assignment is not None:
         topics = [
@@ -150,7 +150,7 @@ def _heartbeat_response(request: Request, result: Any) -> Any:
     )
 
 
-def _described(request: Request, group_id: str) -> Any:
+def _described(request: KafkaRequest, group_id: str) -> Any:
     coordinator = request.context.coordinator
     group = coordinator.find(group_id)
     fields: dict[str, Any] = {"group_id": group_id, "group_state": "", "assignor_name": ""}
@@ -178,7 +178,7 @@ def _described(request: Request, group_id: str) -> Any:
     )
 
 
-def _member(request: Request, member: ConsumerMember) -> Any:
+def _member(request: KafkaRequest, member: ConsumerMember) -> Any:
     return request.struct(
         "Member",
         member_id=member.id,
@@ -195,7 +195,7 @@ def _member(request: Request, member: ConsumerMember) -> Any:
     )
 
 
-def _assignment(request: Request, assignment: Assignment) -> Any:
+def _assignment(request: KafkaRequest, assignment: Assignment) -> Any:
     """Return the struct of an assignment without the topics that were deleted meanwhile."""
     context = request.context
     found = [
@@ -221,7 +221,9 @@ def _by_topic(assignment: Assignment) -> Iterable[tuple[bytes, list[int]]]:
     return found.items()
 
 
-CONSUMER_GROUP_HEARTBEAT: Final = Api(
+CONSUMER_GROUP_HEARTBEAT: Final = KafkaApi(
     68, "ConsumerGroupHeartbeat", (0, 1), consumer_group_heartbeat
 )
-CONSUMER_GROUP_DESCRIBE: Final = Api(69, "ConsumerGroupDescribe", (0, 1), consumer_group_describe)
+CONSUMER_GROUP_DESCRIBE: Final = KafkaApi(
+    69, "ConsumerGroupDescribe", (0, 1), consumer_group_describe
+)

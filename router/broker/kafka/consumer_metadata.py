@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from router.broker.kafka.group_values import JoinRequest, Member
+from router.broker.kafka.group_values import JoinRequest, KafkaMember
 from router.kafka.definitions import definition_text
 from router.wire.kafka.engine import compile_message
 from router.wire.kafka.errors import KafkaMessageError
@@ -31,7 +31,7 @@ def subscribed_topics(metadata: bytes) -> Sequence[str]:
     return _cached_topics(metadata) if len(metadata) <= MAX_CACHED_BYTES else _topics(metadata)
 
 
-def topics_of(member: JoinRequest | Member[Any], kind: str | None = None) -> Sequence[str]:
+def topics_of(member: JoinRequest | KafkaMember[Any], kind: str | None = None) -> Sequence[str]:
     """Return the topics that a consumer's metadata names, in all of its protocols."""
     protocol_type = member.protocol_type if isinstance(member, JoinRequest) else kind
     if protocol_type != "consumer":

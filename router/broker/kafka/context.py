@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from router.broker.consume import Partition
 from router.broker.context import BrokerContext
 from router.broker.entries.kafka import MAX_RECORDS, MAX_RECORDS_BYTES
-from router.broker.kafka.coordinator import Coordinator
+from router.broker.kafka.coordinator import GroupCoordinator
 from router.broker.kafka.spec import KAFKA
 from router.broker.kafka.topic_catalog import read_topic_id, topic_id
 from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.errors import ConflictError, TopicNotFoundError
 from router.kafka.definitions import definition_texts
 from router.model import TopicName
@@ -53,7 +53,7 @@ class KafkaContext:
         if broker.transactions is None:
             raise ValueError("a log has transactions")
         self.producers = broker.transactions
-        self.coordinator = Coordinator(broker, topics)
+        self.coordinator = GroupCoordinator(broker, topics)
         self.messages = Messages(definition_texts())
         self.versions: dict[int, tuple[int, int]] = {}
         self.limits = RecordLimits(broker.settings.number("broker.kafka_max_batch"))
@@ -106,7 +106,7 @@ class KafkaContext:
             raise TopicNotFoundError(f"there is no partition {index} of {record.name}")
         return partition
 
-    def address(self, connection: Connection) -> tuple[str, int]:
+    def address(self, connection: ClientConnection) -> tuple[str, int]:
         """Return the host and port under which a client reaches the broker."""
         url = self._advertised.tls if connection.secure else self._advertised.plain
         if url:

@@ -29,14 +29,14 @@ from router.broker.kafka.consumer_group_records import ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import JOINING, Heartbeat, HeartbeatResult
 from router.broker.kafka.consumer_metadata import topics_of
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     JoinRequest,
     JoinResult,
     SyncRequest,
     SyncResult,
 )
-from router.broker.kafka.groups import Group
+from router.broker.kafka.groups import KafkaGroup
 from router.broker.kafka.held_groups import HeldGroup, HeldGroups, Waiter
 from router.broker.kafka.mixed_group import MixedGroup
 from router.broker.kafka.topic_catalog import TopicCatalog
@@ -66,7 +66,7 @@ class StoredPosition(NamedTuple):
     name: str
 
 
-class Coordinator:
+class GroupCoordinator:
     """The groups of a broker; used on the event loop."""
 
     def __init__(self, broker: BrokerContext, topics: Topics) -> None:
@@ -93,7 +93,7 @@ class Coordinator:
         """
         async for group_id, record in self._held.records():
             now = self._loop.time()
-            group: Group[Waiter] | MixedGroup[Waiter]
+            group: KafkaGroup[Waiter] | MixedGroup[Waiter]
             if isinstance(record, ConsumerGroupRecord):
                 group = self._new_mixed()
                 group.restore(record, now)
@@ -114,7 +114,7 @@ class Coordinator:
             self._held.hold(group_id, group)
         group.join(request, waiter, self._loop.time())
         held = self._held.by_id[group_id]
-        waiting = group.members.values() if isinstance(group, Group) else ()
+        waiting = group.members.values() if isinstance(group, KafkaGroup) else ()
         if any(member.joining is waiter for member in waiting):
             reader = LiveMember(request.client_id, request.client_host, frozenset())
             self._held.reserve(held, topics_of(request), reader)
@@ -137,8 +137,8 @@ class Coordinator:
         error = self._admit_reader(held, group_id, request.member_id, names)
         if group is None and request.epoch != JOINING:
             error = ErrorCode.UNKNOWN_MEMBER_ID
-        consumers = isinstance(group, Group) and group.protocol_type in {"", "consumer"}
-        if isinstance(group, Group) and (request.epoch != JOINING or not consumers):
+        consumers = isinstance(group, KafkaGroup) and group.protocol_type in {"", "consumer"}
+        if isinstance(group, KafkaGroup) and (request.epoch != JOINING or not consumers):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if error is not ErrorCode.NONE:
             shared = error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -149,7 +149,7 @@ class Coordinator:
         group.beat(request, waiter, self._loop.time())
         self._settle(group_id)
 
-    def _upgrade(self, group_id: str, before: Group[Waiter] | None) -> MixedGroup[Waiter]:
+    def _upgrade(self, group_id: str, before: KafkaGroup[Waiter] | None) -> MixedGroup[Waiter]:
         """Hold a group that takes the heartbeats of KIP-848, with the members of a classic one."""
         group = self._new_mixed()
         if before is not None:
@@ -166,7 +166,7 @@ class Coordinator:
             held.group.abandon(waiter, self._loop.time())
             self._held.settle(held)
 
-    def leave(self, group_id: str, caller: Caller) -> ErrorCode:
+    def leave(self, group_id: str, caller: GroupCaller) -> ErrorCode:
         """End a membership of a classic group."""
         group = self.find(group_id)
         if group is None:
@@ -175,28 +175,28 @@ class Coordinator:
         self._settle(group_id)
         return error
 
-    def heartbeat(self, group_id: str, caller: Caller) -> ErrorCode:
+    def heartbeat(self, group_id: str, caller: GroupCaller) -> ErrorCode:
         """Extend a session of a classic group."""
         group = self.find(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(caller, self._loop.time())
 
-    def check_commit(self, group_id: str, caller: Caller) -> ErrorCode:
+    def check_commit(self, group_id: str, caller: GroupCaller) -> ErrorCode:
         """Return whether a caller may commit offsets of a group now."""
         group = self.find(group_id)
         if group is None:
             return ErrorCode.NONE if caller.generation < 0 else ErrorCode.ILLEGAL_GENERATION
         return group.check_commit(caller, self._loop.time())
 
-    def check_fetch(self, group_id: str, caller: Caller) -> ErrorCode:
+    def check_fetch(self, group_id: str, caller: GroupCaller) -> ErrorCode:
         """Return whether a caller may learn the offsets of a group: any, but for late members."""
         group = self.find(group_id)
-        if caller.generation < 0 or isinstance(group, Group):
+        if caller.generation < 0 or isinstance(group, KafkaGroup):
             return ErrorCode.NONE
         return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.check_fetch(caller)
 
-    def find(self, group_id: str) -> Group[Waiter] | MixedGroup[Waiter] | None:
+    def find(self, group_id: str) -> KafkaGroup[Waiter] | MixedGroup[Waiter] | None:
         """Return a group that has members."""
         held = self._held.by_id.get(group_id)
         return None if held is None or held.group.unused else held.group
@@ -293,8 +293,8 @@ class Coordinator:
     def _new_mixed(self) -> MixedGroup[Waiter]:
         return MixedGroup(self.catalog, _new_id)
 
-    def _new_classic(self) -> Group[Waiter]:
-        return Group(_new_id, self._delay, GroupLimits())
+    def _new_classic(self) -> KafkaGroup[Waiter]:
+        return KafkaGroup(_new_id, self._delay, GroupLimits())
 
 
 def _new_id(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.broker.storage import TopicRecord
@@ -21,7 +21,7 @@ MAX_TOPICS: Final = 1_000
 _log = structlog.get_logger(__name__)
 
 
-async def create_partitions(request: Request) -> Any:
+async def create_partitions(request: KafkaRequest) -> Any:
     """Grow the topics one after the other; each has its own result."""
     results = []
     for number, requested in enumerate(request.body.topics):
@@ -36,7 +36,7 @@ async def create_partitions(request: Request) -> Any:
     return request.response(results=results)
 
 
-async def _grow(request: Request, requested: Any) -> None:
+async def _grow(request: KafkaRequest, requested: Any) -> None:
     client = request.client
     record = client.topic(requested.name, Right.MANAGE)
     _check(record, requested)
@@ -69,4 +69,4 @@ def _check(record: TopicRecord, requested: Any) -> None:
             )
 
 
-CREATE_PARTITIONS: Final = Api(37, "CreatePartitions", (0, 3), create_partitions)
+CREATE_PARTITIONS: Final = KafkaApi(37, "CreatePartitions", (0, 3), create_partitions)

@@ -11,7 +11,7 @@ import structlog
 
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.broker.kafka.metadata import new_topic
@@ -32,7 +32,7 @@ UNSET: Final = -1
 _log = structlog.get_logger(__name__)
 
 
-async def create_topics(request: Request) -> Any:
+async def create_topics(request: KafkaRequest) -> Any:
     """Create the topics one after the other; each has its own result."""
     body = request.body
     end = asyncio.get_running_loop().time() + max(0, body.timeout_ms) / 1000
@@ -61,7 +61,7 @@ async def create_topics(request: Request) -> Any:
     return request.response(topics=results)
 
 
-def _result(request: Request, name: str, record: TopicRecord) -> Any:
+def _result(request: KafkaRequest, name: str, record: TopicRecord) -> Any:
     return request.struct(
         "CreatableTopicResult",
         name=name,
@@ -80,7 +80,7 @@ def _result(request: Request, name: str, record: TopicRecord) -> Any:
     )
 
 
-async def _created(request: Request, requested: Any) -> TopicRecord:
+async def _created(request: KafkaRequest, requested: Any) -> TopicRecord:
     """Return the new topic, or what it would be."""
     context, client = request.context, request.client
     name = new_topic(context, requested.name)
@@ -124,7 +124,7 @@ def _partitions(requested: Any, default: int) -> int:
 
 
 async def _create_owned(
-    request: Request,
+    request: KafkaRequest,
     name: TopicName,
     partitions: int,
     policies: Policies,
@@ -150,4 +150,4 @@ async def _create_owned(
         raise
 
 
-CREATE_TOPICS: Final = Api(19, "CreateTopics", (2, 7), create_topics)
+CREATE_TOPICS: Final = KafkaApi(19, "CreateTopics", (2, 7), create_topics)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 
 MAX_PARTITIONS: Final = 1_000
@@ -22,7 +22,7 @@ NO_WATERMARK: Final = -1
 _log = structlog.get_logger(__name__)
 
 
-async def delete_records(request: Request) -> Any:
+async def delete_records(request: KafkaRequest) -> Any:
     """Delete from one partition after the other; each has its own result."""
     topics, left = [], MAX_PARTITIONS
     for topic in request.body.topics:
@@ -47,7 +47,7 @@ async def delete_records(request: Request) -> Any:
     return request.response(topics=topics)
 
 
-async def _delete(request: Request, topic: str, requested: Any) -> int:
+async def _delete(request: KafkaRequest, topic: str, requested: Any) -> int:
     """Return the number of the first message that is left; raise KafkaError."""
     record = request.client.topic(topic, Right.MANAGE)
     if not record.policies.deletes:
@@ -64,4 +64,4 @@ async def _delete(request: Request, topic: str, requested: Any) -> int:
     return int(min(visible.first_number, end))
 
 
-DELETE_RECORDS: Final = Api(21, "DeleteRecords", (0, 2), delete_records)
+DELETE_RECORDS: Final = KafkaApi(21, "DeleteRecords", (0, 2), delete_records)

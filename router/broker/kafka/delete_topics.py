@@ -8,7 +8,7 @@ import structlog
 
 from router.access.authorizer import TOPIC_RECORDS
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code, error_message
 from router.model import TopicName
 
@@ -19,7 +19,7 @@ MAX_TOPICS: Final = 1_000
 _log = structlog.get_logger(__name__)
 
 
-async def delete_topics(request: Request) -> Any:
+async def delete_topics(request: KafkaRequest) -> Any:
     """Delete the topics one after the other; each has its own result."""
     body = request.body
     requested = dict.fromkeys((name, NO_ID) for name in body.topic_names)
@@ -38,7 +38,7 @@ async def delete_topics(request: Request) -> Any:
     return request.response(responses=results)
 
 
-async def _delete(request: Request, result: Any) -> None:
+async def _delete(request: KafkaRequest, result: Any) -> None:
     """Delete the topic of a result, which is given the topic's name if it has only the id."""
     context, client = request.context, request.client
     topic = result.topic_id if result.name is None else result.name
@@ -51,4 +51,4 @@ async def _delete(request: Request, result: Any) -> None:
     _log.info("topic-deleted", topic=record.name, user=client.identity.principal.name)
 
 
-DELETE_TOPICS: Final = Api(20, "DeleteTopics", (1, 6), delete_topics)
+DELETE_TOPICS: Final = KafkaApi(20, "DeleteTopics", (1, 6), delete_topics)

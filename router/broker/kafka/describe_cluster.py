@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import ErrorCode
 
@@ -12,7 +12,7 @@ BROKERS: Final = 1
 """The kind of endpoints that clients connect to; the other one is that of controllers."""
 
 
-async def describe_cluster(request: Request) -> Any:
+async def describe_cluster(request: KafkaRequest) -> Any:
     """Answer the broker, with the address under which the client reaches it."""
     if request.body.endpoint_type != BROKERS:
         return request.response(
@@ -27,4 +27,4 @@ async def describe_cluster(request: Request) -> Any:
     )
 
 
-DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", (0, 2), describe_cluster)
+DESCRIBE_CLUSTER: Final = KafkaApi(60, "DescribeCluster", (0, 2), describe_cluster)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.kafka.metadata import visible_topics
@@ -22,13 +22,13 @@ MAX_RESOURCES: Final = 10_000
 """That one request may name."""
 
 
-def describe_configs(request: Request) -> Any:
+def describe_configs(request: KafkaRequest) -> Any:
     """Answer the configs that are named, or all."""
     requested = request.body.resources[:MAX_RESOURCES]
     return request.response(results=[_described(request, resource) for resource in requested])
 
 
-def _described(request: Request, resource: Any) -> Any:
+def _described(request: KafkaRequest, resource: Any) -> Any:
     result = request.struct(
         "DescribeConfigsResult",
         resource_type=resource.resource_type,
@@ -46,7 +46,7 @@ def _described(request: Request, resource: Any) -> Any:
     return result
 
 
-def _values(request: Request, resource: Any) -> Sequence[ConfigValue]:
+def _values(request: KafkaRequest, resource: Any) -> Sequence[ConfigValue]:
     """Return the configs of a topic or of the broker; raise KafkaError."""
     context, client = request.context, request.client
     if resource.resource_type == TOPIC:
@@ -59,7 +59,7 @@ def _values(request: Request, resource: Any) -> Sequence[ConfigValue]:
     raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
-def _config(request: Request, found: ConfigValue) -> Any:
+def _config(request: KafkaRequest, found: ConfigValue) -> Any:
     config, body = found.config, request.body
     described = request.struct(
         "DescribeConfigsResourceResult",
@@ -80,7 +80,7 @@ def _config(request: Request, found: ConfigValue) -> Any:
     return described
 
 
-def list_config_resources(request: Request) -> Any:
+def list_config_resources(request: KafkaRequest) -> Any:
     """Answer the topics and the broker, or those of them that are of the types that are named.
 
     Version 0 lists subscriptions of metrics, of which there are none.
@@ -102,5 +102,5 @@ def list_config_resources(request: Request) -> Any:
     )
 
 
-LIST_CONFIG_RESOURCES: Final = Api(74, "ListConfigResources", (0, 1), list_config_resources)
-DESCRIBE_CONFIGS: Final = Api(32, "DescribeConfigs", (1, 4), describe_configs)
+LIST_CONFIG_RESOURCES: Final = KafkaApi(74, "ListConfigResources", (0, 1), list_config_resources)
+DESCRIBE_CONFIGS: Final = KafkaApi(32, "DescribeConfigs", (1, 4), describe_configs)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import ErrorCode, error_code
 from router.broker.kafka.metadata import visible_topics
 from router.broker.storage import Store, StoreError, TopicRecord
@@ -15,7 +15,7 @@ MAX_TOPICS_PER_SLICE: Final = 200
 """Whose sizes are read before other clients have their turn."""
 
 
-async def describe_log_dirs(request: Request) -> Any:
+async def describe_log_dirs(request: KafkaRequest) -> Any:
     """Answer the sizes of the partitions that are named, or of all, to administrators."""
     if not request.client.identity.administers:
         response = request.response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -44,7 +44,7 @@ async def describe_log_dirs(request: Request) -> Any:
 
 
 def _partitions(
-    request: Request, store: Store, record: TopicRecord, indexes: Sequence[int]
+    request: KafkaRequest, store: Store, record: TopicRecord, indexes: Sequence[int]
 ) -> list[Any]:
     return [
         request.struct(
@@ -62,4 +62,4 @@ def _size_bytes(store: Store, ledger_id: int) -> int:
     return store.look(ledger_id)[0].size_bytes if idle is None else idle.size
 
 
-DESCRIBE_LOG_DIRS: Final = Api(35, "DescribeLogDirs", (1, 4), describe_log_dirs)
+DESCRIBE_LOG_DIRS: Final = KafkaApi(35, "DescribeLogDirs", (1, 4), describe_log_dirs)

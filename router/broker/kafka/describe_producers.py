@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import REFUSALS, error_code, error_message
 from router.broker.kafka.sequences import active_producers
@@ -16,7 +16,7 @@ NO_TRANSACTION: Final = -1
 """The first offset of a producer that has no transaction open."""
 
 
-def describe_producers(request: Request) -> Any:
+def describe_producers(request: KafkaRequest) -> Any:
     """Answer the producers of each partition, with the last record that each one stored."""
     topics = [
         request.struct(
@@ -31,7 +31,7 @@ def describe_producers(request: Request) -> Any:
     return request.response(topics=topics)
 
 
-def _partition(request: Request, topic: str, index: int) -> Any:
+def _partition(request: KafkaRequest, topic: str, index: int) -> Any:
     described = request.struct("PartitionResponse", partition_index=index)
     try:
         partition = request.client.partition(topic, index, Right.VIEW, LEADER_EPOCH)
@@ -55,4 +55,4 @@ def _partition(request: Request, topic: str, index: int) -> Any:
     return described
 
 
-DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", (0, 0), describe_producers)
+DESCRIBE_PRODUCERS: Final = KafkaApi(61, "DescribeProducers", (0, 0), describe_producers)

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import ErrorCode
 
 MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Kafka's numbers."""
 
 
-def describe_user_scram_credentials(request: Request) -> Any:
+def describe_user_scram_credentials(request: KafkaRequest) -> Any:
     """Answer the mechanisms of the users that are named, or of all, to administrators."""
     identity = request.client.identity
     if not identity.administers:
@@ -27,7 +27,9 @@ def describe_user_scram_credentials(request: Request) -> Any:
     return request.response(results=results)
 
 
-def _result(request: Request, name: str, known: Mapping[str, Mapping[str, int]], times: int) -> Any:
+def _result(
+    request: KafkaRequest, name: str, known: Mapping[str, Mapping[str, int]], times: int
+) -> Any:
     result = request.struct("DescribeUserScramCredentialsResult", user=name)
     if times > 1:
         result.error_code = ErrorCode.DUPLICATE_RESOURCE
@@ -40,13 +42,13 @@ def _result(request: Request, name: str, known: Mapping[str, Mapping[str, int]],
     return result
 
 
-def _infos(request: Request, iterations: Mapping[str, int]) -> Sequence[Any]:
+def _infos(request: KafkaRequest, iterations: Mapping[str, int]) -> Sequence[Any]:
     return [
         request.struct("CredentialInfo", mechanism=MECHANISMS[mechanism], iterations=count)
         for mechanism, count in sorted(iterations.items())
     ]
 
 
-DESCRIBE_USER_SCRAM_CREDENTIALS: Final = Api(
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = KafkaApi(
     50, "DescribeUserScramCredentials", (0, 0), describe_user_scram_credentials
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH, NODE_ID
 from router.broker.kafka.failures import REFUSALS, error_code
 from router.broker.kafka.metadata import MAX_TOPICS, visible_topics
@@ -15,7 +15,7 @@ MAX_PARTITIONS: Final = 2_000
 _REPLICAS: Final = (NODE_ID,)
 
 
-def describe_topic_partitions(request: Request) -> Any:
+def describe_topic_partitions(request: KafkaRequest) -> Any:
     """Answer the topics that are named, or all, in the order of names and from a cursor on."""
     body = request.body
     names = sorted(
@@ -42,7 +42,7 @@ def describe_topic_partitions(request: Request) -> Any:
     return request.response(topics=topics, next_cursor=cursor)
 
 
-def _topic(request: Request, name: str, first: int, most: int) -> tuple[Any, int]:
+def _topic(request: KafkaRequest, name: str, first: int, most: int) -> tuple[Any, int]:
     """Return a topic with some of its partitions, and how many it has."""
     described = request.struct("DescribeTopicPartitionsResponseTopic", name=name)
     try:
@@ -68,6 +68,6 @@ def _topic(request: Request, name: str, first: int, most: int) -> tuple[Any, int
     return described, count
 
 
-DESCRIBE_TOPIC_PARTITIONS: Final = Api(
+DESCRIBE_TOPIC_PARTITIONS: Final = KafkaApi(
     75, "DescribeTopicPartitions", (0, 0), describe_topic_partitions
 )

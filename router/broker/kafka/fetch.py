@@ -22,7 +22,7 @@ from router.access.permissions import Right
 from router.broker.consume import Partition
 from router.broker.consume.visible import Visible
 from router.broker.kafka.batch_reader import Batches, BatchReader
-from router.broker.kafka.client import Api, Client, Request
+from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code
 from router.broker.storage import StoreError
 
@@ -36,7 +36,7 @@ TOPIC_IDS: Final = 13
 
 
 @dataclass(slots=True, eq=False)
-class PartitionFetch:
+class FetchedPartition:
     """One partition of a request: where it is read from, and what is found.
 
     `topic` is a name, or an id. `visible` has what its reader may have, by its isolation level.
@@ -56,8 +56,8 @@ class PartitionFetch:
 class FetchJob:
     """A request while it is under way; it is answered at `deadline`, with what is there then."""
 
-    request: Request
-    partitions: list[PartitionFetch]
+    request: KafkaRequest
+    partitions: list[FetchedPartition]
     deadline: float
     timer: asyncio.TimerHandle | None = None
     due: bool = False
@@ -71,7 +71,7 @@ class Limit:
         self.left = size
         self._any = False
 
-    def take(self, one: PartitionFetch, found: Batches) -> None:
+    def take(self, one: FetchedPartition, found: Batches) -> None:
         """Give a partition what was found, unless that is too much."""
         if self._any and found.size > self.left:
             self.left = 0
@@ -84,7 +84,7 @@ class Limit:
 class Fetching:
     """The fetches of one connection."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._connection = client.connection
         self._context = client.context
@@ -93,7 +93,7 @@ class Fetching:
         self._job: FetchJob | None = None
         client.on_close[self._close] = None
 
-    def fetch(self, request: Request) -> None:
+    def fetch(self, request: KafkaRequest) -> None:
         """Answer a request, now or when enough has come."""
         wait = min(max(request.body.max_wait_ms, 0) / 1_000, MAX_WAIT_SECONDS)
         by_id = request.version >= TOPIC_IDS
@@ -108,9 +108,11 @@ class Fetching:
         else:
             self._connection.when_writable(partial(self._try_guarded, job))
 
-    def _accept(self, request: Request, topic: str | bytes, requested: Any) -> PartitionFetch:
+    def _accept(
+        self, request: KafkaRequest, topic: str | bytes, requested: Any
+    ) -> FetchedPartition:
         """Return a partition of a request, with the reason why it is refused."""
-        found = PartitionFetch(
+        found = FetchedPartition(
             topic,
             requested.partition,
             requested.fetch_offset,
@@ -205,7 +207,7 @@ class Fetching:
             self._forget(self._job)
 
 
-def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Visible, int]]:
+def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[FetchedPartition, Visible, int]]:
     """Yield the partitions to read, and how many bytes of each, while the limit leaves some."""
     for one in job.partitions:
         one.batches = None
@@ -214,7 +216,7 @@ def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Vis
             yield one, one.visible, min(one.max_bytes, limit.left)
 
 
-def _in_range(one: PartitionFetch) -> bool:
+def _in_range(one: FetchedPartition) -> bool:
     """Return whether there is something to read; note an offset that does not exist.
 
     What compaction removed at the beginning is a gap like those behind it: who stopped there reads
@@ -232,7 +234,7 @@ def _in_range(one: PartitionFetch) -> bool:
     return not one.code
 
 
-def _available(one: PartitionFetch) -> int:
+def _available(one: FetchedPartition) -> int:
     """Return how many bytes there are for a partition, of those that it may be sent.
 
     Batches are sent whole, so a response may have less although there is more.
@@ -282,7 +284,7 @@ def _response(job: FetchJob) -> Any:
     )
 
 
-def fetch(request: Request) -> Any:
+def fetch(request: KafkaRequest) -> Any:
     """Answer batches; a fetch session that does not exist is refused."""
     body = request.body
     if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
@@ -293,4 +295,4 @@ def fetch(request: Request) -> Any:
     return None
 
 
-FETCH: Final = Api(1, "Fetch", (4, 18), fetch)
+FETCH: Final = KafkaApi(1, "Fetch", (4, 18), fetch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.group_membership import check_group_id
 from router.wire.kafka.error_codes import ErrorCode
@@ -16,7 +16,7 @@ _TRANSACTION: Final = 1
 _BATCHED_FROM: Final = 4
 
 
-def find_coordinator(request: Request) -> Any:
+def find_coordinator(request: KafkaRequest) -> Any:
     """Answer with the broker's address for each group or transactional id."""
     body = request.body
     if request.version < _BATCHED_FROM:
@@ -29,7 +29,7 @@ def find_coordinator(request: Request) -> Any:
     return request.response(coordinators=coordinators)
 
 
-def _coordinator(request: Request, key: str, kind: int) -> dict[str, Any]:
+def _coordinator(request: KafkaRequest, key: str, kind: int) -> dict[str, Any]:
     error, message = check_group_id(key), None
     if kind == _TRANSACTION:
         error = ErrorCode.NONE if key else ErrorCode.INVALID_REQUEST
@@ -42,4 +42,4 @@ def _coordinator(request: Request, key: str, kind: int) -> dict[str, Any]:
     return found | {"node_id": NODE_ID, "host": host, "port": port}
 
 
-FIND_COORDINATOR: Final = Api(10, "FindCoordinator", (0, 4), find_coordinator)
+FIND_COORDINATOR: Final = KafkaApi(10, "FindCoordinator", (0, 4), find_coordinator)

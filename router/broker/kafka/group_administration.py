@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.coordinator import StoredPosition
 from router.broker.kafka.failures import REFUSALS, error_code
-from router.broker.kafka.group_values import GroupState, Member
-from router.broker.kafka.groups import Group
+from router.broker.kafka.group_values import GroupState, KafkaMember
+from router.broker.kafka.groups import KafkaGroup
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -24,7 +24,7 @@ NO_GROUP: Final = "Dead"
 """The state of a group that is not there."""
 
 
-async def describe_groups(request: Request) -> Any:
+async def describe_groups(request: KafkaRequest) -> Any:
     """Answer with the states and members of classic groups; others are as if they were missing."""
     coordinator = request.context.coordinator
     stored = None
@@ -32,7 +32,7 @@ async def describe_groups(request: Request) -> Any:
     for group_id in dict.fromkeys(request.body.groups):
         fields: dict[str, Any] = {"group_id": group_id, "protocol_type": "", "protocol_data": ""}
         group = coordinator.find(group_id)
-        if isinstance(group, Group):
+        if isinstance(group, KafkaGroup):
             names = coordinator.topics_read(group_id)
             protocol = group.protocol or ""
             fields |= {
@@ -57,7 +57,7 @@ async def describe_groups(request: Request) -> Any:
     return request.response(groups=groups)
 
 
-async def list_groups(request: Request) -> Any:
+async def list_groups(request: KafkaRequest) -> Any:
     """Answer with the groups of which the client may see a topic."""
     body, coordinator = request.body, request.context.coordinator
     found: dict[str, tuple[str, str, str]] = {}
@@ -70,7 +70,7 @@ async def list_groups(request: Request) -> Any:
         seen = not topics or any(_sees(request, topic) for topic in topics)
         if not seen or group is None:
             continue
-        if isinstance(group, Group):
+        if isinstance(group, KafkaGroup):
             found[group_id] = group.state.value, group.protocol_type, CLASSIC
         else:
             found[group_id] = group.state, CONSUMER, CONSUMER
@@ -90,7 +90,7 @@ async def list_groups(request: Request) -> Any:
     return request.response(groups=groups)
 
 
-async def delete_groups(request: Request) -> Any:
+async def delete_groups(request: KafkaRequest) -> Any:
     """Answer once the groups without members and their offsets are gone."""
     stored = await request.context.coordinator.stored_groups()
     results = [
@@ -104,7 +104,9 @@ async def delete_groups(request: Request) -> Any:
     return request.response(results=results)
 
 
-async def _delete(request: Request, group_id: str, places: Sequence[StoredPosition]) -> ErrorCode:
+async def _delete(
+    request: KafkaRequest, group_id: str, places: Sequence[StoredPosition]
+) -> ErrorCode:
     coordinator = request.context.coordinator
     group = coordinator.find(group_id)
     if group is not None and group.members:
@@ -124,7 +126,7 @@ async def _delete(request: Request, group_id: str, places: Sequence[StoredPositi
     return ErrorCode.NONE
 
 
-def _member(request: Request, member: Member[Any], protocol: str) -> Any:
+def _member(request: KafkaRequest, member: KafkaMember[Any], protocol: str) -> Any:
     return request.struct(
         "DescribedGroupMember",
         member_id=member.id,
@@ -136,15 +138,15 @@ def _member(request: Request, member: Member[Any], protocol: str) -> Any:
     )
 
 
-def _may(request: Request, topics: Iterable[str]) -> bool:
+def _may(request: KafkaRequest, topics: Iterable[str]) -> bool:
     may = request.client.may
     return all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic in topics)
 
 
-def _sees(request: Request, topic: str) -> bool:
+def _sees(request: KafkaRequest, topic: str) -> bool:
     return request.client.may(TopicName.parse(topic), Right.VIEW)
 
 
-DESCRIBE_GROUPS: Final = Api(15, "DescribeGroups", (0, 5), describe_groups)
-LIST_GROUPS: Final = Api(16, "ListGroups", (0, 5), list_groups)
-DELETE_GROUPS: Final = Api(42, "DeleteGroups", (0, 2), delete_groups)
+DESCRIBE_GROUPS: Final = KafkaApi(15, "DescribeGroups", (0, 5), describe_groups)
+LIST_GROUPS: Final = KafkaApi(16, "ListGroups", (0, 5), list_groups)
+DELETE_GROUPS: Final = KafkaApi(42, "DeleteGroups", (0, 2), delete_groups)

@@ -10,10 +10,10 @@ from typing import Generic
 
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     JoinRequest,
-    Member,
+    KafkaMember,
     W,
     size_of,
     size_of_ids,
@@ -21,7 +21,7 @@ from router.broker.kafka.group_values import (
 from router.wire.kafka.error_codes import ErrorCode
 
 
-class GroupMembers(Generic[W]):
+class KafkaGroupMembers(Generic[W]):
     """The members of one group, in the order in which they came.
 
     `pending` holds the ids that were given out and not joined with yet, each with its deadline.
@@ -29,7 +29,7 @@ class GroupMembers(Generic[W]):
 
     def __init__(self, limits: GroupLimits) -> None:
         self.protocol_type = ""
-        self.members: dict[str, Member[W]] = {}
+        self.members: dict[str, KafkaMember[W]] = {}
         self.pending: dict[str, float] = {}
         self._static: dict[str, str] = {}
         self._limits = limits
@@ -51,9 +51,9 @@ class GroupMembers(Generic[W]):
         """Return the id that a static member has now."""
         return None if instance is None else self._static.get(instance)
 
-    def add(self, member_id: str, request: JoinRequest, now: float) -> Member[W]:
+    def add(self, member_id: str, request: JoinRequest, now: float) -> KafkaMember[W]:
         """Add a member; one of the same instance must be gone."""
-        member: Member[W] = Member(
+        member: KafkaMember[W] = KafkaMember(
             id=member_id,
             instance_id=request.instance_id,
             client_id=request.client_id,
@@ -75,7 +75,7 @@ class GroupMembers(Generic[W]):
             member.extend(now)
             self._enter(member)
 
-    def update(self, member: Member[W], request: JoinRequest) -> None:
+    def update(self, member: KafkaMember[W], request: JoinRequest) -> None:
         """Take over what a member brings when it joins again."""
         member.client_id, member.client_host = request.client_id, request.client_host
         member.session_seconds = request.session_seconds
@@ -83,7 +83,7 @@ class GroupMembers(Generic[W]):
         member.protocols = request.protocols
         self.protocol_type = request.protocol_type
 
-    def remove(self, member: Member[W]) -> None:
+    def remove(self, member: KafkaMember[W]) -> None:
         """Remove a member."""
         del self.members[member.id]
         if member.instance_id is not None:
@@ -97,7 +97,7 @@ class GroupMembers(Generic[W]):
         if request.member_id in self.pending and request.instance_id is not None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if request.member_id and request.member_id not in self.pending:
-            error = self.check(Caller(request.member_id, request.instance_id))
+            error = self.check(GroupCaller(request.member_id, request.instance_id))
             if error is not ErrorCode.NONE:
                 return error
         own = request.member_id or self.static_id(request.instance_id)
@@ -110,7 +110,7 @@ class GroupMembers(Generic[W]):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def check(self, caller: Caller) -> ErrorCode:
+    def check(self, caller: GroupCaller) -> ErrorCode:
         """Return whether a caller is a member, whatever its generation."""
         if caller.instance_id is not None:
             current = self._static.get(caller.instance_id)
@@ -127,12 +127,12 @@ class GroupMembers(Generic[W]):
         votes = [next((n for n, _ in m.protocols if n in spoken), "") for m in members]
         return max(spoken, key=votes.count, default="")
 
-    def _enter(self, member: Member[W]) -> None:
+    def _enter(self, member: KafkaMember[W]) -> None:
         self.members[member.id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.id
 
-    def _agree(self, request: JoinRequest, others: Iterable[Member[W]]) -> bool:
+    def _agree(self, request: JoinRequest, others: Iterable[KafkaMember[W]]) -> bool:
         """Return whether one of the protocols is spoken by all other members."""
         if not request.protocol_type or not request.protocols:
             return False

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.consumer_metadata import topics_of
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     JoinRequest,
     JoinResult,
     SyncRequest,
@@ -33,7 +33,7 @@ _MAY_SKIP_FROM: Final = 9
 _BATCHED_FROM: Final = 3
 
 
-def join_group(request: Request) -> Any:
+def join_group(request: KafkaRequest) -> Any:
     """Answer once the next generation of the group has begun."""
     body, version = request.body, request.version
     refusal = refusal_of(request, body.group_instance_id)
@@ -61,14 +61,14 @@ def join_group(request: Request) -> Any:
     return None
 
 
-def sync_group(request: Request) -> Any:
+def sync_group(request: KafkaRequest) -> Any:
     """Answer with the member's assignment once the leader has brought it."""
     body = request.body
     refusal = refusal_of(request, body.group_instance_id)
     if refusal is not ErrorCode.NONE:
         return _sync_response(request, SyncResult(refusal))
     syncing = SyncRequest(
-        Caller(body.member_id, body.group_instance_id, body.generation_id),
+        GroupCaller(body.member_id, body.group_instance_id, body.generation_id),
         body.protocol_type,
         body.protocol_name,
         {one.member_id: bytes(one.assignment) for one in body.assignments},
@@ -78,17 +78,17 @@ def sync_group(request: Request) -> Any:
     return None
 
 
-def heartbeat(request: Request) -> Any:
+def heartbeat(request: KafkaRequest) -> Any:
     """Extend a member's session."""
     body = request.body
     error = refusal_of(request, body.group_instance_id)
     if error is ErrorCode.NONE:
-        caller = Caller(body.member_id, body.group_instance_id, body.generation_id)
+        caller = GroupCaller(body.member_id, body.group_instance_id, body.generation_id)
         error = request.context.coordinator.heartbeat(body.group_id, caller)
     return request.response(error_code=error)
 
 
-def leave_group(request: Request) -> Any:
+def leave_group(request: KafkaRequest) -> Any:
     """End memberships."""
     body = request.body
     batched = request.version >= _BATCHED_FROM
@@ -99,7 +99,9 @@ def leave_group(request: Request) -> Any:
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=refusal)
     leave = request.context.coordinator.leave
-    codes = [leave(body.group_id, Caller(member_id, instance)) for member_id, instance in leaving]
+    codes = [
+        leave(body.group_id, GroupCaller(member_id, instance)) for member_id, instance in leaving
+    ]
     if not batched:
         return request.response(error_code=codes[0])
     members = [
@@ -117,7 +119,7 @@ def check_group_id(group_id: str) -> ErrorCode:
     return ErrorCode.NONE if legal else ErrorCode.INVALID_GROUP_ID
 
 
-def refusal_of(request: Request, instance: str | None = None) -> ErrorCode:
+def refusal_of(request: KafkaRequest, instance: str | None = None) -> ErrorCode:
     """Return why a request of a group is refused: its members read what the client may not."""
     group_id = request.body.group_id
     if instance is not None and not 1 <= len(instance) <= MAX_INSTANCE_ID_CHARACTERS:
@@ -131,14 +133,16 @@ def refusal_of(request: Request, instance: str | None = None) -> ErrorCode:
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _may_read(request: Request, topics: Iterable[str]) -> bool:
+def _may_read(request: KafkaRequest, topics: Iterable[str]) -> bool:
     found = (request.context.topics.find_kafka(topic) for topic in topics)
     may = request.client.may
     return all(may(TopicName.parse(r.name), Right.SUBSCRIBE) for r in found if r is not None)
 
 
 def wait(
-    request: Request, begin: Callable[[Waiter], None], respond: Callable[[Request, Any], Any]
+    request: KafkaRequest,
+    begin: Callable[[Waiter], None],
+    respond: Callable[[KafkaRequest, Any], Any],
 ) -> None:
     """Have a request answered when its group answers, or dropped when its connection closes."""
     on_close, group_id = request.client.on_close, request.body.group_id
@@ -156,7 +160,7 @@ def wait(
     begin(answer)
 
 
-def _join_response(request: Request, result: Any) -> Any:
+def _join_response(request: KafkaRequest, result: Any) -> Any:
     nothing = None if request.version >= _NULL_PROTOCOL_FROM else ""
     return request.response(
         error_code=result.error,
@@ -178,7 +182,7 @@ def _join_response(request: Request, result: Any) -> Any:
     )
 
 
-def _sync_response(request: Request, result: Any) -> Any:
+def _sync_response(request: KafkaRequest, result: Any) -> Any:
     return request.response(
         error_code=result.error,
         protocol_type=result.protocol_type,
@@ -187,7 +191,7 @@ def _sync_response(request: Request, result: Any) -> Any:
     )
 
 
-JOIN_GROUP: Final = Api(11, "JoinGroup", (0, 9), join_group)
-HEARTBEAT: Final = Api(12, "Heartbeat", (0, 4), heartbeat)
-LEAVE_GROUP: Final = Api(13, "LeaveGroup", (0, 5), leave_group)
-SYNC_GROUP: Final = Api(14, "SyncGroup", (0, 5), sync_group)
+JOIN_GROUP: Final = KafkaApi(11, "JoinGroup", (0, 9), join_group)
+HEARTBEAT: Final = KafkaApi(12, "Heartbeat", (0, 4), heartbeat)
+LEAVE_GROUP: Final = KafkaApi(13, "LeaveGroup", (0, 5), leave_group)
+SYNC_GROUP: Final = KafkaApi(14, "SyncGroup", (0, 5), sync_group)

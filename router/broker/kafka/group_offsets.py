@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
-from router.broker.kafka.group_values import Caller
-from router.broker.storage import Commit, StoreError, TopicRecord
+from router.broker.kafka.group_values import GroupCaller
+from router.broker.storage import CommittedPosition, StoreError, TopicRecord
 from router.errors import TopicNotFoundError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
@@ -27,16 +27,16 @@ MEMBERS_FROM: Final = 9
 _NO_OFFSET: Final = -1
 Check = Callable[[str], TopicRecord]
 """Returns a topic by its Kafka name; raises one of REFUSALS if nothing is done with it."""
-Work = Callable[[Request, TopicRecord, str, Any], Awaitable[None]]
+Work = Callable[[KafkaRequest, TopicRecord, str, Any], Awaitable[None]]
 """Serves the request for one partition of a topic; raises one of REFUSALS."""
 
 
-async def offset_commit(request: Request) -> Any:
+async def offset_commit(request: KafkaRequest) -> Any:
     """Answer once the offsets are on disk."""
     return await commit_each(request, _check_commit(request), _commit)
 
 
-async def commit_each(request: Request, refusal: ErrorCode, work: Work) -> Any:
+async def commit_each(request: KafkaRequest, refusal: ErrorCode, work: Work) -> Any:
     """Return the response to a commit, with all that `work` stores on disk; `refusal`: of all."""
     coordinator, group_id = request.context.coordinator, request.body.group_id
 
@@ -53,7 +53,7 @@ async def commit_each(request: Request, refusal: ErrorCode, work: Work) -> Any:
     return request.response(topics=topics)
 
 
-async def offset_fetch(request: Request) -> Any:
+async def offset_fetch(request: KafkaRequest) -> Any:
     """Answer with the offsets of one group, or of several, once they are on disk."""
     body = request.body
     if request.version >= _BATCHED_FROM:
@@ -77,7 +77,7 @@ async def offset_fetch(request: Request) -> Any:
     return request.response(topics=topics, error_code=error)
 
 
-async def offset_delete(request: Request) -> Any:
+async def offset_delete(request: KafkaRequest) -> Any:
     """Answer once the offsets of partitions that no member reads are forgotten."""
     body, coordinator = request.body, request.context.coordinator
     if body.group_id not in await coordinator.stored_groups():
@@ -93,7 +93,7 @@ async def offset_delete(request: Request) -> Any:
     return request.response(topics=await _each_partition(request, check, _delete))
 
 
-async def sync_topics(request: Request, topics: Iterable[Any]) -> ErrorCode:
+async def sync_topics(request: KafkaRequest, topics: Iterable[Any]) -> ErrorCode:
     """Wait until what the structs of a response say is on disk; if it cannot be, they say that."""
     try:
         await request.context.topics.store.synced()
@@ -106,7 +106,7 @@ async def sync_topics(request: Request, topics: Iterable[Any]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-async def _each_partition(request: Request, check: Check, work: Work) -> list[Any]:
+async def _each_partition(request: KafkaRequest, check: Check, work: Work) -> list[Any]:
     """Return the structs of a response, with the codes of what `check` or `work` refuses."""
     name = request.served.api.name
     topics = []
@@ -135,21 +135,21 @@ async def _each_partition(request: Request, check: Check, work: Work) -> list[An
     return topics
 
 
-def _check_fetch(request: Request, group: Any) -> ErrorCode:
+def _check_fetch(request: KafkaRequest, group: Any) -> ErrorCode:
     """Return whether a member of a consumer group is one of its newest epoch."""
     if request.version < MEMBERS_FROM:
         return ErrorCode.NONE
-    caller = Caller(group.member_id or "", None, group.member_epoch)
+    caller = GroupCaller(group.member_id or "", None, group.member_epoch)
     return request.context.coordinator.check_fetch(group.group_id, caller)
 
 
-def _check_commit(request: Request) -> ErrorCode:
+def _check_commit(request: KafkaRequest) -> ErrorCode:
     """Return whether the caller may commit offsets of its group now."""
     body = request.body
     if (error := check_group_id(body.group_id)) is not ErrorCode.NONE:
         return error
     generation = body.generation_id_or_member_epoch
-    caller = Caller(body.member_id, body.group_instance_id, generation)
+    caller = GroupCaller(body.member_id, body.group_instance_id, generation)
     coordinator = request.context.coordinator
     error = coordinator.check_commit(body.group_id, caller)
     if request.version >= MEMBERS_FROM and error is ErrorCode.ILLEGAL_GENERATION:
@@ -160,7 +160,7 @@ def _check_commit(request: Request) -> ErrorCode:
     return ErrorCode.UNSUPPORTED_VERSION
 
 
-async def _commit(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
+async def _commit(request: KafkaRequest, record: TopicRecord, topic: str, requested: Any) -> None:
     coordinator = request.context.coordinator
     commit = commit_of(request, requested)
     partition = request.context.partition(record, requested.partition_index)
@@ -168,7 +168,7 @@ async def _commit(request: Request, record: TopicRecord, topic: str, requested: 
     await coordinator.offsets.commit(partition, name, commit)
 
 
-def commit_of(request: Request, requested: Any) -> Commit:
+def commit_of(request: KafkaRequest, requested: Any) -> CommittedPosition:
     """Return the position that is requested of a partition; raise KafkaError if it is none."""
     metadata: str = requested.committed_metadata or ""
     if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
@@ -176,10 +176,10 @@ def commit_of(request: Request, requested: Any) -> Commit:
     if requested.committed_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     epoch, now_ms = requested.committed_leader_epoch, request.context.topics.now_ms()
-    return Commit(requested.committed_offset, epoch, metadata, now_ms)
+    return CommittedPosition(requested.committed_offset, epoch, metadata, now_ms)
 
 
-async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -> list[Any]:
+async def _fetch(request: KafkaRequest, group_id: str, requested: Any, plural: str) -> list[Any]:
     """Return the structs of topics: those requested, None: all with an offset."""
     if requested is None:
         stored: dict[str, Iterable[int]] = {}
@@ -210,7 +210,7 @@ async def _fetch(request: Request, group_id: str, requested: Any, plural: str) -
     return topics
 
 
-async def _offset(request: Request, group_id: str, topic: str, number: int) -> dict[str, Any]:
+async def _offset(request: KafkaRequest, group_id: str, topic: str, number: int) -> dict[str, Any]:
     coordinator = request.context.coordinator
     answer: dict[str, Any] = {
         "partition_index": number,
@@ -239,7 +239,7 @@ async def _offset(request: Request, group_id: str, topic: str, number: int) -> d
     return answer
 
 
-async def _delete(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
+async def _delete(request: KafkaRequest, record: TopicRecord, topic: str, requested: Any) -> None:
     coordinator = request.context.coordinator
     partition = request.context.partition(record, requested.partition_index)
     name = coordinator.name_on(request.body.group_id, topic)
@@ -248,6 +248,6 @@ async def _delete(request: Request, record: TopicRecord, topic: str, requested: 
     await coordinator.offsets.delete(partition, name)
 
 
-OFFSET_COMMIT: Final = Api(8, "OffsetCommit", (2, 9), offset_commit)
-OFFSET_FETCH: Final = Api(9, "OffsetFetch", (1, 9), offset_fetch)
-OFFSET_DELETE: Final = Api(47, "OffsetDelete", (0, 0), offset_delete)
+OFFSET_COMMIT: Final = KafkaApi(8, "OffsetCommit", (2, 9), offset_commit)
+OFFSET_FETCH: Final = KafkaApi(9, "OffsetFetch", (1, 9), offset_fetch)
+OFFSET_DELETE: Final = KafkaApi(47, "OffsetDelete", (0, 0), offset_delete)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from router.broker.kafka.group_values import Member
+from router.broker.kafka.group_values import KafkaMember
 
 CLASSIC_VERSION: Final = 1
 _HEAD: Final = Struct(">BI")
@@ -52,7 +52,7 @@ class GroupRecord:
     protocol_type: str
     protocol: str
     leader: str
-    members: tuple[Member[Any], ...]
+    members: tuple[KafkaMember[Any], ...]
 
     def dump(self) -> bytes:
         """Return the record as bytes that `load` understands."""
@@ -94,10 +94,10 @@ class GroupRecord:
         return cls(generation, kind, protocol, leader, found)
 
 
-def _member(fields: list[Any], data: list[bytes]) -> Member[Any]:
+def _member(fields: list[Any], data: list[bytes]) -> KafkaMember[Any]:
     member_id, instance_id, client_id, client_host, session, rebalance, offered, assignment = fields
     protocols = tuple((name, data[number]) for name, number in offered)
-    return Member(
+    return KafkaMember(
         member_id,
         instance_id,
         client_id,

@@ -38,7 +38,7 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
-class Reading(NamedTuple):
+class MemberTopics(NamedTuple):
     """What a member reads: topics by their names, each with the partitions that it has."""
 
     member_id: str
@@ -72,7 +72,7 @@ class GroupLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class GroupCaller:
     """Who a request comes from; generation -1 and no names: no member."""
 
     member_id: str = ""
@@ -127,7 +127,7 @@ class JoinResult:
 class SyncRequest:
     """A request for one's assignment, which the leader brings for all by member id."""
 
-    caller: Caller
+    caller: GroupCaller
     protocol_type: str | None = None
     protocol: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class SyncResult:
 
 
 @dataclass(slots=True, eq=False)
-class Member(Generic[W]):
+class KafkaMember(Generic[W]):
     """A member of a group; `deadline` is the end of its session by the group's clock.
 
     While `joining` or `syncing` waits for its answer the session does not end. `synced`: it

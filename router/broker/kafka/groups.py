@@ -28,17 +28,17 @@ from dataclasses import replace
 from typing import Final, Generic
 
 from router.broker.kafka.consumer_metadata import assigned_partitions, topics_of
-from router.broker.kafka.group_members import GroupMembers
+from router.broker.kafka.group_members import KafkaGroupMembers
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     GroupState,
     JoinedMember,
     JoinRequest,
     JoinResult,
-    Member,
-    Reading,
+    KafkaMember,
+    MemberTopics,
     SyncRequest,
     SyncResult,
     W,
@@ -49,7 +49,7 @@ _REBALANCING: Final = ErrorCode.REBALANCE_IN_PROGRESS
 DEFAULT_LIMITS: Final = GroupLimits()
 
 
-class Group(Generic[W]):
+class KafkaGroup(Generic[W]):
     """One group. Times are seconds of one clock that only goes forward.
 
     `new_id` makes an id that no member ever had from a client's name. `initial_delay` is the time
@@ -69,7 +69,7 @@ class Group(Generic[W]):
         self._new_id = new_id
         self._initial_delay = initial_delay
         self._limits = limits
-        self._membership: GroupMembers[W] = GroupMembers(limits)
+        self._membership: KafkaGroupMembers[W] = KafkaGroupMembers(limits)
         self.members = self._membership.members
         self._pending = self._membership.pending
         self._join_deadline = self._sync_deadline = 0.0
@@ -103,7 +103,7 @@ class Group(Generic[W]):
         """Return whether what a later broker goes on with is as the group is now."""
         return self.state in {GroupState.STABLE, GroupState.EMPTY}
 
-    def readings(self) -> Iterator[Reading] | None:
+    def readings(self) -> Iterator[MemberTopics] | None:
         """Return what each member reads, None: as before, while a rebalance is prepared."""
         return (
             None
@@ -166,7 +166,7 @@ class Group(Generic[W]):
         if self.state is GroupState.STABLE:
             self._answer_syncs(now)
 
-    def heartbeat(self, caller: Caller, now: float) -> ErrorCode:
+    def heartbeat(self, caller: GroupCaller, now: float) -> ErrorCode:
         """Extend a session; REBALANCE_IN_PROGRESS tells the member to join again."""
         error = self._check_generation(caller)
         if error is ErrorCode.NONE:
@@ -175,7 +175,7 @@ class Group(Generic[W]):
                 return _REBALANCING
         return error
 
-    def leave(self, caller: Caller, now: float) -> ErrorCode:
+    def leave(self, caller: GroupCaller, now: float) -> ErrorCode:
         """End a membership; a static member may be named by its instance alone."""
         member_id = caller.member_id
         if self._pending.pop(member_id, None) is not None:
@@ -188,7 +188,7 @@ class Group(Generic[W]):
             self._remove([self.members[member_id]], now)
         return error
 
-    def check_commit(self, caller: Caller, now: float) -> ErrorCode:
+    def check_commit(self, caller: GroupCaller, now: float) -> ErrorCode:
         """Return whether offsets may be committed; a member's session is extended.
 
         Without a generation they may be as long as the group is empty.
@@ -240,17 +240,17 @@ class Group(Generic[W]):
             deadlines.append(self._sync_deadline)
         return min(deadlines, default=None)
 
-    def _reading(self, member: Member[W]) -> Reading:
+    def _reading(self, member: KafkaMember[W]) -> MemberTopics:
         assigned = assigned_partitions(member.assignment)
         topics = topics_of(member, self.protocol_type)
         read = {topic: assigned.get(topic, ()) for topic in topics}
-        return Reading(member.id, member.client_id, member.client_host, read)
+        return MemberTopics(member.id, member.client_id, member.client_host, read)
 
     def _syncs_awaited(self) -> bool:
         settled = self.state in {GroupState.COMPLETING, GroupState.STABLE}
         return settled and not all(member.synced for member in self.members.values())
 
-    def _check_generation(self, caller: Caller) -> ErrorCode:
+    def _check_generation(self, caller: GroupCaller) -> ErrorCode:
         error = self._membership.check(caller)
         if error is ErrorCode.NONE and caller.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
@@ -291,7 +291,7 @@ class Group(Generic[W]):
         else:
             self.rebalance(now)
 
-    def _rejoin(self, member: Member[W], request: JoinRequest, waiter: W, now: float) -> None:
+    def _rejoin(self, member: KafkaMember[W], request: JoinRequest, waiter: W, now: float) -> None:
         member.extend(now)
         same = member.protocols == request.protocols
         follows = self.state is GroupState.STABLE and member.id != self.leader
@@ -301,7 +301,7 @@ class Group(Generic[W]):
         self._membership.update(member, request)
         self._await_join(member, waiter, now)
 
-    def _await_join(self, member: Member[W], waiter: W, now: float) -> None:
+    def _await_join(self, member: KafkaMember[W], waiter: W, now: float) -> None:
         self._answer_join(member, JoinResult(_REBALANCING, member.id))
         member.joining = waiter
         if self.state is GroupState.PREPARING:
@@ -335,7 +335,7 @@ class Group(Generic[W]):
             result = replace(result, leader=before.id, members=())
         self._answers.append((waiter, result))
 
-    def _remove(self, members: Iterable[Member[W]], now: float) -> None:
+    def _remove(self, members: Iterable[KafkaMember[W]], now: float) -> None:
         """End memberships, and have the others join again."""
         removed = False
         for member in members:
@@ -419,21 +419,21 @@ class Group(Generic[W]):
                 self._answer_sync(member, result)
                 member.extend(now)
 
-    def _answer_waiters(self, member: Member[W], error: ErrorCode) -> None:
+    def _answer_waiters(self, member: KafkaMember[W], error: ErrorCode) -> None:
         self._answer_join(member, JoinResult(error, member.id))
         self._answer_sync(member, SyncResult(error))
 
-    def _answer_join(self, member: Member[W], result: JoinResult) -> None:
+    def _answer_join(self, member: KafkaMember[W], result: JoinResult) -> None:
         if member.joining is not None:
             self._answers.append((member.joining, result))
             member.joining = None
 
-    def _answer_sync(self, member: Member[W], result: SyncResult) -> None:
+    def _answer_sync(self, member: KafkaMember[W], result: SyncResult) -> None:
         if member.syncing is not None:
             self._answers.append((member.syncing, result))
             member.syncing = None
 
-    def _join_result(self, member: Member[W]) -> JoinResult:
+    def _join_result(self, member: KafkaMember[W]) -> JoinResult:
         protocol = self.protocol or ""
         listed = self.members.values() if member.id == self.leader else ()
         members = tuple(JoinedMember(m.id, m.instance_id, m.metadata(protocol)) for m in listed)

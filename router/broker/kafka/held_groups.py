@@ -23,7 +23,7 @@ from router.broker.kafka.consumer_group_records import CONSUMER_VERSION, Consume
 from router.broker.kafka.consumer_group_values import HeartbeatResult
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import JoinResult, SyncResult
-from router.broker.kafka.groups import Group
+from router.broker.kafka.groups import KafkaGroup
 from router.broker.kafka.mixed_group import MixedGroup
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, RouterError
@@ -49,7 +49,7 @@ class HeldGroup:
     """
 
     id: str
-    group: Group[Waiter] | MixedGroup[Waiter]
+    group: KafkaGroup[Waiter] | MixedGroup[Waiter]
     stored: bool = False
     failed: bool = False
     saving: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class HeldGroups:
         topics: Topics,
         name_on: Callable[[str, str], str],
         ending: asyncio.Event,
-        new_classic: Callable[[], Group[Waiter]],
+        new_classic: Callable[[], KafkaGroup[Waiter]],
     ) -> None:
         self.by_id: dict[str, HeldGroup] = {}
         self.size_bytes = 0
@@ -102,7 +102,7 @@ class HeldGroups:
                 _log.warning("kafka-group-damaged", group=one.name, reason=str(error))
                 await self._registry.delete(GROUP_RECORDS, one.name)
 
-    def hold(self, group_id: str, group: Group[Waiter] | MixedGroup[Waiter]) -> HeldGroup:
+    def hold(self, group_id: str, group: KafkaGroup[Waiter] | MixedGroup[Waiter]) -> HeldGroup:
         """Keep a group in memory, in the place of one that has no members."""
         before = self.by_id.get(group_id)
         if before is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError
 from router.broker.kafka.transactions import current_of, refused
 
@@ -14,7 +14,7 @@ FENCED_FROM: Final = 4
 """The first version that knows PRODUCER_FENCED."""
 
 
-async def init_producer_id(request: Request) -> Any:
+async def init_producer_id(request: KafkaRequest) -> Any:
     """Answer a new id, or the next epoch of a transactional producer once it is on disk."""
     body, producers = request.body, request.context.producers
     name = body.transactional_id
@@ -33,4 +33,4 @@ async def init_producer_id(request: Request) -> Any:
     return request.response(producer_id=begun.producer, producer_epoch=begun.epoch)
 
 
-INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", (0, 5), init_producer_id)
+INIT_PRODUCER_ID: Final = KafkaApi(22, "InitProducerId", (0, 5), init_producer_id)

@@ -16,7 +16,7 @@ from router.access.permissions import Right
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.visible import Visible
 from router.broker.entries.kafka import TAG, timestamps
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.storage import DamagedError, Entry
@@ -43,7 +43,7 @@ NONE: Final = -1, -1
 _LAST_TIME: Final = (1 << 63) - 1
 
 
-async def list_offsets(request: Request) -> Any:
+async def list_offsets(request: KafkaRequest) -> Any:
     """Answer an offset for each partition."""
     topics = []
     for topic in request.body.topics:
@@ -56,7 +56,7 @@ async def list_offsets(request: Request) -> Any:
     return request.response(topics=topics)
 
 
-async def _partition(request: Request, topic: str, requested: Any) -> Any:
+async def _partition(request: KafkaRequest, topic: str, requested: Any) -> Any:
     index = requested.partition_index
     code, timestamp, offset = ErrorCode.NONE, *NONE
     try:
@@ -158,4 +158,4 @@ async def _times(
     ]
 
 
-LIST_OFFSETS: Final = Api(2, "ListOffsets", (1, 11), list_offsets)
+LIST_OFFSETS: Final = KafkaApi(2, "ListOffsets", (1, 11), list_offsets)

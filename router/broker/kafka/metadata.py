@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Client, Request
+from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH, NODE_ID, KafkaContext
 from router.broker.kafka.failures import REFUSALS, error_code
 from router.broker.storage import TopicRecord
@@ -22,7 +22,7 @@ NULL_NAMES: Final = 12
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-async def metadata(request: Request) -> Any:
+async def metadata(request: KafkaRequest) -> Any:
     """Answer with the topics that are named, or with all that the client may see."""
     body, context = request.body, request.context
     topics: list[Any]
@@ -47,7 +47,7 @@ async def metadata(request: Request) -> Any:
     )
 
 
-def visible_topics(client: Client) -> Iterator[tuple[str, TopicRecord]]:
+def visible_topics(client: KafkaClient) -> Iterator[tuple[str, TopicRecord]]:
     """Yield all topics that a client may see, with their Kafka names."""
     topics = client.context.topics
     for record in topics.records():
@@ -56,7 +56,7 @@ def visible_topics(client: Client) -> Iterator[tuple[str, TopicRecord]]:
             yield topics.kafka_names.of(name), record
 
 
-async def find_or_create(client: Client, name: str, *, create: bool) -> TopicRecord:
+async def find_or_create(client: KafkaClient, name: str, *, create: bool) -> TopicRecord:
     """Return the topic of a Kafka name, created if it may be; raise RouterError."""
     topics = client.context.topics
     if topics.find_kafka(name) is not None:
@@ -80,14 +80,14 @@ def new_topic(context: KafkaContext, name: str) -> TopicName:
     return context.topics.parse(name)
 
 
-async def _named(request: Request, name: str, *, create: bool) -> Any:
+async def _named(request: KafkaRequest, name: str, *, create: bool) -> Any:
     try:
         return _topic(request, name, await find_or_create(request.client, name, create=create))
     except REFUSALS as failure:
         return request.struct("MetadataResponseTopic", error_code=error_code(failure), name=name)
 
 
-def _with_id(request: Request, topic_id: bytes) -> Any:
+def _with_id(request: KafkaRequest, topic_id: bytes) -> Any:
     try:
         record = request.client.topic(topic_id, Right.VIEW)
     except REFUSALS as failure:
@@ -103,7 +103,7 @@ def _with_id(request: Request, topic_id: bytes) -> Any:
     return _topic(request, name, record)
 
 
-def _topic(request: Request, name: str, record: TopicRecord) -> Any:
+def _topic(request: KafkaRequest, name: str, record: TopicRecord) -> Any:
     only = (NODE_ID,)
     partitions = [
         request.struct(
@@ -122,4 +122,4 @@ def _topic(request: Request, name: str, record: TopicRecord) -> Any:
     )
 
 
-METADATA: Final = Api(3, "Metadata", (0, 13), metadata)
+METADATA: Final = KafkaApi(3, "Metadata", (0, 13), metadata)

@@ -16,11 +16,11 @@ from router.broker.kafka.assignors import NOTHING, Assignment
 from router.broker.kafka.consumer_group import DEFAULT_LIMITS, ConsumerGroup
 from router.broker.kafka.consumer_group_values import (
     JOINING,
-    Catalog,
     ClassicTerms,
     ConsumerMember,
     Heartbeat,
     MemberState,
+    TopicShapes,
 )
 from router.broker.kafka.consumer_metadata import (
     assigned_partitions,
@@ -31,17 +31,17 @@ from router.broker.kafka.consumer_metadata import (
 from router.broker.kafka.failures import KafkaError
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     JoinRequest,
     JoinResult,
-    Member,
+    KafkaMember,
     Protocols,
     SyncRequest,
     SyncResult,
     W,
 )
-from router.broker.kafka.groups import Group
+from router.broker.kafka.groups import KafkaGroup
 from router.wire.kafka.error_codes import ErrorCode
 
 
@@ -53,7 +53,7 @@ class MixedGroup(ConsumerGroup[W]):
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: TopicShapes,
         new_id: Callable[[str], str],
         limits: GroupLimits = DEFAULT_LIMITS,
     ) -> None:
@@ -65,7 +65,7 @@ class MixedGroup(ConsumerGroup[W]):
         """Return whether there are members, and all are of the classic protocol."""
         return bool(self.members) and all(m.classic is not None for m in self.members.values())
 
-    def take_over(self, group: Group[W], now: float) -> None:
+    def take_over(self, group: KafkaGroup[W], now: float) -> None:
         """Go on, as a group that is new here, with the members of a classic group."""
         self.epoch = self.assignment_epoch = group.generation
         for one in group.members.values():
@@ -90,7 +90,7 @@ class MixedGroup(ConsumerGroup[W]):
     def classic_record(self) -> GroupRecord:
         """Return the members as those of a classic group that has just rebalanced."""
         members = tuple(
-            Member[W](
+            KafkaMember[W](
                 id=one.id,
                 instance_id=one.instance_id,
                 client_id=one.client_id,
@@ -135,7 +135,7 @@ class MixedGroup(ConsumerGroup[W]):
         )
         self._answers.append((waiter, result))
 
-    def heartbeat(self, caller: Caller, now: float) -> ErrorCode:
+    def heartbeat(self, caller: GroupCaller, now: float) -> ErrorCode:
         """Extend a classic session; REBALANCE_IN_PROGRESS tells the member to join again."""
         error = self._check(caller)
         if error is not ErrorCode.NONE:
@@ -152,16 +152,16 @@ class MixedGroup(ConsumerGroup[W]):
         member.revoke_deadline = min(member.revoke_deadline, now + member.rebalance_seconds)
         return ErrorCode.REBALANCE_IN_PROGRESS
 
-    def leave(self, caller: Caller, now: float) -> ErrorCode:
+    def leave(self, caller: GroupCaller, now: float) -> ErrorCode:
         """End a classic membership; a static member may be named by its instance alone."""
         self.tick(now)
         member_id = caller.member_id or self._static.get(caller.instance_id or "", "")
-        error = self._check_member(Caller(member_id, caller.instance_id))
+        error = self._check_member(GroupCaller(member_id, caller.instance_id))
         if error is ErrorCode.NONE:
             self._remove(self.members[member_id])
         return error
 
-    def check_commit(self, caller: Caller, now: float) -> ErrorCode:
+    def check_commit(self, caller: GroupCaller, now: float) -> ErrorCode:
         """Return whether a caller may commit offsets; a classic member's session is extended."""
         error = self._check(caller)
         member = self.members.get(caller.member_id)
@@ -169,7 +169,7 @@ class MixedGroup(ConsumerGroup[W]):
             member.extend(now)
         return error
 
-    def check_fetch(self, caller: Caller) -> ErrorCode:
+    def check_fetch(self, caller: GroupCaller) -> ErrorCode:
         """Return whether a member may learn the offsets of the group."""
         return self._check(caller)
 
@@ -208,7 +208,7 @@ class MixedGroup(ConsumerGroup[W]):
             ErrorCode.NONE, member.id, member.epoch, self.protocol_type, protocol, leader=""
         )
 
-    def _check(self, caller: Caller) -> ErrorCode:
+    def _check(self, caller: GroupCaller) -> ErrorCode:
         """Return whether a caller is a member of its newest epoch."""
         error = self._check_member(caller)
         if error is not ErrorCode.NONE:
@@ -220,7 +220,7 @@ class MixedGroup(ConsumerGroup[W]):
             return ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.ILLEGAL_GENERATION
 
-    def _check_member(self, caller: Caller) -> ErrorCode:
+    def _check_member(self, caller: GroupCaller) -> ErrorCode:
         current = self._static.get(caller.instance_id or "")
         if current is not None and current != caller.member_id:
             return ErrorCode.FENCED_INSTANCE_ID

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import REFUSALS, error_code
 
 
-def offset_for_leader_epoch(request: Request) -> Any:
+def offset_for_leader_epoch(request: KafkaRequest) -> Any:
     """Answer the end of each partition for the only epoch, and nothing for others."""
     topics = [
         request.struct(
@@ -23,7 +23,7 @@ def offset_for_leader_epoch(request: Request) -> Any:
     return request.response(topics=topics)
 
 
-def _partition(request: Request, topic: str, requested: Any) -> Any:
+def _partition(request: KafkaRequest, topic: str, requested: Any) -> Any:
     found = request.struct("EpochEndOffset", partition=requested.partition)
     try:
         index, epoch = requested.partition, requested.current_leader_epoch
@@ -36,4 +36,6 @@ def _partition(request: Request, topic: str, requested: Any) -> Any:
     return found
 
 
-OFFSET_FOR_LEADER_EPOCH: Final = Api(23, "OffsetForLeaderEpoch", (2, 4), offset_for_leader_epoch)
+OFFSET_FOR_LEADER_EPOCH: Final = KafkaApi(
+    23, "OffsetForLeaderEpoch", (2, 4), offset_for_leader_epoch
+)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.kafka.batch_appends import Producing
+from router.broker.kafka.batch_appends import BatchAppender
 from router.broker.kafka.batch_results import refuse
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.failures import ErrorCode
 
 ALL_REPLICAS: Final = -1
 _ACKS: Final = frozenset({ALL_REPLICAS, 0, 1})
 
 
-def produce(request: Request) -> Any:
+def produce(request: KafkaRequest) -> Any:
     """Store batches; the response follows when they are on disk."""
     body = request.body
     if body.acks not in _ACKS:
@@ -25,8 +25,8 @@ def produce(request: Request) -> Any:
     if not body.topic_data:
         request.answer(request.response() if body.acks else None)
     else:
-        request.client.part(Producing).produce(request)
+        request.client.part(BatchAppender).produce(request)
     return None
 
 
-PRODUCE: Final = Api(0, "Produce", (0, 13), produce, served_from=3, overlaps=True)
+PRODUCE: Final = KafkaApi(0, "Produce", (0, 13), produce, served_from=3, overlaps=True)

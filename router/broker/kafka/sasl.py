@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from router.access.scram import HASHES, ScramExchange
-from router.broker.kafka.client import Api, Client, Request
+from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
 from router.broker.kafka.failures import ErrorCode
 from router.broker.transport.authentication import BASIC, TOKEN
 from router.errors import RouterError, UnauthenticatedError
@@ -25,12 +25,12 @@ _PLAIN_FIELDS: Final = 3
 class SaslState:
     """How far one client is with its authentication."""
 
-    def __init__(self, _client: Client) -> None:
+    def __init__(self, _client: KafkaClient) -> None:
         self.mechanism = ""
         self.scram: ScramExchange | None = None
 
 
-def sasl_handshake(request: Request) -> Any:
+def sasl_handshake(request: KafkaRequest) -> Any:
     """Answer whether a mechanism is served, and which are."""
     response = request.response(mechanisms=MECHANISMS)
     state = request.client.part(SaslState)
@@ -43,7 +43,7 @@ def sasl_handshake(request: Request) -> Any:
     return response
 
 
-def sasl_authenticate(request: Request) -> Any:
+def sasl_authenticate(request: KafkaRequest) -> Any:
     """Authenticate the client; the answer follows when its password is checked."""
     client = request.client
     state = client.part(SaslState)
@@ -70,7 +70,7 @@ def sasl_authenticate(request: Request) -> Any:
     return None
 
 
-def _begin_scram(request: Request, state: SaslState, sent: bytes) -> Any:
+def _begin_scram(request: KafkaRequest, state: SaslState, sent: bytes) -> Any:
     """Return the answer to the first message of SCRAM; raise UnauthenticatedError."""
     authorizer, mechanism = request.client.identity.authorizer, state.mechanism
     assert authorizer is not None
@@ -92,17 +92,17 @@ def _credentials(sent: bytes) -> tuple[str, bytes]:
     raise UnauthenticatedError("This is no name and password by PLAIN.")
 
 
-def _welcome(request: Request, answer: bytes) -> None:
+def _welcome(request: KafkaRequest, answer: bytes) -> None:
     request.client.refusal = None
     request.answer(request.response(auth_bytes=answer))
 
 
-def _refused(request: Request, failure: RouterError) -> bytes:
+def _refused(request: KafkaRequest, failure: RouterError) -> bytes:
     response = request.response(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failure)
     )
     return request.encode(response)
 
 
-SASL_HANDSHAKE: Final = Api(17, "SaslHandshake", (1, 1), sasl_handshake, public=True)
-SASL_AUTHENTICATE: Final = Api(36, "SaslAuthenticate", (0, 2), sasl_authenticate, public=True)
+SASL_HANDSHAKE: Final = KafkaApi(17, "SaslHandshake", (1, 1), sasl_handshake, public=True)
+SASL_AUTHENTICATE: Final = KafkaApi(36, "SaslAuthenticate", (0, 2), sasl_authenticate, public=True)

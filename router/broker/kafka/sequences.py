@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from router.broker.kafka.failures import KafkaError
-from router.broker.storage import Producers, ProducerState
+from router.broker.storage import ProducerState, ProducerStates
 from router.model import REQUEST_PRODUCER
 from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.record_batches import BatchHeader
@@ -50,7 +50,7 @@ class ActiveProducer(NamedTuple):
     time_ms: int
 
 
-def active_producers(producers: Producers) -> list[ActiveProducer]:
+def active_producers(producers: ProducerStates) -> list[ActiveProducer]:
     """Return the producers of a partition by their ids."""
     newest: dict[int, ProducerState] = {}
     for name, state in producers:
@@ -69,7 +69,7 @@ def active_producers(producers: Producers) -> list[ActiveProducer]:
     ]
 
 
-def check_sequence(producers: Producers, header: BatchHeader) -> NextBatch | DuplicateBatch:
+def check_sequence(producers: ProducerStates, header: BatchHeader) -> NextBatch | DuplicateBatch:
     """Return what a batch of an idempotent producer is; raise KafkaError."""
     producer, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
     if epoch < 0 or first < 0:

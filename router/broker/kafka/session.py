@@ -23,17 +23,17 @@ from typing import Any, Final
 from router.broker.context import BrokerContext
 from router.broker.kafka import audit
 from router.broker.kafka.apis import APIS
-from router.broker.kafka.client import NO_ANSWER, Client, Request, ServedApi
+from router.broker.kafka.client import NO_ANSWER, KafkaClient, KafkaRequest, ServedApi
 from router.broker.kafka.context import KafkaContext
 from router.broker.kafka.produce import PRODUCE
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
 from router.metrics import Sample
 from router.wire import ProtocolError
 from router.wire.kafka.errors import KafkaMessageError
-from router.wire.kafka.frames import FrameReader
-from router.wire.kafka.runtime import Message
+from router.wire.kafka.frames import KafkaFrameReader
+from router.wire.kafka.runtime import KafkaMessage
 
 MAX_REQUEST_BYTES: Final = 32 << 20
 MAX_OTHER_REQUEST_BYTES: Final = 2 << 20
@@ -51,7 +51,7 @@ _HEAD: Final = Struct(">hhi")
 _PIPELINE: Final = "pipeline"
 
 
-async def sessions(broker: BrokerContext) -> Callable[[Connection], KafkaSession]:
+async def sessions(broker: BrokerContext) -> Callable[[ClientConnection], KafkaSession]:
     """Return what opens a Kafka session on a connection, once the groups that were stored are back.
 
     Raises BackendUnavailableError.
@@ -70,23 +70,23 @@ async def sessions(broker: BrokerContext) -> Callable[[Connection], KafkaSession
     return lambda connection: KafkaSession(connection, context, served)
 
 
-class KafkaSession(Client):
-    """The session of one Kafka client; see router.broker.transport.session.Session."""
+class KafkaSession(KafkaClient):
+    """The session of one Kafka client; see router.broker.transport.session.ProtocolSession."""
 
     keep_alive = b""
     farewells = NO_FAREWELLS
 
     def __init__(
-        self, connection: Connection, context: KafkaContext, served: dict[int, ServedApi]
+        self, connection: ClientConnection, context: KafkaContext, served: dict[int, ServedApi]
     ) -> None:
         super().__init__(connection, context)
-        self.frames = FrameReader(MAX_REQUEST_BYTES)
+        self.frames = KafkaFrameReader(MAX_REQUEST_BYTES)
         self._store = context.topics.store
         self._audit = context.broker.audit
         self._served = served
         self._header = context.messages.message("RequestHeader")
         self._waiting: deque[bytes] = deque()
-        self._in_flight: deque[Request] = deque()
+        self._in_flight: deque[KafkaRequest] = deque()
         self._in_flight_bytes = 0
         self._advancing = False
 
@@ -111,7 +111,9 @@ class KafkaSession(Client):
 
     def connection_lost(self) -> None:
         """Release all that the client had."""
-        self.frames = FrameReader(MAX_REQUEST_BYTES)  # what it held need not wait for the collector
+        self.frames = KafkaFrameReader(
+            MAX_REQUEST_BYTES
+        )  # what it held need not wait for the collector
         self._waiting.clear()
         self._in_flight.clear()
         self._store.pressure.pop(self._relieved, None)
@@ -167,7 +169,7 @@ class KafkaSession(Client):
         else:
             identity.authenticate("none", b"", partial(self._serve, request))
 
-    def _read(self, frame: bytes) -> Request:
+    def _read(self, frame: bytes) -> KafkaRequest:
         """Return the request of a frame; raise ProtocolError."""
         key, version, correlation_id = _HEAD.unpack_from(frame)
         served = self._served.get(key)
@@ -191,28 +193,28 @@ class KafkaSession(Client):
             version = 0
         else:
             raise ProtocolError(f"{served.api.name} is not served in version {version}")
-        return Request(
+        return KafkaRequest(
             served, version, correlation_id, client_id, body, len(frame), self, self._answer
         )
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: KafkaRequest) -> None:
         result = request.served.api.handle(request)
-        if isinstance(result, Message):
+        if isinstance(result, KafkaMessage):
             self._answer(request, result)
         elif result is not None:
             self.connection.spawn(self._finish(request, result))
 
-    async def _finish(self, request: Request, work: Coroutine[Any, Any, Message]) -> None:
+    async def _finish(self, request: KafkaRequest, work: Coroutine[Any, Any, KafkaMessage]) -> None:
         self._answer(request, await work)
 
-    def _answer(self, request: Request, response: Message | None) -> None:
+    def _answer(self, request: KafkaRequest, response: KafkaMessage | None) -> None:
         """Send a response in its turn; a failure to do so is this connection's alone."""
         if response is not None and request.served.api.key in audit.CHANGES:
             audit.record(self._audit, self.identity, request, response)
         if not self.connection.closed:
             self.connection.guard(partial(self._reply, request, response))
 
-    def _reply(self, request: Request, response: Message | None) -> None:
+    def _reply(self, request: KafkaRequest, response: KafkaMessage | None) -> None:
         served = request.served
         served.requests += 1
         served.received += request.size

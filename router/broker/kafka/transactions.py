@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import Api, Request
+from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_offsets import commit_each, commit_of
-from router.broker.kafka.group_values import Caller
+from router.broker.kafka.group_values import GroupCaller
 from router.broker.storage import Ledger, TopicRecord
 from router.broker.transactions import (
     ProducerEpoch,
@@ -50,7 +50,7 @@ def current_of(body: Any) -> ProducerEpoch:
     return ProducerEpoch(body.producer_id, body.producer_epoch)
 
 
-def refused(request: Request, failure: Exception, fenced_from: int = FENCED_FROM) -> ErrorCode:
+def refused(request: KafkaRequest, failure: Exception, fenced_from: int = FENCED_FROM) -> ErrorCode:
     """Return the code of a refusal, as clients of the request's version know it; count it."""
     code = error_code(failure)
     if code is ErrorCode.INVALID_PRODUCER_EPOCH and request.version >= fenced_from:
@@ -59,7 +59,7 @@ def refused(request: Request, failure: Exception, fenced_from: int = FENCED_FROM
     return code
 
 
-async def add_partitions(request: Request) -> Any:
+async def add_partitions(request: KafkaRequest) -> Any:
     """Add partitions to a transaction, which begins with the first; all of them or none."""
     body, producers = request.body, request.context.producers
     codes: dict[tuple[str, int], ErrorCode] = {}
@@ -103,7 +103,7 @@ async def add_partitions(request: Request) -> Any:
     )
 
 
-async def add_offsets(request: Request) -> Any:
+async def add_offsets(request: KafkaRequest) -> Any:
     """Begin a transaction, if none is open, that will commit positions of a group."""
     body, producers = request.body, request.context.producers
     code = check_group_id(body.group_id)
@@ -117,7 +117,7 @@ async def add_offsets(request: Request) -> Any:
     return request.response(error_code=code)
 
 
-async def end_txn(request: Request) -> Any:
+async def end_txn(request: KafkaRequest) -> Any:
     """Answer when a transaction is decided."""
     body = request.body
     try:
@@ -135,7 +135,7 @@ async def end_txn(request: Request) -> Any:
     return request.response(producer_id=current.producer, producer_epoch=current.epoch)
 
 
-async def commit_offsets(request: Request) -> Any:
+async def commit_offsets(request: KafkaRequest) -> Any:
     """Take positions that a group gets with the commit; answer when that is on disk."""
     body, refusal = request.body, ErrorCode.NONE
     transaction: Transaction | None = None
@@ -145,7 +145,7 @@ async def commit_offsets(request: Request) -> Any:
         # The requests of a group know no other code for a producer that was fenced.
         refusal = refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
 
-    async def take(request: Request, record: TopicRecord, topic: str, requested: Any) -> None:
+    async def take(request: KafkaRequest, record: TopicRecord, topic: str, requested: Any) -> None:
         coordinator, context = request.context.coordinator, request.context
         commit, name = commit_of(request, requested), coordinator.name_on(body.group_id, topic)
         partition = context.partition(record, requested.partition_index)
@@ -158,13 +158,13 @@ async def commit_offsets(request: Request) -> Any:
     return await commit_each(request, refusal, take)
 
 
-def _transaction(request: Request) -> Transaction:
+def _transaction(request: KafkaRequest) -> Transaction:
     """Return the transaction of TxnOffsetCommit; raise what refuses the request."""
     body, producers = request.body, request.context.producers
     if (error := check_group_id(body.group_id)) is not ErrorCode.NONE:
         raise KafkaError(error)
     if body.member_id or body.generation_id >= 0:
-        caller = Caller(body.member_id, body.group_instance_id, body.generation_id)
+        caller = GroupCaller(body.member_id, body.group_instance_id, body.generation_id)
         error = request.context.coordinator.check_commit(body.group_id, caller)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION  # the other one is not of this API
@@ -175,14 +175,14 @@ def _transaction(request: Request) -> Transaction:
     return producers.begun(producer) if implicit else producers.opened(producer)
 
 
-def describe_transactions(request: Request) -> Any:
+def describe_transactions(request: KafkaRequest) -> Any:
     """Answer with the state of each producer, and the partitions of what it has open."""
     return request.response(
         transaction_states=[_described(request, name) for name in request.body.transactional_ids]
     )
 
 
-def list_transactions(request: Request) -> Any:
+def list_transactions(request: KafkaRequest) -> Any:
     """Answer with the producers that the client may see and that pass the filters."""
     body = request.body
     return request.response(
@@ -200,7 +200,7 @@ def list_transactions(request: Request) -> Any:
     )
 
 
-def state_of(request: Request, producer: TransactionalProducer) -> str:
+def state_of(request: KafkaRequest, producer: TransactionalProducer) -> str:
     """Return the state of a producer in Kafka's words."""
     transaction = request.context.producers.transaction(producer)
     if transaction is not None:
@@ -210,7 +210,7 @@ def state_of(request: Request, producer: TransactionalProducer) -> str:
     return {None: "Empty", True: "CompleteCommit", False: "CompleteAbort"}[producer.committed]
 
 
-def _described(request: Request, name: str) -> Any:
+def _described(request: KafkaRequest, name: str) -> Any:
     found = request.context.producers.find(name)
     code = ErrorCode.NONE
     if found is None:
@@ -235,7 +235,7 @@ def _described(request: Request, name: str) -> Any:
     return described
 
 
-def _partitions(request: Request, ledgers: Iterable[Ledger]) -> dict[str, list[int]]:
+def _partitions(request: KafkaRequest, ledgers: Iterable[Ledger]) -> dict[str, list[int]]:
     """Return the partitions with these logs that the client may see, by Kafka names."""
     topics, found = request.context.topics, dict[str, list[int]]()
     for ledger in ledgers:
@@ -248,7 +248,7 @@ def _partitions(request: Request, ledgers: Iterable[Ledger]) -> dict[str, list[i
     return found
 
 
-def _passes(request: Request, producer: TransactionalProducer) -> bool:
+def _passes(request: KafkaRequest, producer: TransactionalProducer) -> bool:
     body, transaction = request.body, request.context.producers.transaction(producer)
     if not _may_see(request, producer):
         return False
@@ -265,13 +265,13 @@ def _passes(request: Request, producer: TransactionalProducer) -> bool:
     return True
 
 
-def _may_see(request: Request, producer: TransactionalProducer) -> bool:
+def _may_see(request: KafkaRequest, producer: TransactionalProducer) -> bool:
     principal = request.client.owner_name
     return principal is None or producer.principal in {"", principal}
 
 
 def join_by_batch(
-    request: Request, producer: ProducerEpoch, ledger: Ledger, *, implicit: bool
+    request: KafkaRequest, producer: ProducerEpoch, ledger: Ledger, *, implicit: bool
 ) -> Transaction:
     """Return the transaction that a batch of Produce belongs to; raise KafkaError.
 
@@ -292,10 +292,10 @@ def join_by_batch(
 
 
 APIS: Final = (
-    Api(24, "AddPartitionsToTxn", (0, 3), add_partitions),
-    Api(25, "AddOffsetsToTxn", (0, 4), add_offsets),
-    Api(26, "EndTxn", (0, 5), end_txn),
-    Api(28, "TxnOffsetCommit", (0, 5), commit_offsets),
-    Api(65, "DescribeTransactions", (0, 0), describe_transactions),
-    Api(66, "ListTransactions", (0, 1), list_transactions),
+    KafkaApi(24, "AddPartitionsToTxn", (0, 3), add_partitions),
+    KafkaApi(25, "AddOffsetsToTxn", (0, 4), add_offsets),
+    KafkaApi(26, "EndTxn", (0, 5), end_txn),
+    KafkaApi(28, "TxnOffsetCommit", (0, 5), commit_offsets),
+    KafkaApi(65, "DescribeTransactions", (0, 0), describe_transactions),
+    KafkaApi(66, "ListTransactions", (0, 1), list_transactions),
 )

@@ -12,7 +12,7 @@ from router.broker.context import BrokerContext
 from router.broker.nats.archives.restores import Restores
 from router.broker.nats.archives.snapshots import Snapshots
 from router.broker.nats.consumers import api as consumer_api
-from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.consumers.consumers import JetStreamConsumers
 from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.api import JetStreamApi, cluster_apis
@@ -26,13 +26,13 @@ from router.broker.nats.streams.publishing import PublishContext
 from router.broker.nats.streams.stream import StreamContext
 from router.broker.nats.streams.streams import Streams
 from router.broker.nats.system import PREFIX, SystemService
-from router.broker.topics.schemas import TopicSchemas
-from router.broker.transport.connection import Connection
+from router.broker.topics.schemas import BrokerSchemas
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.handshakes import Greeting
 from router.wire.nats import encode
 
 
-def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, folder: Path) -> None:
+def join_streams(server: NatsServer, schemas: BrokerSchemas, leases: Leases, folder: Path) -> None:
     """Give a server its streams and the calls of JetStream; `Streams.load` follows.
 
     `folder`: where the indexes of subjects are kept.
@@ -65,7 +65,7 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     api.add(StreamApi(streams, lambda: (api.total, api.errors)).apis())
     api.add(cluster_apis())
     api.add(DirectGet(streams, server.hub).apis())
-    consumers = Consumers(server.hub, topics, streams, api)
+    consumers = JetStreamConsumers(server.hub, topics, streams, api)
     streams.consumers = server.consumers = consumers
     api.add(consumer_api.apis(streams, consumers))
     snapshots = Snapshots(server.hub, streams, consumers.now_ns, lambda: server.max_pending)
@@ -84,7 +84,7 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     server.counters.observe(streams.collect)
 
 
-def sessions(broker: BrokerContext) -> Callable[[Connection], NatsSession]:
+def sessions(broker: BrokerContext) -> Callable[[ClientConnection], NatsSession]:
     """Return what opens a NATS session on a connection."""
     server = _server(broker)
     server.metrics.show()

@@ -23,7 +23,7 @@ from router.access.permissions import Right
 from router.broker.entries import Transcoder
 from router.broker.nats.archives.restores import Restores
 from router.broker.nats.archives.snapshots import Snapshots
-from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.consumers.consumers import JetStreamConsumers
 from router.broker.nats.consumers.services import NEXT_PREFIX
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.protocol.acks import ACK_PREFIX
@@ -34,7 +34,7 @@ from router.broker.nats.protocol.metrics import NatsMetrics
 from router.broker.nats.protocol.spec import NATS
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.topics.topics import Topics
 from router.errors import ForbiddenError
 from router.model import Principal
@@ -91,7 +91,7 @@ class NatsServer:
         self,
         settings: Settings,
         topics: Topics,
-        counters: Counters,
+        counters: NodeCounters,
         registry: AsyncRegistry,
         transcoder: Transcoder,
         authorizer: Authorizer | None,
@@ -107,7 +107,7 @@ class NatsServer:
         self.hub = Hub()
         self.metrics = NatsMetrics(counters, self.hub)
         self.streams: Streams
-        self.consumers: Consumers
+        self.consumers: JetStreamConsumers
         self.api: JetStreamApi
         self.other_dialects: OtherDialects
         self.snapshots: Snapshots

@@ -31,13 +31,13 @@ from router.broker.nats.server import NatsServer
 from router.broker.nats.streams.publishing import StreamPublisher
 from router.broker.nats.streams.streams import SERVICES
 from router.broker.nats.system import duration
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.errors import RouterError, UnauthenticatedError
 from router.wire.nats import encode
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import (
-    Acknowledgements,
+    AckBatch,
     ClientParser,
     Connect,
     NatsProtocolError,
@@ -110,7 +110,7 @@ class ClientSubscription(Subscriber):
 
 
 class NatsSession:
-    """The session of one NATS client; see router.broker.transport.session.Session."""
+    """The session of one NATS client; see router.broker.transport.session.ProtocolSession."""
 
     keep_alive = encode.PING
     farewells: Mapping[str, bytes] = MappingProxyType(
@@ -121,7 +121,7 @@ class NatsSession:
         }
     )
 
-    def __init__(self, connection: Connection, server: NatsServer) -> None:
+    def __init__(self, connection: ClientConnection, server: NatsServer) -> None:
         self.connection = connection
         self.frames = ClientParser(MAX_CONTROL_LINE_BYTES, server.options.max_payload)
         self.caller = NatsCaller(connection.identity)
@@ -139,7 +139,7 @@ class NatsSession:
         self._authenticating = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             Publish: self._publish,
-            Acknowledgements: self._acknowledge,
+            AckBatch: self._acknowledge,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Ping: self._ping,
@@ -356,7 +356,7 @@ class NatsSession:
         elif not count and options.no_responders:
             self._hub.no_responders(message)
 
-    def _acknowledge(self, operation: Acknowledgements) -> None:
+    def _acknowledge(self, operation: AckBatch) -> None:
         """Hand acknowledgements to their consumer, or publish them if others may see them too."""
         stream, consumer, deliveries, _ = operation
         direct = not (self._options.verbose or self._hub.may_see_services)

@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from router.broker.disk.database import Snapshot
+from router.broker.disk.database import DatabaseSnapshot
 from router.broker.disk.faults import lacks_space
 from router.broker.folder import BACKUP
 from router.broker.node.registry import FILE as REGISTRY
@@ -142,14 +142,14 @@ class Backups:
                 self._ending = asyncio.ensure_future(self._release(held))
 
     async def _cut(self, number: int) -> BackupCut:
-        snapshots: dict[str, Snapshot] = {}
+        snapshots: dict[str, DatabaseSnapshot] = {}
         names = [REGISTRY] if self._store is None else [METADATA, REGISTRY]
 
         def prepare() -> None:
             self._clear()
             (self._folder / BACKUP).mkdir(mode=0o700)
             for name in names:
-                snapshots[name] = Snapshot(self._folder / name)
+                snapshots[name] = DatabaseSnapshot(self._folder / name)
             _link_all(self._folder / SUBJECTS, self._folder / BACKUP / SUBJECTS)
 
         def take() -> None:

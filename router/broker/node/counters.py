@@ -17,7 +17,7 @@ MAX_SERIES: Final = 20_000
 MAX_GAUGES: Final = 1_000
 
 
-class Counters:
+class NodeCounters:
     """The node's metrics and token buckets; `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Clock) -> None:

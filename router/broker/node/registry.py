@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from router.broker.disk.database import Database, Operation, Schema, T, connect
+from router.broker.disk.database import Database, DatabaseSchema, Operation, T, connect
 from router.broker.disk.faults import StoreError, lacks_space, puts_in_doubt
 from router.broker.disk.files import Disk
 from router.broker.disk.row_sums import check_rows
@@ -30,7 +30,7 @@ from router.errors import BackendUnavailableError, DiskFullError
 from router.errors.quoting import said
 from router.sharing.registry import (
     GROUP_RECORDS,
-    Record,
+    RegistryRecord,
     check_kind,
     check_name,
     check_record,
@@ -45,7 +45,7 @@ MAX_CACHED_BYTES: Final = 8 << 20
 RECORD_OVERHEAD_BYTES: Final = 300
 """What a record in memory takes beside its name and value, about."""
 
-_SCHEMA: Final = Schema(
+_SCHEMA: Final = DatabaseSchema(
     version=2,
     statements="""
 CREATE TABLE meta (
@@ -118,7 +118,7 @@ class FileRegistry:
         found = await self._read(lambda connection: connection.execute(query).fetchone())
         return None if found is None else int(found[0])
 
-    async def get(self, kind: str, name: str) -> Record | None:
+    async def get(self, kind: str, name: str) -> RegistryRecord | None:
         """Return a record, None: there is none."""
         check_name(kind, name)
         cache = self._cache
@@ -135,7 +135,7 @@ class FileRegistry:
         found = self._cache.get(kind, name)
         return None if found is None else found.version
 
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> RegistryRecord:
         """Write a record durably; raise ConflictError unless it has the expected version."""
         check_record(kind, name, value)
         with self._cache.changing(kind, name):
@@ -149,7 +149,7 @@ class FileRegistry:
         with self._cache.changing(kind, name):
             return await self._write(lambda connection: _delete(connection, kind, name))
 
-    async def list(self, kind: str, after: str = "") -> list[Record]:
+    async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:
         """Return the next records of a kind behind a name, by name; none: there are no more."""
         check_kind(kind)
         return await self._read(lambda connection: _page(connection, kind, after))
@@ -185,17 +185,17 @@ class _Cache:
 
     def __init__(self) -> None:
         self.writes = self.writing = 0
-        self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
+        self._records: OrderedDict[tuple[str, str], RegistryRecord] = OrderedDict()
         self._size = 0
 
-    def get(self, kind: str, name: str) -> Record | None:
+    def get(self, kind: str, name: str) -> RegistryRecord | None:
         """Return a record, None: it is not here."""
         found = self._records.get((kind, name))
         if found is not None:
             self._records.move_to_end((kind, name))
         return found
 
-    def put(self, kind: str, record: Record) -> None:
+    def put(self, kind: str, record: RegistryRecord) -> None:
         """Keep a record; drop those that were not read for the longest time."""
         self._drop(kind, record.name)
         self._records[kind, record.name] = record
@@ -220,7 +220,7 @@ class _Cache:
             self._size -= _size(dropped)
 
 
-def _size(record: Record) -> int:
+def _size(record: RegistryRecord) -> int:
     return len(record.value) + len(record.name) + RECORD_OVERHEAD_BYTES
 
 
@@ -242,23 +242,23 @@ def _next(connection: sqlite3.Connection, counter: str) -> int:
     return int(value)
 
 
-def _get(connection: sqlite3.Connection, kind: str, name: str) -> Record | None:
+def _get(connection: sqlite3.Connection, kind: str, name: str) -> RegistryRecord | None:
     found = connection.execute(
         "SELECT name, value, version FROM records WHERE kind = ? AND name = ?", (kind, name)
     ).fetchone()
-    return None if found is None else Record(*found)
+    return None if found is None else RegistryRecord(*found)
 
 
 def _put(
     connection: sqlite3.Connection, kind: str, name: str, value: bytes, expected: int | None
-) -> Record:
+) -> RegistryRecord:
     found = _get(connection, kind, name)
     check_version(kind, name, expected, 0 if found is None else found.version)
     # Counting takes a look at each record; groups are bounded by their coordinator.
     if found is None and kind != GROUP_RECORDS:
         count = "SELECT count(*) FROM records WHERE kind = ?"
         check_room(kind, connection.execute(count, (kind,)).fetchone()[0])
-    record = Record(name, value, _next(connection, "version"))
+    record = RegistryRecord(name, value, _next(connection, "version"))
     connection.execute(
         "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
         (kind, name, record.value, record.version),
@@ -271,14 +271,14 @@ def _delete(connection: sqlite3.Connection, kind: str, name: str) -> bool:
     return gone.rowcount == 1
 
 
-def _page(connection: sqlite3.Connection, kind: str, after: str) -> list[Record]:
-    records: list[Record] = []
+def _page(connection: sqlite3.Connection, kind: str, after: str) -> list[RegistryRecord]:
+    records: list[RegistryRecord] = []
     size = 0
     for row in connection.execute(
         "SELECT name, value, version FROM records WHERE kind = ? AND name > ? ORDER BY name",
         (kind, after),
     ):
-        record = Record(*row)
+        record = RegistryRecord(*row)
         size += len(record.name.encode()) + len(record.value)
         if records and size > MAX_PAGE_BYTES:
             break

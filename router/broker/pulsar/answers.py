@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from router.broker.consume import BacklogCounter, Subscription
+from router.broker.consume import BacklogCounter, PartitionSubscription
 from router.broker.consume.dispatch.individual import MAX_HELD
-from router.broker.pulsar.client import AnySubscription, PulsarConsumer
+from router.broker.pulsar.client import AnySubscription, AttachedConsumer
 from router.broker.pulsar.positions import NO_POSITION
 from router.process.build import NODE_PROTOCOL
 from router.wire.pulsar import MAX_MESSAGE_SIZE, command
@@ -60,7 +60,7 @@ def in_transaction(request: pb.CommandAck) -> bool:
 
 
 def last_message(
-    request_id: int, subscription: Subscription, place: pb.MessageIdData
+    request_id: int, subscription: PartitionSubscription, place: pb.MessageIdData
 ) -> pb.BaseCommand:
     """Return the answer to GET_LAST_MESSAGE_ID."""
     mark_delete = subscription.cursor.mark_delete
@@ -76,7 +76,7 @@ def last_message(
 
 
 async def stats(
-    request_id: int, consumer: PulsarConsumer | None, address: str, now: float
+    request_id: int, consumer: AttachedConsumer | None, address: str, now: float
 ) -> pb.BaseCommand:
     """Return the answer to CONSUMER_STATS; `now` is by the clock of the consumer's `flow`."""
     if consumer is None:
@@ -110,15 +110,15 @@ async def stats(
 
 
 async def _backlog(subscription: AnySubscription) -> int:
-    if not isinstance(subscription, Subscription):
+    if not isinstance(subscription, PartitionSubscription):
         return 0
     return await BacklogCounter().backlog(subscription.visible, subscription.cursor)
 
 
-def _unacknowledged(consumer: PulsarConsumer) -> int:
+def _unacknowledged(consumer: AttachedConsumer) -> int:
     """Return how many messages a shared consumer holds, acknowledged ones of a batch left out."""
     held, subscription = consumer.held, consumer.subscription
-    if not isinstance(subscription, Subscription):
+    if not isinstance(subscription, PartitionSubscription):
         return 0
     partly = (part for part in subscription.cursor.partials() if part[0] in held)
     return consumer.held_messages - sum(max(0, held[entry] - left) for entry, left in partly)

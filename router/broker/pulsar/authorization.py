@@ -14,11 +14,11 @@ from typing import Final
 import structlog
 
 from router.access.permissions import Right
-from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.client import Handler, PulsarClient
 from router.broker.pulsar.failures import answer, error
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC
 from router.broker.transport.authentication import ListenerAuthorizer
-from router.broker.transport.identity import Identity
+from router.broker.transport.identity import ConnectionIdentity
 from router.errors import BadNameError, ForbiddenError, RouterError
 from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -82,7 +82,9 @@ _REQUIRED_RIGHTS: Final[Mapping[int, _RequiredRight]] = {
 }
 
 
-def authorized_handlers(handlers: Mapping[int, Handler], client: Client) -> dict[int, Handler]:
+def authorized_handlers(
+    handlers: Mapping[int, Handler], client: PulsarClient
+) -> dict[int, Handler]:
     """Return the handlers as this client may reach them."""
     authorizer = client.identity.authorizer
     found = dict(handlers)
@@ -99,7 +101,9 @@ def authorized_handlers(handlers: Mapping[int, Handler], client: Client) -> dict
     return found
 
 
-def _without_creation(handler: Handler, who: Identity, authorizer: ListenerAuthorizer) -> Handler:
+def _without_creation(
+    handler: Handler, who: ConnectionIdentity, authorizer: ListenerAuthorizer
+) -> Handler:
     """Let only clients that may use a topic create it by asking for its number of partitions."""
 
     def may(topic: str, right: Right) -> bool:
@@ -118,7 +122,7 @@ def _without_creation(handler: Handler, who: Identity, authorizer: ListenerAutho
     return handle
 
 
-def _every_topic(handler: Handler, client: Client, authorizer: ListenerAuthorizer) -> Handler:
+def _every_topic(handler: Handler, client: PulsarClient, authorizer: ListenerAuthorizer) -> Handler:
     """Let only clients that may see every topic watch: all of them share one list of names.
 
     A client that is refused asks for the names from time to time, and gets those it may see.
@@ -136,7 +140,7 @@ def _every_topic(handler: Handler, client: Client, authorizer: ListenerAuthorize
 
 
 def _authorized(
-    handler: Handler, required: _RequiredRight, client: Client, authorizer: ListenerAuthorizer
+    handler: Handler, required: _RequiredRight, client: PulsarClient, authorizer: ListenerAuthorizer
 ) -> Handler:
     def handle(frame: Frame) -> None:
         request, principal = getattr(frame.command, required.body), client.identity.principal
@@ -159,7 +163,7 @@ def _authorized(
 
 
 def _log_refusal(
-    failure: RouterError, topic: str, client: Client, authorizer: ListenerAuthorizer
+    failure: RouterError, topic: str, client: PulsarClient, authorizer: ListenerAuthorizer
 ) -> None:
     """Log a refusal, unless there are too many in this second."""
     if not isinstance(failure, ForbiddenError):

@@ -6,13 +6,19 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from router.broker.consume import Consumer, Partition, Producer, Subscription, Tally
+from router.broker.consume import (
+    ClientConsumer,
+    Partition,
+    PartitionSubscription,
+    Producer,
+    Tally,
+)
 from router.broker.consume.dispatch.non_persistent import (
     NonPersistentPartition,
     NonPersistentSubscription,
 )
 from router.broker.pulsar.failures import refusal_of
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.wire import ProtocolError
 from router.wire.pulsar import Frame, encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -23,7 +29,7 @@ MAX_WAITING_FRAMES: Final = 256
 
 T = TypeVar("T")
 AnyPartition = Partition | NonPersistentPartition
-AnySubscription = Subscription | NonPersistentSubscription
+AnySubscription = PartitionSubscription | NonPersistentSubscription
 Handler = Callable[[Frame], None]
 """Handles one command."""
 
@@ -39,19 +45,19 @@ class PulsarProducer(Producer):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class PulsarConsumer(Consumer):
+class AttachedConsumer(ClientConsumer):
     """A consumer with the subscription that it is attached to."""
 
     subscription: AnySubscription
 
 
-class Client:
+class PulsarClient:
     """One client: what it said of itself in CONNECT, and the commands it is served.
 
     `version` is the client's name for its library; it is empty until the client is authenticated.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self.identity = connection.identity
         self.version = ""
@@ -112,7 +118,7 @@ class Client:
 class ClientLink:
     """The connection of a client's producers or consumers, as delivery and statistics see it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: PulsarClient) -> None:
         self._client = client
         self._connection = client.connection
 

@@ -15,23 +15,23 @@ from typing import Any, Final
 
 from router.broker.consume import (
     REPLICATED,
-    Consumer,
-    Flow,
+    ClientConsumer,
+    ConsumerFlow,
     HashRangeError,
     KeyPolicy,
-    Kind,
     Partition,
-    Subscription,
+    PartitionSubscription,
+    SubscriptionType,
 )
 from router.broker.consume.dispatch.non_persistent import NOT_STORED, NonPersistentPartition
 from router.broker.consume.visible import Visible
 from router.broker.pulsar import answers
 from router.broker.pulsar.client import (
     AnySubscription,
-    Client,
+    AttachedConsumer,
     ClientLink,
     HandleTable,
-    PulsarConsumer,
+    PulsarClient,
 )
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import request_failed
@@ -63,24 +63,24 @@ LEASED: Final = "router-leased"
 the lease."""
 
 _KINDS: Final = {
-    pb.CommandSubscribe.Exclusive: Kind.EXCLUSIVE,
-    pb.CommandSubscribe.Shared: Kind.SHARED,
-    pb.CommandSubscribe.Failover: Kind.FAILOVER,
-    pb.CommandSubscribe.Key_Shared: Kind.KEY_SHARED,
+    pb.CommandSubscribe.Exclusive: SubscriptionType.EXCLUSIVE,
+    pb.CommandSubscribe.Shared: SubscriptionType.SHARED,
+    pb.CommandSubscribe.Failover: SubscriptionType.FAILOVER,
+    pb.CommandSubscribe.Key_Shared: SubscriptionType.KEY_SHARED,
 }
 _READS_COMPACTED: Final = (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover)
 
 
-class Consumers(ClientLink):
+class PulsarConsumers(ClientLink):
     """What one connection has open or opens; `found`: the open consumers by number."""
 
     entry_format = PULSAR_FORMAT
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         super().__init__(client)
         self._log = log
         self._topics = log.topics
-        self._handles: HandleTable[PulsarConsumer] = HandleTable(MAX_CONSUMERS, client.handle)
+        self._handles: HandleTable[AttachedConsumer] = HandleTable(MAX_CONSUMERS, client.handle)
         log.consumers.add(self._handles)
         self.found = self._handles.found
         self.defer = self._handles.defer
@@ -129,7 +129,7 @@ class Consumers(ClientLink):
             consumer.subscription.detach(consumer)
         self._handles.clear()
 
-    # What delivery asks of a consumer's connection: router.broker.consume.Link.
+    # What delivery asks of a consumer's connection: router.broker.consume.ConsumerLink.
 
     @property
     def writable(self) -> bool:
@@ -141,7 +141,11 @@ class Consumers(ClientLink):
         self._connection.when_writable(resume)
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         """Send an entry to the client, one of another format as a Pulsar entry.
 
@@ -167,13 +171,13 @@ class Consumers(ClientLink):
         """Begin to make entries of another format into Pulsar entries, unless that is quick."""
         return self._transcoder.prepare(ledger_id, entries, PULSAR_FORMAT)
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         """Send a notice that the broker closed the consumer."""
         self.found.pop(consumer.consumer_id, None)
         kind, number = pb.BaseCommand.CLOSE_CONSUMER, consumer.consumer_id
         self._client.send(command(kind, consumer_id=number, request_id=answers.NO_REQUEST))
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         """Send a notice whether the failover consumer is the active one."""
         kind, number = pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, consumer.consumer_id
         change = command(kind, consumer_id=number, is_active=active)
@@ -184,13 +188,17 @@ class Consumers(ClientLink):
             # Behind the answer to the SUBSCRIBE that brought it about.
             self._connection.call_soon(partial(self._client.send, change))
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         """Send a notice that the client has acknowledged all that there will ever be."""
         end = command(pb.BaseCommand.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id)
         self._connection.call_soon(partial(self._client.send, end))
 
     def _fill(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         body, place = self._body, self._place
         body.consumer_id = consumer.consumer_id
@@ -252,7 +260,7 @@ class Consumers(ClientLink):
 
     async def _subscription(
         self, partition: Partition, request: pb.CommandSubscribe
-    ) -> Subscription:
+    ) -> PartitionSubscription:
         start = _start_of(partition, request)
         if back := request.start_message_rollback_duration_sec:
             start = await partition.ledger.find_time(self._topics.now_ms() - back * 1000)
@@ -271,7 +279,7 @@ class Consumers(ClientLink):
         request: pb.CommandSubscribe,
         visible: Visible | None = None,
     ) -> None:
-        consumer = PulsarConsumer(
+        consumer = AttachedConsumer(
             link=self,
             consumer_id=request.consumer_id,
             name=request.consumer_name or self._log.new_name("consumer"),
@@ -280,7 +288,7 @@ class Consumers(ClientLink):
             keys=_keys_of(request),
             since_ms=self._topics.now_ms(),
             metadata=kept_metadata(request.metadata),
-            flow=Flow(monotonic()),
+            flow=ConsumerFlow(monotonic()),
             epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
             # By any schema, so that it does not exclude another's.
             reads_any=request.HasField("schema") and request.schema.type == pb.Schema.AutoConsume,
@@ -290,7 +298,7 @@ class Consumers(ClientLink):
         subscription.attach(consumer, _KINDS[request.subType])
         self.found[request.consumer_id] = consumer
         epoch = None
-        if isinstance(subscription, Subscription):
+        if isinstance(subscription, PartitionSubscription):
             subscription.replicated |= request.replicate_subscription_state
             epoch = subscription.epoch if self._client.ours else None
         self._client.send(answers.success(request.request_id, epoch))

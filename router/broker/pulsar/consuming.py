@@ -16,11 +16,11 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from router.broker.consume import Subscription
+from router.broker.consume import PartitionSubscription
 from router.broker.consume.cursor.pending_acks import EntryPart
 from router.broker.pulsar import answers
-from router.broker.pulsar.client import AnySubscription, Client, Handler, PulsarConsumer
-from router.broker.pulsar.consumers import Consumers
+from router.broker.pulsar.client import AnySubscription, AttachedConsumer, Handler, PulsarClient
+from router.broker.pulsar.consumers import PulsarConsumers
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer, error, request_failed
 from router.broker.pulsar.positions import (
@@ -30,7 +30,7 @@ from router.broker.pulsar.positions import (
     read_position,
     start_entry,
 )
-from router.broker.pulsar.transactions import TransactionIds
+from router.broker.pulsar.transactions import ClientTransactions
 from router.broker.storage import Ack, DamagedError
 from router.broker.transactions import TransactionError
 from router.errors import (
@@ -51,12 +51,12 @@ _NOT_ALONE: Final = "Unconnected or shared consumer attempting to unsubscribe"
 class Consuming:
     """What one connection consumes."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         self._client = client
         self._connection = client.connection
         self._log = log
-        self._transaction_ids = TransactionIds(client, log.transactions)
-        self._consumers = Consumers(client, log)
+        self._transaction_ids = ClientTransactions(client, log.transactions)
+        self._consumers = PulsarConsumers(client, log)
         self._found = self._consumers.found
         self._defer = self._consumers.defer
 
@@ -180,14 +180,14 @@ class Consuming:
         consumer = self._found.get(request.consumer_id)
         self._connection.spawn(self._stats(consumer, request.request_id))
 
-    def _consumer(self, consumer_id: int, request_id: int, frame: Frame) -> PulsarConsumer | None:
+    def _consumer(self, consumer_id: int, request_id: int, frame: Frame) -> AttachedConsumer | None:
         """Return the consumer; None: the frame waits for it, or was answered with an error."""
         consumer = self._found.get(consumer_id)
         if consumer is None and not self._defer(consumer_id, frame):
             self._client.send(error(request_id, pb.MetadataError, "Consumer not found"))
         return consumer
 
-    def _check_ack(self, consumer: PulsarConsumer, request: pb.CommandAck) -> None:
+    def _check_ack(self, consumer: AttachedConsumer, request: pb.CommandAck) -> None:
         subscription = consumer.subscription
         kind = subscription.kind
         if request.ack_type == pb.CommandAck.Cumulative and (
@@ -201,11 +201,11 @@ class Consuming:
                 raise FencedError
 
     def _acknowledge_in_transaction(
-        self, consumer: PulsarConsumer, request: pb.CommandAck, done: Callable[[], None] | None
+        self, consumer: AttachedConsumer, request: pb.CommandAck, done: Callable[[], None] | None
     ) -> None:
         """Acknowledge with the commit; raise TransactionError, NotAllowedError, BadRequestError."""
         subscription, pending = consumer.subscription, self._log.transactions.acknowledgements
-        if not isinstance(subscription, Subscription) or not subscription.durable:
+        if not isinstance(subscription, PartitionSubscription) or not subscription.durable:
             raise NotAllowedError("only durable subscriptions of stored topics have transactions")
         if any(place.batch_size > MAX_BATCH for place in request.message_id):
             raise BadRequestError(f"a batch has at most {MAX_BATCH} messages")
@@ -239,7 +239,7 @@ class Consuming:
             self._client.send(answers.ack_response(request, (number, sentence)))
 
     def _answer_last(
-        self, consumer: PulsarConsumer, subscription: Subscription, request_id: int
+        self, consumer: AttachedConsumer, subscription: PartitionSubscription, request_id: int
     ) -> None:
         if self._found.get(consumer.consumer_id) is not consumer:
             self._client.send(error(request_id, pb.MetadataError, "Consumer not found"))
@@ -255,11 +255,15 @@ class Consuming:
             elif place is not None:
                 self._client.send(answers.last_message(request_id, subscription, place))
 
-    async def _read_last(self, subscription: Subscription, last: int, request_id: int) -> None:
+    async def _read_last(
+        self, subscription: PartitionSubscription, last: int, request_id: int
+    ) -> None:
         place = await read_position(subscription, last, self._log.transcoder)
         self._client.send(answers.last_message(request_id, subscription, place))
 
-    async def _read_last_visible(self, subscription: Subscription, request_id: int) -> None:
+    async def _read_last_visible(
+        self, subscription: PartitionSubscription, request_id: int
+    ) -> None:
         transcoder = self._log.transcoder
         try:
             last = await last_visible_entry(subscription, unacknowledged=self._client.ours)
@@ -272,11 +276,13 @@ class Consuming:
         if place is not None:
             self._client.send(answers.last_message(request_id, subscription, place))
 
-    async def _stats(self, consumer: PulsarConsumer | None, request_id: int) -> None:
+    async def _stats(self, consumer: AttachedConsumer | None, request_id: int) -> None:
         peer = self._connection.peer.name
         self._client.send(await answers.stats(request_id, consumer, peer, monotonic()))
 
-    async def _unsubscribe(self, consumer: PulsarConsumer, request: pb.CommandUnsubscribe) -> None:
+    async def _unsubscribe(
+        self, consumer: AttachedConsumer, request: pb.CommandUnsubscribe
+    ) -> None:
         subscription = consumer.subscription
         if len(subscription.consumers) > 1 and not request.force:
             refused = error(request.request_id, pb.MetadataError, _NOT_ALONE)
@@ -289,7 +295,10 @@ class Consuming:
         self._client.send(answers.success(request.request_id))
 
     async def _seek_time(
-        self, consumer: PulsarConsumer, subscription: Subscription, request: pb.CommandSeek
+        self,
+        consumer: AttachedConsumer,
+        subscription: PartitionSubscription,
+        request: pb.CommandSeek,
     ) -> None:
         try:
             entry = await subscription.ledger.find_time(request.message_publish_time)
@@ -303,7 +312,7 @@ class Consuming:
 
     def _seek(
         self,
-        subscription: Subscription,
+        subscription: PartitionSubscription,
         entry: int,
         request_id: int,
         left: tuple[int, ...] = (),
@@ -315,10 +324,12 @@ class Consuming:
     def _forget(self, subscription: AnySubscription) -> None:
         self._log.leases.forget(subscription.partition.topic_name, subscription.name)
 
-    def _stored(self, consumer: PulsarConsumer | None, request_id: int) -> Subscription | None:
+    def _stored(
+        self, consumer: AttachedConsumer | None, request_id: int
+    ) -> PartitionSubscription | None:
         """Return the subscription if it has positions; else answer that it has none."""
         subscription = None if consumer is None else consumer.subscription
-        if subscription is None or isinstance(subscription, Subscription):
+        if subscription is None or isinstance(subscription, PartitionSubscription):
             return subscription
         failure = NotAllowedError("a topic that is not persistent has no positions")
         self._client.send(request_failed(request_id, failure))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from router.broker.context import BrokerContext
-from router.broker.pulsar.client import HandleTable, PulsarConsumer, PulsarProducer
+from router.broker.pulsar.client import AttachedConsumer, HandleTable, PulsarProducer
 from router.broker.pulsar.spec import PULSAR
 from router.broker.pulsar.topic_lists import TopicLists
 from router.broker.topics.topics import Topics
@@ -21,7 +21,7 @@ class LogContext:
         self.advertised = PULSAR.addresses(broker.settings)
         self.lists = TopicLists(topics)
         self.producers: set[HandleTable[PulsarProducer]] = set()
-        self.consumers: set[HandleTable[PulsarConsumer]] = set()
+        self.consumers: set[HandleTable[AttachedConsumer]] = set()
         if broker.transactions is None:
             raise ValueError("a log has transactions")
         self.transactions = broker.transactions.transactions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.client import Handler, PulsarClient
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer, request_failed
 from router.broker.pulsar.patterns import Matcher, PatternError, matcher, topics_hash
@@ -23,10 +23,10 @@ from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
-class Lookups:
+class PulsarLookups:
     """What one connection asks about topics."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         self._client = client
         self._connection = client.connection
         self._topics = log.topics

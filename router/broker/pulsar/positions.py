@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from router.broker.consume import Subscription
+from router.broker.consume import PartitionSubscription
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.visible import Visible
 from router.broker.entries import Transcoder
@@ -31,7 +31,7 @@ def start_entry(ledger: Ledger, place: pb.MessageIdData) -> int:
     return min(place.entryId, ledger.durable_entry)
 
 
-def last_entry(subscription: Subscription, *, unacknowledged: bool) -> int | None:
+def last_entry(subscription: PartitionSubscription, *, unacknowledged: bool) -> int | None:
     """Return the last entry that can be delivered without waiting for a publisher.
 
     `unacknowledged`: the last one that will be, which is not the same where single entries at the
@@ -44,7 +44,9 @@ def last_entry(subscription: Subscription, *, unacknowledged: bool) -> int | Non
     return last if last >= subscription.ledger.first_entry else None
 
 
-async def last_visible_entry(subscription: Subscription, *, unacknowledged: bool) -> int | None:
+async def last_visible_entry(
+    subscription: PartitionSubscription, *, unacknowledged: bool
+) -> int | None:
     """Return the last entry, as `last_entry` does, that has messages which are not left out.
 
     Raises OSError if files cannot be opened.
@@ -70,7 +72,7 @@ async def last_visible_entry(subscription: Subscription, *, unacknowledged: bool
     return None
 
 
-def _unacknowledged(subscription: Subscription, last: int) -> int:
+def _unacknowledged(subscription: PartitionSubscription, last: int) -> int:
     """Return the last entry up to this one that is not acknowledged whole."""
     for first, end in reversed(list(subscription.cursor.ranges())):
         if first <= last <= end:
@@ -79,7 +81,7 @@ def _unacknowledged(subscription: Subscription, last: int) -> int:
 
 
 def cached_position(
-    subscription: Subscription, last: int | None, transcoder: Transcoder
+    subscription: PartitionSubscription, last: int | None, transcoder: Transcoder
 ) -> pb.MessageIdData | None:
     """Return the message id of an entry; None: it has to be read or transcoded first."""
     if last is None:
@@ -92,7 +94,7 @@ def cached_position(
 
 
 async def read_position(
-    subscription: Subscription, last: int, transcoder: Transcoder
+    subscription: PartitionSubscription, last: int, transcoder: Transcoder
 ) -> pb.MessageIdData:
     """Return the message id of an entry, read from disk for its batch index."""
     entry: Entry | None = None
@@ -105,7 +107,7 @@ async def read_position(
 
 
 def _position(
-    subscription: Subscription, number: int, entry: Entry | None, transcoder: Transcoder
+    subscription: PartitionSubscription, number: int, entry: Entry | None, transcoder: Transcoder
 ) -> pb.MessageIdData:
     ledger_id, last_in_batch = subscription.ledger.id, -1
     if entry is not None:

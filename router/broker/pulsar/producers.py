@@ -18,20 +18,20 @@ from time import monotonic
 from typing import Final
 
 from router.broker.consume import (
-    Access,
-    Flow,
+    ConsumerFlow,
     NameBusyError,
     Partition,
     Producer,
+    ProducerAccess,
     ProducerFencedError,
     Tally,
 )
 from router.broker.pulsar.answers import NO_REQUEST
 from router.broker.pulsar.client import (
     AnyPartition,
-    Client,
     ClientLink,
     HandleTable,
+    PulsarClient,
     PulsarProducer,
 )
 from router.broker.pulsar.consumers import kept_metadata
@@ -51,10 +51,10 @@ DEDUPLICATE: Final = "router-dedup"
 _REFUSALS: Final = (RouterError, NameBusyError, ProducerFencedError)
 
 
-class Producers(ClientLink):
+class PulsarProducers(ClientLink):
     """What one connection has open, opens, or has in a queue; `found`: the open ones by number."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         super().__init__(client)
         self._log = log
         self._topics = log.topics
@@ -199,7 +199,7 @@ class Producers(ClientLink):
             self._handles.settle(producer.producer_id)
 
     async def _hold_if_exclusive(self, producer: PulsarProducer) -> None:
-        if producer.access is not Access.SHARED:
+        if producer.access is not ProducerAccess.SHARED:
             await producer.partition.producers.hold(producer)
 
     def _add(self, partition: AnyPartition, request: pb.CommandProducer) -> None:
@@ -228,12 +228,12 @@ class Producers(ClientLink):
             epoch=request.epoch,
             generated=not (request.producer_name and request.user_provided_producer_name),
             deduplicated=stored is not None and _deduplicated(stored, request),
-            access=Access(request.producer_access_mode),
+            access=ProducerAccess(request.producer_access_mode),
             topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
             schema_version=version,
             since_ms=self._topics.now_ms(),
             metadata=kept_metadata(request.metadata),
-            flow=Flow(monotonic()),
+            flow=ConsumerFlow(monotonic()),
         )
 
     def _begin(self, producer: PulsarProducer, request_id: int) -> None:

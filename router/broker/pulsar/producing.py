@@ -21,12 +21,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from router.broker.consume import Partition
-from router.broker.pulsar.client import Client, Handler, PulsarProducer
+from router.broker.pulsar.client import Handler, PulsarClient, PulsarProducer
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer
 from router.broker.pulsar.positions import NO_POSITION
-from router.broker.pulsar.producers import Producers
-from router.broker.pulsar.transactions import TransactionIds
+from router.broker.pulsar.producers import PulsarProducers
+from router.broker.pulsar.transactions import ClientTransactions
 from router.broker.storage import PULSAR_FORMAT, ProducerState, StoreError
 from router.broker.transactions import Transaction, TransactionError
 from router.errors import (
@@ -61,17 +61,17 @@ MAX_SEQUENCE: Final = 2**63 - 1
 _READ_HOLD: Final = "producing"
 
 
-class Producing:
+class PulsarPublisher:
     """What one connection produces."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         self._client = client
         self._connection = client.connection
         self._clock = log.topics.clock
         self._store = log.topics.store
         self._transactions = log.transactions
-        self._ids = TransactionIds(client, log.transactions)
-        self._producers = Producers(client, log)
+        self._ids = ClientTransactions(client, log.transactions)
+        self._producers = PulsarProducers(client, log)
         self._found = self._producers.found
         self._pending = 0
         self._held = False
@@ -288,7 +288,7 @@ class _SendOutcome:
     __slots__ = ("_highest", "_producer", "_producing", "_sequence_id", "size")
 
     def __init__(
-        self, producing: Producing, producer: PulsarProducer, sequence_id: int, highest: int
+        self, producing: PulsarPublisher, producer: PulsarProducer, sequence_id: int, highest: int
     ) -> None:
         self._producing = producing
         self._producer = producer
@@ -334,7 +334,7 @@ class _Appends:
 
     __slots__ = ("_producing", "_request_id", "failures", "place", "size")
 
-    def __init__(self, producing: Producing, request_id: int) -> None:
+    def __init__(self, producing: PulsarPublisher, request_id: int) -> None:
         self._producing = producing
         self._request_id = request_id
         self.failures: list[pb.AppendFailure] = []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from router.broker.consume import Partition
-from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.client import Handler, PulsarClient
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer
 from router.broker.storage import TopicRecord
 from router.broker.topics.non_persistent import is_non_persistent
-from router.broker.topics.schemas import TopicSchemas
+from router.broker.topics.schemas import BrokerSchemas
 from router.broker.topics.topics import Topics
 from router.errors import (
     InvalidSchemaError,
@@ -29,7 +29,7 @@ MAX_SIZE: Final = 1 << 16
 class SchemaRequests:
     """What one connection asks about schemas."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         self._client = client
         self._connection = client.connection
         self._topics = log.topics
@@ -104,7 +104,7 @@ def check_size(schema: pb.Schema) -> None:
 
 
 async def schema_of_producer(
-    schemas: TopicSchemas, partition: Partition, request: pb.CommandProducer
+    schemas: BrokerSchemas, partition: Partition, request: pb.CommandProducer
 ) -> bytes:
     """Return the version of the schema that a producer brings, empty: it brings none.
 
@@ -118,7 +118,7 @@ async def schema_of_producer(
 
 
 async def admit_reader(
-    schemas: TopicSchemas, partition: Partition, request: pb.CommandSubscribe
+    schemas: BrokerSchemas, partition: Partition, request: pb.CommandSubscribe
 ) -> None:
     """Return if a consumer may read a partition by the schema that it brings, if it brings one.
 
@@ -131,7 +131,7 @@ async def admit_reader(
     _check_there(partition)
 
 
-async def _register(schemas: TopicSchemas, topic: TopicRecord, schema: pb.Schema) -> bytes:
+async def _register(schemas: BrokerSchemas, topic: TopicRecord, schema: pb.Schema) -> bytes:
     if schema.type == pb.Schema.NoSchema:
         schemas.check_without(topic)
         return b""

@@ -10,19 +10,19 @@ from router.broker.context import BrokerContext
 from router.broker.node.rpc import NodeSession
 from router.broker.pulsar import answers
 from router.broker.pulsar.authorization import authorized_handlers
-from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.client import Handler, PulsarClient
 from router.broker.pulsar.consuming import Consuming
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import refusal_of, request_failed
-from router.broker.pulsar.lookups import Lookups
-from router.broker.pulsar.producing import Producing
+from router.broker.pulsar.lookups import PulsarLookups
+from router.broker.pulsar.producing import PulsarPublisher
 from router.broker.pulsar.schemas import SchemaRequests
 from router.broker.pulsar.transactions import TransactionCommands
 from router.broker.pulsar.watching import Watching
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError, UnauthenticatedError
-from router.wire.pulsar import Frame, FrameReader, command, encode
+from router.wire.pulsar import Frame, PulsarFrameReader, command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_PROTOCOL: Final = 21
@@ -42,20 +42,20 @@ _MESSAGE_REQUESTS: Final = (
 )
 
 
-def sessions(broker: BrokerContext) -> Callable[[Connection], PulsarSession]:
+def sessions(broker: BrokerContext) -> Callable[[ClientConnection], PulsarSession]:
     """Return what opens a Pulsar session on a connection."""
     log = None if broker.topics is None else LogContext(broker, broker.topics)
     return lambda connection: PulsarSession(connection, broker, log)
 
 
-class PulsarSession(Client):
-    """The session of one Pulsar client; see router.broker.transport.session.Session."""
+class PulsarSession(PulsarClient):
+    """The session of one Pulsar client; see router.broker.transport.session.ProtocolSession."""
 
     def __init__(
-        self, connection: Connection, broker: BrokerContext, log: LogContext | None
+        self, connection: ClientConnection, broker: BrokerContext, log: LogContext | None
     ) -> None:
         super().__init__(connection)
-        self.frames = FrameReader()
+        self.frames = PulsarFrameReader()
         self.keep_alive, self.farewells = _PING, NO_FAREWELLS
         self._broker = broker
         self._log = None if log is None else _LogCommands(self, log)
@@ -82,7 +82,7 @@ class PulsarSession(Client):
 
     def connection_lost(self) -> None:
         """Release all that the client had."""
-        self.frames = FrameReader()  # what it held need not wait for the garbage collector
+        self.frames = PulsarFrameReader()  # what it held need not wait for the garbage collector
         if self._log is not None:
             self._log.close()
         self._node.close()
@@ -135,10 +135,10 @@ class PulsarSession(Client):
 class _LogCommands:
     """What one client does with the log."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
-        self.producing = Producing(client, log)
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
+        self.producing = PulsarPublisher(client, log)
         self._consuming = Consuming(client, log)
-        self._lookups = Lookups(client, log)
+        self._lookups = PulsarLookups(client, log)
         self._schemas = SchemaRequests(client, log)
         self._watching = Watching(client, log.lists)
         self._transactions = TransactionCommands(client, log)

@@ -17,12 +17,17 @@ from typing import Any, Final, Protocol
 
 from router.access.permissions import Right
 from router.broker.consume import Partition
-from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.client import Handler, PulsarClient
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer
 from router.broker.storage import StoreError
 from router.broker.topics.non_persistent import is_non_persistent
-from router.broker.transactions import Refusal, Transaction, TransactionError, Transactions
+from router.broker.transactions import (
+    Refusal,
+    Transaction,
+    TransactionCoordinator,
+    TransactionError,
+)
 from router.errors import NotAllowedError, RouterError, TopicNotFoundError
 from router.wire.pulsar import command
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -52,10 +57,10 @@ class _WithTransaction(Protocol):
         ...
 
 
-class TransactionIds:
+class ClientTransactions:
     """Finds the transactions that one client names."""
 
-    def __init__(self, client: Client, transactions: Transactions) -> None:
+    def __init__(self, client: PulsarClient, transactions: TransactionCoordinator) -> None:
         self._client = client
         self._transactions = transactions
 
@@ -77,12 +82,12 @@ class TransactionIds:
 class TransactionCommands:
     """What one connection asks of the coordinator."""
 
-    def __init__(self, client: Client, log: LogContext) -> None:
+    def __init__(self, client: PulsarClient, log: LogContext) -> None:
         self._client = client
         self._topics = log.topics
         self._new_number = log.new_transaction_number
         self._transactions = log.transactions
-        self._ids = TransactionIds(client, log.transactions)
+        self._ids = ClientTransactions(client, log.transactions)
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served here."""

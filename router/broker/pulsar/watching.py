@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.client import Handler, PulsarClient
 from router.broker.pulsar.failures import error, request_failed
 from router.broker.pulsar.patterns import PatternError
 from router.broker.pulsar.topic_lists import TopicList, TopicLists
@@ -28,7 +28,7 @@ MAX_NAMES: Final = 4 << 20
 class Watching:
     """What one connection watches."""
 
-    def __init__(self, client: Client, lists: TopicLists) -> None:
+    def __init__(self, client: PulsarClient, lists: TopicLists) -> None:
         self._client = client
         self._connection = client.connection
         self._lists = lists

@@ -10,8 +10,9 @@ commands that work on the files without a store, check and backup, have a second
   of an entry is opaque; its format is a number (`PULSAR_FORMAT`, ...). A `Hole` is what a repair
   gave up.
 - `Cursor` holds what a subscription has acknowledged, by each `Ack`; `bits` and `words` convert the
-  indexes of a batch that an ack set names. A `Commit` is the note that a Kafka group keeps with it.
-- `Producers` remembers the `ProducerState` by which each producer's retries are recognised.
+  indexes of a batch that an ack set names. A `CommittedPosition` is the note that a Kafka group
+  keeps with it.
+- `ProducerStates` remembers the `ProducerState` by which each producer's retries are recognised.
 - `StoredValues` are small values that a step changes together with entries and cursors, each by a
   `ValueChange`. `Undecided` is where the first undecided entry of a ledger stands.
 - `StoreError` ends the store, `FormatError` refuses to open it. `DamagedError` is about the entries
@@ -19,11 +20,11 @@ commands that work on the files without a store, check and backup, have a second
 """
 
 from router.broker.disk.faults import FormatError, StoreError
-from router.broker.storage.cursors import Ack, Commit, Cursor, bits, words
+from router.broker.storage.cursors import Ack, CommittedPosition, Cursor, bits, words
 from router.broker.storage.faults import DamagedError
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger, Undecided
-from router.broker.storage.producer_state import Producers, ProducerState
+from router.broker.storage.producer_state import ProducerState, ProducerStates
 from router.broker.storage.records import (
     KAFKA_FORMAT,
     NATS_FORMAT,
@@ -43,7 +44,7 @@ __all__ = [
     "UNKNOWN_TIME",
     "Ack",
     "Clock",
-    "Commit",
+    "CommittedPosition",
     "Cursor",
     "DamagedError",
     "Entry",
@@ -52,7 +53,7 @@ __all__ = [
     "LatestTime",
     "Ledger",
     "ProducerState",
-    "Producers",
+    "ProducerStates",
     "Store",
     "StoreError",
     "StoreOptions",

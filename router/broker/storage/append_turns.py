@@ -33,7 +33,7 @@ QUIET_SECONDS: Final = 0.003
 IDLE_SECONDS: Final = 1.0
 
 
-class Appender(Protocol):
+class JournaledLedger(Protocol):
     """A ledger, as the journal knows it."""
 
     def begin(self) -> None:
@@ -59,7 +59,7 @@ class PendingGroup:
 
     parts: list[bytes] = field(default_factory=list)
     calls: list[tuple[Callable[[Any], object], object]] = field(default_factory=list)
-    ledgers: dict[Appender, None] = field(default_factory=dict)
+    ledgers: dict[JournaledLedger, None] = field(default_factory=dict)
     size: int = 0
     is_due: bool = False
     turn_bytes: int = 0

@@ -14,14 +14,14 @@ from router.broker.storage.context import StoreContext
 from router.broker.storage.idle_ledgers import LedgerSummary
 from router.broker.storage.loading import StoredLedger
 from router.broker.storage.partition import Ledger
-from router.broker.storage.producer_state import Producers
+from router.broker.storage.producer_state import ProducerStates
 from router.broker.storage.retention import RetentionLimits, limits_of, roll_age_ms
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.broker.storage.values import StoredValues
 from router.model.policies import Policies
 
 
-class Catalog:
+class StorageCatalog:
     """Topics by id, ledgers and their subscriptions by id, in use or idle.
 
     `unsaved` are the subscriptions whose cursors the metadata does not know as they are. Until
@@ -168,7 +168,7 @@ class Catalog:
     def _build(self, data: bytes, ledger_id: int) -> tuple[Ledger, list[SubscriptionRecord]]:
         stored = idle_ledgers.unpack(data)
         options = self._options
-        producers = Producers(options.dedup_window_ms, options.dedup_producers)
+        producers = ProducerStates(options.dedup_window_ms, options.dedup_producers)
         ledger = Ledger(stored.row(), producers, self._context)
         producers.expire(self._expired_ms)
         return ledger, stored.records()

@@ -23,10 +23,10 @@ from typing import Final, TypeVar
 from router.broker.disk.database import Database
 from router.broker.disk.faults import StoreError
 from router.broker.storage import rows
-from router.broker.storage.catalog import Catalog
+from router.broker.storage.catalog import StorageCatalog
 from router.broker.storage.context import StoreContext, TailCache
 from router.broker.storage.partition import Ledger
-from router.broker.storage.records import Record
+from router.broker.storage.records import StoredRecord
 from router.broker.storage.rows import Checkpoint
 from router.broker.storage.writing import Segments, SegmentWriter
 from router.errors.quoting import said
@@ -47,7 +47,7 @@ class FlushWork:
 
     ledger: Ledger
     segments: Segments
-    records: list[Record]
+    records: list[StoredRecord]
     roll_ms: int
 
 
@@ -102,7 +102,7 @@ class Checkpointer:
         self,
         context: StoreContext,
         metadata: Database,
-        catalog: Catalog,
+        catalog: StorageCatalog,
         *,
         failed: Callable[[BaseException], None],
         after: Callable[[], None],

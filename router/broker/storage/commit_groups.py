@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from router.broker.disk.files import crc32c
-from router.broker.storage.cursors import Ack, Commit
+from router.broker.storage.cursors import Ack, CommittedPosition
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import HEAD, Entry, read_record, record_size
 from router.broker.storage.values import ValueChange, ValueOperation
@@ -109,7 +109,7 @@ class CommitRecord(NamedTuple):
     """What a client stored with the position of a subscription."""
 
     subscription: int
-    commit: Commit
+    commit: CommittedPosition
 
 
 class DeletedRecord(NamedTuple):
@@ -271,7 +271,7 @@ def pack_reset(subscription: int, mark_delete: int) -> bytes:
     return _KEY.pack(RecordKind.RESET, subscription) + _RESET.pack(mark_delete)
 
 
-def pack_commit(subscription: int, commit: Commit) -> bytes:
+def pack_commit(subscription: int, commit: CommittedPosition) -> bytes:
     """Return what a client stored with a position as a record."""
     return _KEY.pack(RecordKind.COMMIT, subscription) + commit.dump()
 
@@ -354,7 +354,7 @@ def _record_at(body: bytes, at: int) -> tuple[JournalRecord, int]:
         (mark_delete,) = _RESET.unpack_from(body, at)
         return ResetRecord(owner, mark_delete), at + _RESET.size
     if kind == RecordKind.COMMIT:
-        commit, at = Commit.read(body, at)
+        commit, at = CommittedPosition.read(body, at)
         return CommitRecord(owner, commit), at
     return _other_at(body, at, kind, owner)
 

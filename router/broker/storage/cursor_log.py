@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from router.broker.storage.catalog import Catalog, skip_holes
+from router.broker.storage.catalog import StorageCatalog, skip_holes
 from router.broker.storage.commit_groups import (
     pack_ack,
     pack_commit,
@@ -15,7 +15,7 @@ from router.broker.storage.commit_groups import (
     pack_reset,
     pack_value,
 )
-from router.broker.storage.cursors import Ack, Commit
+from router.broker.storage.cursors import Ack, CommittedPosition
 from router.broker.storage.journal import Journal
 from router.broker.storage.partition import Ledger
 from router.broker.storage.rows import SubscriptionRecord
@@ -25,7 +25,7 @@ from router.broker.storage.values import ValueChange
 class CursorLog:
     """Changes cursors, and deletes messages; after the store failed it does nothing."""
 
-    def __init__(self, catalog: Catalog, journal: Journal) -> None:
+    def __init__(self, catalog: StorageCatalog, journal: Journal) -> None:
         self._catalog = catalog
         self._journal = journal
 
@@ -62,7 +62,7 @@ class CursorLog:
             skip_holes(subscription, ledger)
         self._log_cursor(subscription, pack_reset(subscription.id, entry), done)
 
-    def commit(self, subscription: SubscriptionRecord, commit: Commit) -> None:
+    def commit(self, subscription: SubscriptionRecord, commit: CommittedPosition) -> None:
         """Store what a client gave with the position that it set just before."""
         if not self._journal.failed.done():
             subscription.commit = commit

@@ -52,7 +52,7 @@ def words(mask: int) -> list[int]:
     return list(struct.unpack(f"<{count}q", mask.to_bytes(8 * count, "little")))
 
 
-class Commit(NamedTuple):
+class CommittedPosition(NamedTuple):
     """A position as a client gave it: the number of the message that comes next.
 
     The cursor has what is acknowledged; this has the number that the client gave, which may lie
@@ -73,7 +73,7 @@ class Commit(NamedTuple):
         return _COMMIT.pack(*numbers, len(text)) + text
 
     @classmethod
-    def read(cls, data: bytes, start: int = 0) -> tuple[Commit, int]:
+    def read(cls, data: bytes, start: int = 0) -> tuple[CommittedPosition, int]:
         """Return the commit that stands in bytes, and the place after it.
 
         Raises struct.error, ValueError if these are not its bytes.

@@ -27,7 +27,7 @@ class RangeChange(NamedTuple):
     last: int | None
 
 
-class _Chunk:
+class _RangeChunk:
     """Some ranges: their first and last numbers, and how many numbers they hold together."""
 
     __slots__ = ("count", "firsts", "lasts")
@@ -37,9 +37,9 @@ class _Chunk:
         self.lasts = array("Q", lasts)
         self.count = sum(self.lasts) - sum(self.firsts) + len(self.firsts)
 
-    def copy(self) -> _Chunk:
+    def copy(self) -> _RangeChunk:
         """Return a chunk with the same ranges."""
-        copied = object.__new__(_Chunk)
+        copied = object.__new__(_RangeChunk)
         copied.firsts, copied.lasts, copied.count = self.firsts[:], self.lasts[:], self.count
         return copied
 
@@ -60,7 +60,7 @@ class DeletedRanges:
             lasts.append(last)
         half = MAX_CHUNK_RANGES // 2
         self._chunks = [
-            _Chunk(firsts[at : at + half], lasts[at : at + half])
+            _RangeChunk(firsts[at : at + half], lasts[at : at + half])
             for at in range(0, len(firsts), half)
         ]
         self._chunk_lasts = [chunk.lasts[-1] for chunk in self._chunks]
@@ -249,7 +249,7 @@ class DeletedRanges:
         at = bisect_left(self._chunk_lasts, first)
         if at == len(self._chunks):
             if not at or len(self._chunks[-1].firsts) >= MAX_CHUNK_RANGES:
-                self._chunks.append(_Chunk((), ()))
+                self._chunks.append(_RangeChunk((), ()))
                 self._chunk_lasts.append(last)
             at = len(self._chunks) - 1
         chunk = self._chunks[at]
@@ -265,11 +265,13 @@ class DeletedRanges:
 
     def _divide(self, at: int) -> None:
         chunk, half = self._chunks[at], MAX_CHUNK_RANGES // 2
-        parts = [_Chunk(chunk.firsts[a:b], chunk.lasts[a:b]) for a, b in ((0, half), (half, None))]
+        parts = [
+            _RangeChunk(chunk.firsts[a:b], chunk.lasts[a:b]) for a, b in ((0, half), (half, None))
+        ]
         self._chunks[at : at + 1] = parts
         self._chunk_lasts[at : at + 1] = [part.lasts[-1] for part in parts]
 
-    def _forget(self, chunk: _Chunk, low: int, high: int) -> None:
+    def _forget(self, chunk: _RangeChunk, low: int, high: int) -> None:
         """Take ranges out of a chunk."""
         firsts, lasts = chunk.firsts[low:high], chunk.lasts[low:high]
         held = sum(lasts) - sum(firsts) + len(firsts)

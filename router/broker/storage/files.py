@@ -24,7 +24,7 @@ from router.broker.storage.commit_groups import (
     read_file_header,
 )
 from router.broker.storage.faults import JournalDamagedError
-from router.broker.storage.inspection import Finding, inspect_journal, inspect_ledger
+from router.broker.storage.inspection import InspectionFinding, inspect_journal, inspect_ledger
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows, load
 from router.broker.storage.metadata import SCHEMA, begin_history, connect_read_only, history_of
@@ -36,7 +36,7 @@ from router.broker.storage.segments import Segment, file_of
 
 __all__ = [
     "METADATA_FORMAT",
-    "Finding",
+    "InspectionFinding",
     "Segment",
     "begin_history",
     "check",
@@ -55,7 +55,7 @@ METADATA_FORMAT: Final = SCHEMA.version
 """The number of the format that this release reads and writes."""
 
 
-def check(folder: Path) -> list[Finding]:
+def check(folder: Path) -> list[InspectionFinding]:
     """Read everything that is stored and return what is wrong, changing nothing.
 
     Raises StoreError if a broker holds the folder, or if the metadata cannot be read at all. A
@@ -72,7 +72,7 @@ def check(folder: Path) -> list[Finding]:
         raise StoreError(f"the metadata {path} is damaged; restore a backup: {error}") from error
 
 
-def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[Finding]:
+def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[InspectionFinding]:
     """Give up what cannot be read and make everything else servable; return what was found.
 
     Raises StoreError if a broker holds the folder, if the metadata cannot be read (then only a
@@ -88,7 +88,7 @@ def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[Finding
     return findings
 
 
-def _repair(folder: Path, disk: Disk, now_ms: int) -> list[Finding]:
+def _repair(folder: Path, disk: Disk, now_ms: int) -> list[InspectionFinding]:
     findings = [replace(finding, repaired=True) for finding in _marked(folder)]
     path = folder / "metadata.db"
     try:
@@ -108,7 +108,7 @@ def _repair(folder: Path, disk: Disk, now_ms: int) -> list[Finding]:
     return findings
 
 
-def _repair_journal(context: RepairContext, found: Rows) -> list[Finding]:
+def _repair_journal(context: RepairContext, found: Rows) -> list[InspectionFinding]:
     files = JournalFiles(context.disk, context.folder / "journal")
     findings = list(inspect_journal(context.disk, files, found))
     if not any(finding.serious for finding in findings):
@@ -136,7 +136,7 @@ def _read_anyway(disk: Disk, path: Path) -> JournalFile:
         return JournalFile(path, guess_file_header(data, int(path.stem)), data)
 
 
-def _inspect(folder: Path, found: Rows) -> Iterator[Finding]:
+def _inspect(folder: Path, found: Rows) -> Iterator[InspectionFinding]:
     disk = Disk()
     yield from inspect_journal(disk, JournalFiles(disk, folder / "journal"), found)
     for row in found.ledgers.values():
@@ -150,10 +150,10 @@ def _load(connection: sqlite3.Connection, path: Path) -> Rows:
         raise StoreError(f"the metadata {path} is damaged; restore a backup: {error}") from error
 
 
-def _marked(folder: Path) -> Iterator[Finding]:
+def _marked(folder: Path) -> Iterator[InspectionFinding]:
     if (reason := read_mark(folder)) is not None:
         sentence = f"the folder is marked READ-ONLY: {reason}"
-        yield Finding(sentence, serious=True, file=folder / MARK)
+        yield InspectionFinding(sentence, serious=True, file=folder / MARK)
 
 
 def check_format(metadata: sqlite3.Connection, path: Path) -> None:
@@ -194,7 +194,7 @@ def journal_of(data: bytes, *, cut: bool) -> bytes | None:
 
 def inspect_copy(
     disk: Disk, folder: Path, ledgers: Path, metadata: sqlite3.Connection
-) -> Iterator[Finding]:
+) -> Iterator[InspectionFinding]:
     """Yield what is wrong with the segments below `ledgers` and the journal in `folder`.
 
     Segments are sound without their indexes, so those are not reported. Raises OSError, and

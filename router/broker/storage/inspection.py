@@ -37,7 +37,7 @@ from router.broker.storage.segments import (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class InspectionFinding:
     """Something that is not as it should be, in a sentence.
 
     `serious`: stored data is lost or in doubt. Otherwise the next start or a repair sets it right
@@ -51,7 +51,7 @@ class Finding:
     repaired: bool = False
 
     @classmethod
-    def from_error(cls, error: DamagedError | JournalDamagedError) -> Finding:
+    def from_error(cls, error: DamagedError | JournalDamagedError) -> InspectionFinding:
         """Return the finding of an error that has a range of bytes."""
         return cls(str(error), serious=True, file=error.file, span=(error.start, error.end))
 
@@ -87,7 +87,7 @@ def view_segment(disk: Disk, ledgers: Path, ledger: int, segment: Segment) -> Se
     return SegmentView(ledger, segment, path, data, entries, damage, index_sound)
 
 
-def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Finding]:
+def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[InspectionFinding]:
     """Yield what is wrong with the segments of a ledger."""
     expected = row.segments[0].first_entry if row.segments else row.next_entry
     deleted = DeletedRanges(row.deleted)
@@ -99,7 +99,7 @@ def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Findin
             and not deleted.covers(number, segment.first_index - 1)
         ):
             last = segment.first_entry - 1
-            yield Finding(
+            yield InspectionFinding(
                 f"ledger {row.id}: entries {expected} to {last} are missing", serious=True
             )
         expected, number = segment.next_entry, segment.next_index
@@ -110,13 +110,13 @@ def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Findin
         sentence = (
             f"ledger {row.id}: its segments end before entry {expected}, not {row.next_entry}"
         )
-        yield Finding(sentence, serious=True)
+        yield InspectionFinding(sentence, serious=True)
 
 
-def inspect_segment(view: SegmentView) -> Iterator[Finding]:
+def inspect_segment(view: SegmentView) -> Iterator[InspectionFinding]:
     """Yield what is wrong with one segment."""
     for damage in view.damage:
-        yield Finding.from_error(DamagedError(view.ledger, view.path, *damage))
+        yield InspectionFinding.from_error(DamagedError(view.ledger, view.path, *damage))
     entry_id, number = view.segment.first_entry, view.segment.first_index
     for item in view.entries:
         entry, first = item.entry, item.point.number
@@ -127,14 +127,16 @@ def inspect_segment(view: SegmentView) -> Iterator[Finding]:
                 f"{view.path}: entry {entry.entry_id} holds messages {first} to {entry.index}, "
                 f"which do not follow {number - 1}"
             )
-            yield Finding(sentence, serious=True, file=view.path)
+            yield InspectionFinding(sentence, serious=True, file=view.path)
         entry_id, number = item.after.entry, item.after.number
     if not view.index_sound:
         path = view.path.with_suffix(".idx")
-        yield Finding(f"the index {path} is not sound; it is not needed", serious=False, file=path)
+        yield InspectionFinding(
+            f"the index {path} is not sound; it is not needed", serious=False, file=path
+        )
 
 
-def _inspect_gaps(view: SegmentView, deleted: DeletedRanges) -> Iterator[Finding]:
+def _inspect_gaps(view: SegmentView, deleted: DeletedRanges) -> Iterator[InspectionFinding]:
     """Yield the gaps of a segment that stand for messages which are not deleted."""
     for item in view.entries:
         if item.is_gap and not deleted.covers(item.point.number, item.entry.index):
@@ -142,15 +144,15 @@ def _inspect_gaps(view: SegmentView, deleted: DeletedRanges) -> Iterator[Finding
                 f"{view.path}: entries {item.entry.entry_id} to {item.after.entry - 1} are gone, "
                 "and their messages are not deleted"
             )
-            yield Finding(sentence, serious=True, file=view.path)
+            yield InspectionFinding(sentence, serious=True, file=view.path)
 
 
-def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Finding]:
+def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[InspectionFinding]:
     """Yield what is wrong with the journal."""
     try:
         numbers = open_journal(disk, files, rows.journal, closed=rows.closed)
     except JournalDamagedError as error:
-        yield Finding.from_error(error)
+        yield InspectionFinding.from_error(error)
         return
     following = {row.id: row.next_entry for row in rows.ledgers.values()}
     expected: int | None = None
@@ -158,7 +160,7 @@ def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Fin
         file = read_journal(disk, files.path(number))
         if expected is not None and file.header.first_group != expected:
             reason = "commit groups before it are missing"
-            yield Finding.from_error(JournalDamagedError(file.path, 0, 0, reason))
+            yield InspectionFinding.from_error(JournalDamagedError(file.path, 0, 0, reason))
         expected = file.header.first_group
         for item in scan_commit_groups(file.data, file.header):
             if isinstance(item, BadCommitGroup):
@@ -171,7 +173,7 @@ def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Fin
 
 def _inspect_group(
     file: JournalFile, item: CommitGroup, following: dict[int, int]
-) -> Iterator[Finding]:
+) -> Iterator[InspectionFinding]:
     try:
         for record in read_records(item.body):
             if isinstance(record, EntryRecord) and record.ledger in following:
@@ -179,18 +181,18 @@ def _inspect_group(
                 if entry > expected:
                     reason = f"ledger {record.ledger} goes from {expected - 1} to {entry}"
                     error = JournalDamagedError(file.path, item.start, item.end, reason)
-                    yield Finding.from_error(error)
+                    yield InspectionFinding.from_error(error)
                 following[record.ledger] = max(expected, entry + 1)
     except ValueError as reason:
         error = JournalDamagedError(file.path, item.start, item.end, str(reason))
-        yield Finding.from_error(error)
+        yield InspectionFinding.from_error(error)
 
 
-def _bad_group(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> Finding:
+def _bad_group(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> InspectionFinding:
     if (error := damage_of(file, bad, last=last)) is not None:
-        return Finding.from_error(error)
+        return InspectionFinding.from_error(error)
     sentence = f"{file.path}: bytes {bad.start} to {bad.end} are a commit group that was cut short"
-    return Finding(sentence, serious=False, file=file.path, span=(bad.start, bad.end))
+    return InspectionFinding(sentence, serious=False, file=file.path, span=(bad.start, bad.end))
 
 
 def _covered(row: LedgerRow, first: int, end: int) -> bool:

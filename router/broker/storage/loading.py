@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from router.broker.disk import row_sums
-from router.broker.storage.cursors import Commit, Cursor
+from router.broker.storage.cursors import CommittedPosition, Cursor
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.rows import (
     Hole,
@@ -271,8 +271,8 @@ def load_values(connection: sqlite3.Connection, values: StoredValues) -> None:
         values.load(owner, key, value)
 
 
-def _commit(data: bytes) -> Commit:
+def _commit(data: bytes) -> CommittedPosition:
     try:
-        return Commit.read(data)[0]
+        return CommittedPosition.read(data)[0]
     except struct.error as error:
         raise ValueError("a stored commit is cut short") from error

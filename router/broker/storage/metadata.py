@@ -15,7 +15,7 @@ from typing import Final
 
 from router.broker.disk import database, row_sums
 
-SCHEMA: Final = database.Schema(
+SCHEMA: Final = database.DatabaseSchema(
     version=12,
     statements="""
 CREATE TABLE meta (

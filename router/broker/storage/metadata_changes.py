@@ -16,7 +16,7 @@ from typing import TypeVar
 from router.broker.disk.database import Database
 from router.broker.disk.faults import StoreError
 from router.broker.storage import rows
-from router.broker.storage.catalog import Catalog, skip_holes
+from router.broker.storage.catalog import StorageCatalog, skip_holes
 from router.broker.storage.checkpointer import Checkpointer
 from router.broker.storage.context import StoreContext
 from router.broker.storage.cursors import Cursor
@@ -40,7 +40,7 @@ class MetadataChanges:
 
     context: StoreContext
     database: Database
-    catalog: Catalog
+    catalog: StorageCatalog
     checkpointer: Checkpointer
     now_ms: Callable[[], int]
     check_space: Callable[[], None]

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from router.broker.disk.files import Disk, crc32c, read_file
 from router.broker.storage.records import Entry
-from router.broker.storage.segments import Point, Segment
+from router.broker.storage.segments import Segment, SegmentPoint
 
 _POINT = struct.Struct(">QQQQQ")
 _POINT_SUM = struct.Struct(">I")
@@ -55,7 +55,7 @@ def pack_point(entry: int, place: int, number: int, max_ms: int, latest_ms: int)
     return data + _POINT_SUM.pack(crc32c(data, 0))
 
 
-def all_points(data: bytes) -> Iterator[Point | None]:
+def all_points(data: bytes) -> Iterator[SegmentPoint | None]:
     """Yield the points of an index file wherever they lie; None for each that is not sound."""
     for at in range(0, len(data), POINT_SIZE):
         if at + POINT_SIZE > len(data):
@@ -63,12 +63,12 @@ def all_points(data: bytes) -> Iterator[Point | None]:
             continue
         (checksum,) = _POINT_SUM.unpack_from(data, at + _POINT.size)
         sound = checksum == crc32c(data[at : at + _POINT.size], 0)
-        yield Point(*_POINT.unpack_from(data, at)) if sound else None
+        yield SegmentPoint(*_POINT.unpack_from(data, at)) if sound else None
 
 
-def read_points(data: bytes, segment: Segment) -> list[Point]:
+def read_points(data: bytes, segment: Segment) -> list[SegmentPoint]:
     """Return the sound points of an index file that lie inside the segment, in order."""
-    found: list[Point] = []
+    found: list[SegmentPoint] = []
     last = _beginning(segment)
     for point in all_points(data):
         if point is None or point.entry >= segment.next_entry or point.place >= segment.size:
@@ -83,7 +83,7 @@ def read_points(data: bytes, segment: Segment) -> list[Point]:
 class IndexRange(NamedTuple):
     """A part of a segment: the point where it begins, and the place where it ends."""
 
-    start: Point
+    start: SegmentPoint
     end: int
 
 
@@ -92,7 +92,7 @@ class OffsetIndex:
 
     __slots__ = ("_entries", "_numbers", "_places", "_times")
 
-    def __init__(self, segment: Segment, points: Sequence[Point]) -> None:
+    def __init__(self, segment: Segment, points: Sequence[SegmentPoint]) -> None:
         columns = zip(_beginning(segment), *points, strict=True)
         self._entries, self._places, self._numbers, stored, latest = (
             array("Q", column) for column in columns
@@ -102,7 +102,7 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[SegmentPoint]:
         """Return the points without the beginning."""
         return [self._point(at) for at in range(1, len(self))]
 
@@ -123,9 +123,9 @@ class OffsetIndex:
         end = self._places[behind] if behind < len(self._places) else segment.size
         return IndexRange(self._point(behind - 1), end)
 
-    def _point(self, at: int) -> Point:
+    def _point(self, at: int) -> SegmentPoint:
         times = (column[at] for column in self._times.values())
-        return Point(self._entries[at], self._places[at], self._numbers[at], *times)
+        return SegmentPoint(self._entries[at], self._places[at], self._numbers[at], *times)
 
 
 class OffsetIndexCache:
@@ -165,10 +165,10 @@ def read_index(disk: Disk, path: Path) -> bytes:
         return b""
 
 
-def pack_points(points: Iterable[Point]) -> bytes:
+def pack_points(points: Iterable[SegmentPoint]) -> bytes:
     """Return points as bytes of an index file."""
     return b"".join(pack_point(*point) for point in points)
 
 
-def _beginning(segment: Segment) -> Point:
-    return Point(segment.first_entry, 0, segment.first_index)
+def _beginning(segment: Segment) -> SegmentPoint:
+    return SegmentPoint(segment.first_entry, 0, segment.first_index)

@@ -15,11 +15,11 @@ from router.broker.disk import database
 from router.broker.disk.faults import FormatError, StoreError
 from router.broker.folder import BACKUP, read_mark, write_mark
 from router.broker.storage import loading, metadata, rows
-from router.broker.storage.catalog import Catalog
+from router.broker.storage.catalog import StorageCatalog
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
 from router.broker.storage.context import StoreContext
 from router.broker.storage.faults import leaves_mark
-from router.broker.storage.recovery import Replay, open_journal, recover
+from router.broker.storage.recovery import JournalReplay, open_journal, recover
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import file_name, folder_of
 
@@ -31,7 +31,7 @@ class Opened:
     connection: sqlite3.Connection
     boot: int
     history: int
-    catalog: Catalog
+    catalog: StorageCatalog
 
 
 def open_folder(context: StoreContext) -> Opened:
@@ -81,7 +81,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
         row = connection.execute(query, (number,)).fetchone()
         return None if row is None else catalog.subscription(row[0], number)
 
-    replay = Replay(catalog.find, find_subscription, catalog.values)
+    replay = JournalReplay(catalog.find, find_subscription, catalog.values)
 
     def relieve() -> None:
         tails = context.tails
@@ -120,9 +120,9 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     return Opened(connection, boot, metadata.history_of(connection), catalog)
 
 
-def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catalog:
+def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> StorageCatalog:
     """Return what the metadata has, all of it idle; raise ValueError, sqlite3.Error."""
-    catalog = Catalog(context)
+    catalog = StorageCatalog(context)
     with loading.reading_rows():
         for stored in loading.stored_ledgers(connection):
             loading.check_segments(stored)

@@ -17,14 +17,14 @@ from router.broker.storage.commit_groups import entry_prefix, pack_producer_stat
 from router.broker.storage.context import Flushed, StoreContext
 from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.partition_reader import PartitionReader
-from router.broker.storage.producer_state import Producers, ProducerState
+from router.broker.storage.producer_state import ProducerState, ProducerStates
 from router.broker.storage.records import (
     HEAD,
     MAX_FORMAT,
     MAX_MESSAGES,
     MAX_PAYLOAD,
     Entry,
-    Record,
+    StoredRecord,
     make_head,
 )
 from router.broker.storage.rows import LedgerChange, LedgerRow
@@ -56,7 +56,7 @@ class Ledger(PartitionReader):
     `undecided` is set by what keeps transactions; None: none is open here.
     """
 
-    def __init__(self, row: LedgerRow, producers: Producers, context: StoreContext) -> None:
+    def __init__(self, row: LedgerRow, producers: ProducerStates, context: StoreContext) -> None:
         """Begin as the last checkpoint left the ledger."""
         super().__init__(row.id, context.reader, context.readers)
         self.topic_id = row.topic_id
@@ -74,19 +74,19 @@ class Ledger(PartitionReader):
         self.appended_bytes = 0
         self.undecided: Undecided | None = None
         self.terminated, self.topic_epoch = row.terminated, row.topic_epoch
-        self.unflushed: list[Record] = []
+        self.unflushed: list[StoredRecord] = []
         self._unflushed_size = self._unflushed_held = self._flushing_size = 0
         self._journal, self._tails = context.journal, context.tails
         self._prefix = entry_prefix(row.id)
-        self._pending: list[Record] = []
+        self._pending: list[StoredRecord] = []
         self._pending_states: dict[str, ProducerState] = {}
-        self._in_flight: list[Record] = []
+        self._in_flight: list[StoredRecord] = []
         self._pending_size = self._in_flight_size = 0
         self._in_flight_states: dict[str, ProducerState] = {}
         self._durable_states: dict[str, ProducerState] = {}
         self._set_first()
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: StoredRecord) -> None:
         """Take an entry that recovery found in the journal; its id may not be below the next.
 
         Raises ValueError if it does not follow what is there.
@@ -162,7 +162,7 @@ class Ledger(PartitionReader):
         self.next_index = index + 1
         self.appended_bytes += size
         self._tail[entry_id] = entry
-        self._pending.append(_new(Record, (head, entry)))
+        self._pending.append(_new(StoredRecord, (head, entry)))
         self._pending_size += size
         group = journal.pending
         if not group.is_due:
@@ -215,13 +215,13 @@ class Ledger(PartitionReader):
         for listener in tuple(self.listeners):
             listener()
 
-    def take_unflushed(self) -> list[Record]:
+    def take_unflushed(self) -> list[StoredRecord]:
         """Return what is to be written to segments now; `flushed` follows, or the store fails."""
         taken, self.unflushed = self.unflushed, []
         self._flushing_size = self._unflushed_size
         return taken
 
-    def flushed(self, records: list[Record], segments: tuple[Segment, ...]) -> Flushed:
+    def flushed(self, records: list[StoredRecord], segments: tuple[Segment, ...]) -> Flushed:
         """Take the segments that hold the records now: those that were taken last."""
         size = self._flushing_size
         self._unflushed_size -= size
@@ -290,7 +290,7 @@ class Ledger(PartitionReader):
             self.removed_entry,
         )
 
-    def _remember(self, records: list[Record], size: int) -> None:
+    def _remember(self, records: list[StoredRecord], size: int) -> None:
         """Keep records, of so many bytes of payload, until they are in segments."""
         if self.discarded:
             return

@@ -23,7 +23,7 @@ from router.broker.storage.faults import DamagedError
 from router.broker.storage.offset_index import STORED, TimeKey
 from router.broker.storage.reading import ReadRequest, SegmentReader
 from router.broker.storage.records import Entry
-from router.broker.storage.segments import Point, Segment
+from router.broker.storage.segments import Segment, SegmentPoint
 
 T = TypeVar("T")
 MAX_HINTS: Final = 64
@@ -56,7 +56,7 @@ class PartitionReader:
         self._readers = readers
         self._tail: dict[int, Entry] = {}
         self._tail_start = 0
-        self._hints: OrderedDict[int, tuple[tuple[int, int], Point]] = OrderedDict()
+        self._hints: OrderedDict[int, tuple[tuple[int, int], SegmentPoint]] = OrderedDict()
 
     @property
     def durable_number(self) -> int:
@@ -255,11 +255,11 @@ class PartitionReader:
         ends = before is not None and before.next_entry == entry
         return before.next_index if before is not None and ends else segment.first_index
 
-    def _take_hint(self, entry: int, segment: Segment) -> Point | None:
+    def _take_hint(self, entry: int, segment: Segment) -> SegmentPoint | None:
         file, hint = self._hints.pop(entry, (None, None))
         return hint if file == (segment.first_entry, segment.generation) else None
 
-    def _give_hint(self, segment: Segment, point: Point) -> None:
+    def _give_hint(self, segment: Segment, point: SegmentPoint) -> None:
         self._hints[point.entry] = ((segment.first_entry, segment.generation), point)
         if len(self._hints) > MAX_HINTS:
             self._hints.popitem(last=False)

@@ -20,7 +20,7 @@ class ProducerState(NamedTuple):
     time_ms: int
 
 
-class Producers:
+class ProducerStates:
     """The states of one partition, by producer name."""
 
     __slots__ = ("_limit", "_states", "_window_ms")

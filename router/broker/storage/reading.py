@@ -29,7 +29,14 @@ from router.broker.storage.records import (
     record_size,
     unknown_time,
 )
-from router.broker.storage.segments import Damage, Point, Segment, SegmentEntry, file_of, scan
+from router.broker.storage.segments import (
+    Damage,
+    Segment,
+    SegmentEntry,
+    SegmentPoint,
+    file_of,
+    scan,
+)
 
 _MIN_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
@@ -52,7 +59,7 @@ class ReadResult:
     """
 
     entries: list[Entry]
-    after: Point
+    after: SegmentPoint
 
 
 class SegmentReader:
@@ -69,7 +76,7 @@ class SegmentReader:
         return file_of(self._ledgers, ledger, segment)
 
     def read(
-        self, ledger: int, segment: Segment, request: ReadRequest, hint: Point | None = None
+        self, ledger: int, segment: Segment, request: ReadRequest, hint: SegmentPoint | None = None
     ) -> ReadResult:
         """Return entries of a segment; raise DamagedError if the first one cannot be read.
 
@@ -92,10 +99,10 @@ class SegmentReader:
 
         It ends before the segment's end if there is any. Raises OSError.
         """
-        start = Point(segment.first_entry, 0, segment.first_index)
+        start = SegmentPoint(segment.first_entry, 0, segment.first_index)
         yield from map(SegmentEntry._make, self._records(descriptor, segment, start, segment.size))
 
-    def entry_of_number(self, ledger: int, segment: Segment, number: int) -> Point:
+    def entry_of_number(self, ledger: int, segment: Segment, number: int) -> SegmentPoint:
         """Return where the entry stands that holds the message of a number of the segment.
 
         If damage hides it, this is the first entry of the damage, and if it was reclaimed the next
@@ -110,9 +117,9 @@ class SegmentReader:
         item, damage, after = self._find(path, segment, part, matches)
         if item is not None and (damage is None or number >= item.point.number):
             return item.point
-        return after if damage is None else Point(damage.first, damage.start, after.number)
+        return after if damage is None else SegmentPoint(damage.first, damage.start, after.number)
 
-    def number_before(self, ledger: int, segment: Segment, entry: int) -> Point:
+    def number_before(self, ledger: int, segment: Segment, entry: int) -> SegmentPoint:
         """Return where an entry of the segment stands, with the number of its first message.
 
         If damage hides the number, or the entry was reclaimed, the number is that of the first
@@ -126,7 +133,7 @@ class SegmentReader:
         if after.entry == entry:
             return after
         if item is None:
-            return Point(segment.next_entry, segment.size, segment.next_index)
+            return SegmentPoint(segment.next_entry, segment.size, segment.next_index)
         return item.after if item.is_gap else item.point
 
     def find_time(
@@ -156,7 +163,7 @@ class SegmentReader:
 
     def _find(
         self, path: Path, segment: Segment, part: IndexRange, matches: Callable[[Entry], bool]
-    ) -> tuple[SegmentEntry | None, Damage | None, Point]:
+    ) -> tuple[SegmentEntry | None, Damage | None, SegmentPoint]:
         """Return the first entry from where a part begins that matches; see `_first`.
 
         If damage may hide it all of the segment is read.
@@ -169,7 +176,7 @@ class SegmentReader:
                     return item, None, item.point
                 next_entry = entry_behind(entry)
         if next_entry == segment.next_entry:
-            return None, None, Point(next_entry, segment.size, segment.next_index)
+            return None, None, SegmentPoint(next_entry, segment.size, segment.next_index)
         return _first(self._scan(path, segment), segment, matches)
 
     def _scan(self, path: Path, segment: Segment) -> Iterator[SegmentEntry | Damage]:
@@ -180,7 +187,7 @@ class SegmentReader:
         return scan(data, segment, index.points())
 
     def _read_on(
-        self, descriptor: int, segment: Segment, request: ReadRequest, hint: Point
+        self, descriptor: int, segment: Segment, request: ReadRequest, hint: SegmentPoint
     ) -> ReadResult | None:
         """Return entries from the hint on, which end before any damage; None: look closer."""
         entries: list[Entry] = []
@@ -205,7 +212,7 @@ class SegmentReader:
         """
         path = self.path(ledger, segment)
         entries: list[Entry] = []
-        left, after = request.max_bytes, Point(segment.first_entry, 0, segment.first_index)
+        left, after = request.max_bytes, SegmentPoint(segment.first_entry, 0, segment.first_index)
         for item in self._scan(path, segment):
             if isinstance(item, Damage):
                 if item.last < request.start:
@@ -223,7 +230,7 @@ class SegmentReader:
         return ReadResult(entries, after)
 
     def _records(
-        self, descriptor: int, segment: Segment, start: Point, end: int
+        self, descriptor: int, segment: Segment, start: SegmentPoint, end: int
     ) -> Iterator[tuple[Entry, int]]:
         """Yield entries and their places from a point on, up to the first that is not as it should.
 
@@ -254,13 +261,13 @@ class SegmentReader:
 
 def _first(
     items: Iterator[SegmentEntry | Damage], segment: Segment, matches: Callable[[Entry], bool]
-) -> tuple[SegmentEntry | None, Damage | None, Point]:
+) -> tuple[SegmentEntry | None, Damage | None, SegmentPoint]:
     """Return the first entry that matches, and the damage right before it, each None if not there.
 
     The point is the one behind the last sound entry before both.
     """
     damage: Damage | None = None
-    after = Point(segment.first_entry, 0, segment.first_index)
+    after = SegmentPoint(segment.first_entry, 0, segment.first_index)
     for item in items:
         if isinstance(item, Damage):
             damage = item if damage is None else damage._replace(last=item.last, end=item.end)

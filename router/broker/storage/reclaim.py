@@ -31,7 +31,7 @@ import structlog
 
 from router.broker.disk.faults import StoreError
 from router.broker.storage import rows
-from router.broker.storage.catalog import Catalog
+from router.broker.storage.catalog import StorageCatalog
 from router.broker.storage.checkpointer import Checkpointer
 from router.broker.storage.context import StoreContext
 from router.broker.storage.deleted_ranges import DeletedRanges
@@ -108,7 +108,7 @@ class Reclaimer:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StorageCatalog,
         checkpointer: Checkpointer,
         context: StoreContext,
         sweep: RetentionTask,

@@ -78,7 +78,7 @@ def keep_all(entry: Entry, live: int) -> None:
     del entry, live
 
 
-class Record(NamedTuple):
+class StoredRecord(NamedTuple):
     """An entry with the bytes that stand before its payload."""
 
     head: bytes

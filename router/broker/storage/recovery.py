@@ -42,7 +42,7 @@ from router.broker.storage.commit_groups import (
 from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.producer_state import ProducerState
-from router.broker.storage.records import Record
+from router.broker.storage.records import StoredRecord
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.values import StoredValues, ValueChange
 
@@ -100,7 +100,7 @@ class ReplayTarget(Protocol):
         """The id that follows the entries that are there."""
         ...
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: StoredRecord) -> None:
         """Take an entry that is not there; raise ValueError if it cannot follow those that are."""
         ...
 
@@ -113,7 +113,7 @@ class ReplayTarget(Protocol):
         ...
 
 
-class Replay:
+class JournalReplay:
     """Brings records of the journal back into ledgers and cursors, which are found by their ids."""
 
     def __init__(
@@ -138,7 +138,7 @@ class Replay:
             target = self._ledger(record.ledger)
             # Others were deleted with their topic, or are in a segment.
             if target is not None and record.entry.entry_id >= target.next_entry:
-                target.replay(Record(record.head, record.entry))
+                target.replay(StoredRecord(record.head, record.entry))
         elif isinstance(record, ProducerRecord):
             if (ledger := self._ledger(record.ledger)) is not None:
                 ledger.replay_producer(record.name, record.state)
@@ -163,7 +163,7 @@ class Replay:
 
 
 def recover(
-    disk: Disk, files: JournalFiles, number: int, replay: Replay, relieve: Callable[[], None]
+    disk: Disk, files: JournalFiles, number: int, replay: JournalReplay, relieve: Callable[[], None]
 ) -> None:
     """Replay the files below this number into a new one, which takes their place.
 

@@ -29,15 +29,20 @@ from router.broker.storage.commit_groups import (
     scan_commit_groups,
 )
 from router.broker.storage.deleted_ranges import DeletedRanges
-from router.broker.storage.inspection import Finding, SegmentView, inspect_segment, view_segment
+from router.broker.storage.inspection import (
+    InspectionFinding,
+    SegmentView,
+    inspect_segment,
+    view_segment,
+)
 from router.broker.storage.loading import Rows
 from router.broker.storage.offset_index import pack_points
 from router.broker.storage.options import DAY_MS, StoreOptions
 from router.broker.storage.producer_state import ProducerState
-from router.broker.storage.records import UNKNOWN_TIME, Record
-from router.broker.storage.recovery import JournalFile, Replay
+from router.broker.storage.records import UNKNOWN_TIME, StoredRecord
+from router.broker.storage.recovery import JournalFile, JournalReplay
 from router.broker.storage.rows import Checkpoint, Hole, LedgerChange, LedgerRow
-from router.broker.storage.segments import Point, Segment, SegmentEntry, file_of
+from router.broker.storage.segments import Segment, SegmentEntry, SegmentPoint, file_of
 from router.broker.storage.values import StoredValues
 from router.broker.storage.writing import SegmentLimits, SegmentWriter
 
@@ -59,7 +64,7 @@ class RepairContext:
         return self.folder / "ledgers"
 
 
-def repair_ledger(context: RepairContext, row: LedgerRow) -> Iterator[Finding]:
+def repair_ledger(context: RepairContext, row: LedgerRow) -> Iterator[InspectionFinding]:
     """Repair the segments of a ledger and yield what was found in them."""
     for segment in row.segments:
         view = view_segment(context.disk, context.ledgers, row.id, segment)
@@ -130,21 +135,21 @@ def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[Segmen
     return segment
 
 
-def _points(run: Sequence[SegmentEntry], start: int, latest_ms: int) -> list[Point]:
+def _points(run: Sequence[SegmentEntry], start: int, latest_ms: int) -> list[SegmentPoint]:
     """Return the points of a run; none of its messages has a time behind `latest_ms`."""
-    points: list[Point] = []
+    points: list[SegmentPoint] = []
     pointed, max_ms = start, 0
     for item in run:
         entry = item.entry
         if item.place - pointed >= _STEP:
             place, number = item.place - start, item.point.number
-            points.append(Point(entry.entry_id, place, number, max_ms, latest_ms))
+            points.append(SegmentPoint(entry.entry_id, place, number, max_ms, latest_ms))
             pointed = item.place
         max_ms = max(max_ms, entry.timestamp_ms)
     return points
 
 
-def _write_index(disk: Disk, path: Path, points: Sequence[Point]) -> None:
+def _write_index(disk: Disk, path: Path, points: Sequence[SegmentPoint]) -> None:
     """Write an index again; half of one is no danger, a wrong one is never believed."""
     index = path.with_suffix(".idx")
     if not points:
@@ -163,12 +168,12 @@ class _Ledger:
     segments: tuple[Segment, ...]
     next_entry: int
     next_index: int
-    records: list[Record] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
     producers: dict[str, ProducerState] = field(default_factory=dict)
     holes: list[Hole] = field(default_factory=list)
     deleted: DeletedRanges = field(default_factory=DeletedRanges)
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: StoredRecord) -> None:
         """Take an entry; those that are missing before it are a hole."""
         entry = record.entry
         if entry.entry_id > self.next_entry:
@@ -204,7 +209,7 @@ class JournalRepair:
             for row in found.ledgers.values()
         }
         self._values = StoredValues()
-        self._replay = Replay(self._ledgers.get, found.subscriptions.get, self._values)
+        self._replay = JournalReplay(self._ledgers.get, found.subscriptions.get, self._values)
         options = StoreOptions()
         limits = SegmentLimits(options.segment, options.index_step, options.open_files)
         self._writer = SegmentWriter(context.disk, context.ledgers, limits)

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import structlog
 
 from router.broker.storage import rows
-from router.broker.storage.catalog import Catalog, skip_holes
+from router.broker.storage.catalog import StorageCatalog, skip_holes
 from router.broker.storage.checkpointer import Checkpointer
 from router.broker.storage.context import StoreContext
 from router.broker.storage.cursor_log import CursorLog
@@ -45,7 +45,7 @@ class RetentionTask:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StorageCatalog,
         checkpointer: Checkpointer,
         context: StoreContext,
         cursors: CursorLog,

@@ -32,7 +32,7 @@ from router.broker.storage.records import (
     make_gap,
     make_head,
 )
-from router.broker.storage.segments import Point, Segment
+from router.broker.storage.segments import Segment, SegmentPoint
 
 STEP_MICROSECONDS: Final = 2_000
 """About what a step takes of a processor, by these costs of what it does:"""
@@ -86,7 +86,7 @@ class SegmentRewrite:
         self._records = self._read()
         self._gap: Entry | None = None
         self._parts: list[bytes] = []
-        self._points: list[Point] = []
+        self._points: list[SegmentPoint] = []
         self._size = self._written = self._pointed = self._max_ms = self._latest_ms = 0
         self.cost = 0
         """Microseconds that the last step took, about."""
@@ -150,7 +150,7 @@ class SegmentRewrite:
                 )
                 yield make_gap(first, source.first_entry - 1, source.first_index - 1, before.max_ms)
             path = context.reader.path(self._ledger, source)
-            end = Point(source.first_entry, 0, source.first_index)
+            end = SegmentPoint(source.first_entry, 0, source.first_index)
             with opened(context.disk, path, os.O_RDONLY) as descriptor:
                 for item in context.reader.records(descriptor, source):
                     yield item.entry
@@ -197,7 +197,7 @@ class SegmentRewrite:
         if self._size - self._pointed >= self._context.index_step:
             number = entry.index + 1 - entry.messages
             times = self._max_ms, self._latest_ms
-            self._points.append(Point(entry.entry_id, self._size, number, *times))
+            self._points.append(SegmentPoint(entry.entry_id, self._size, number, *times))
             self._pointed = self._size
         self._append(entry)
         self._max_ms = max(self._max_ms, entry.timestamp_ms)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from router.broker.storage.cursors import Commit, Cursor
+from router.broker.storage.cursors import CommittedPosition, Cursor
 from router.broker.storage.deleted_ranges import RangeChange
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.segments import Segment
@@ -59,7 +59,7 @@ class SubscriptionRecord:
     cursor: Cursor
     saved_used_ms: int = 0
     passive: bool = False
-    commit: Commit | None = None
+    commit: CommittedPosition | None = None
 
     def state(self) -> tuple[bytes, int, bytes | None, int]:
         """Return what a checkpoint stores of it: cursor, time of use, commit and id."""

@@ -52,7 +52,7 @@ class Segment:
     reclaimed: int = 0
 
 
-class Point(NamedTuple):
+class SegmentPoint(NamedTuple):
     """A place in a segment: the record of this entry, whose first message has this number.
 
     `max_ms` and `latest_ms` are those of the part of the segment before it.
@@ -86,15 +86,15 @@ class SegmentEntry(NamedTuple):
         return self.place + HEAD.size + len(self.entry.payload)
 
     @property
-    def point(self) -> Point:
+    def point(self) -> SegmentPoint:
         """Where it stands."""
         entry = self.entry
-        return Point(entry.entry_id, self.place, entry.index + 1 - entry.messages)
+        return SegmentPoint(entry.entry_id, self.place, entry.index + 1 - entry.messages)
 
     @property
-    def after(self) -> Point:
+    def after(self) -> SegmentPoint:
         """Where the entry behind it stands."""
-        return Point(entry_behind(self.entry), self.end, self.entry.index + 1)
+        return SegmentPoint(entry_behind(self.entry), self.end, self.entry.index + 1)
 
     @property
     def is_gap(self) -> bool:
@@ -117,7 +117,9 @@ def file_name(first_entry: int, generation: int) -> str:
     return f"{first_entry:020d}-{generation}.seg" if generation else f"{first_entry:020d}.seg"
 
 
-def scan(data: bytes, segment: Segment, points: Sequence[Point]) -> Iterator[SegmentEntry | Damage]:
+def scan(
+    data: bytes, segment: Segment, points: Sequence[SegmentPoint]
+) -> Iterator[SegmentEntry | Damage]:
     """Yield all entries and gaps of a segment, and the damage between them.
 
     `data` is the file from its beginning; bytes after the segment's size are not looked at.
@@ -139,7 +141,7 @@ def scan(data: bytes, segment: Segment, points: Sequence[Point]) -> Iterator[Seg
 
 
 def _resume(
-    data: bytes, at: int, expected: int, segment: Segment, points: Sequence[Point]
+    data: bytes, at: int, expected: int, segment: Segment, points: Sequence[SegmentPoint]
 ) -> tuple[int, int]:
     """Return the entry and the place where sound records begin again."""
     end = (segment.next_entry, segment.size)

@@ -36,7 +36,7 @@ from router.broker.disk.files import (
     write_all,
 )
 from router.broker.storage.offset_index import pack_point, pack_points, read_points
-from router.broker.storage.records import LatestTime, Record, unknown_time
+from router.broker.storage.records import LatestTime, StoredRecord, unknown_time
 from router.broker.storage.removals import Removals
 from router.broker.storage.segments import Segment, file_of, folder_of
 
@@ -92,7 +92,7 @@ class SegmentWriter:
         self._page_cache = PageCacheAdvisor(disk)
 
     def append(
-        self, ledger: int, segments: Segments, records: Sequence[Record], roll_ms: int
+        self, ledger: int, segments: Segments, records: Sequence[StoredRecord], roll_ms: int
     ) -> Segments:
         """Write records behind the segments and return the segments as they are then."""
         if self._root < 0 and self._disk.syncs_all:
@@ -162,19 +162,23 @@ class SegmentWriter:
             root, self._root = self._root, -1
             self._disk.close(root)
 
-    def _may_reopen(self, ledger: int, segment: Segment, record: Record, roll_ms: int) -> bool:
+    def _may_reopen(
+        self, ledger: int, segment: Segment, record: StoredRecord, roll_ms: int
+    ) -> bool:
         # A file that lost bytes is left as it is, to be reported: behind it a new one begins.
         lost = file_of(self._ledgers, ledger, segment) in self._lost
         return not lost and self._continues(segment, record, roll_ms)
 
-    def _continues(self, segment: Segment, record: Record, roll_ms: int) -> bool:
+    def _continues(self, segment: Segment, record: StoredRecord, roll_ms: int) -> bool:
         return (
             segment.size < self._limits.segment
             and record.entry.entry_id == segment.next_entry
             and record.entry.timestamp_ms - segment.first_ms < roll_ms
         )
 
-    def _fill(self, file: _OpenSegment, records: Sequence[Record], at: int, roll_ms: int) -> int:
+    def _fill(
+        self, file: _OpenSegment, records: Sequence[StoredRecord], at: int, roll_ms: int
+    ) -> int:
         """Write records until the segment ends; return the place of the first not written."""
         segment, step = file.segment, self._limits.index_step
         begin, size, max_ms, latest_ms = at, segment.size, segment.max_ms, segment.latest_ms
@@ -225,7 +229,7 @@ class SegmentWriter:
             self._folders.add(file.path.parent)
         write_all(self._disk, file.index, [data])
 
-    def _start(self, ledger: int, first: Record) -> _OpenSegment:
+    def _start(self, ledger: int, first: StoredRecord) -> _OpenSegment:
         old = self._files.pop(ledger, None)
         if old is not None:
             self._close_synced(old)

@@ -17,7 +17,7 @@ from router.broker.topics.descriptions import (
 from router.broker.topics.extents import Extents
 from router.broker.topics.non_persistent import is_non_persistent
 from router.broker.topics.schema_records import Version
-from router.broker.topics.schemas import TopicSchemas
+from router.broker.topics.schemas import BrokerSchemas
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 from router.metrics import Sample
@@ -26,7 +26,7 @@ from router.model.administration import ClientInfo
 from router.model.policies import Policies
 
 
-class Metrics(Protocol):
+class AdministrationMetrics(Protocol):
     """The node's metrics, as the administration of topics adds to them."""
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
@@ -49,9 +49,9 @@ class TopicAdmin:
     def __init__(
         self,
         topics: Topics,
-        metrics: Metrics,
+        metrics: AdministrationMetrics,
         leases: Forgetting,
-        schemas: TopicSchemas | None = None,
+        schemas: BrokerSchemas | None = None,
         calls: AdminCalls | None = None,
     ) -> None:
         self.topics = topics
@@ -59,7 +59,7 @@ class TopicAdmin:
         self.live_members = topics.live_members
         self.cursors = CursorAdmin(topics, leases)
         self.namespaces = topics.namespaces
-        self.schemas = SchemaAdmin(topics, schemas or TopicSchemas())
+        self.schemas = SchemaAdmin(topics, schemas or BrokerSchemas())
         self.extents = Extents(topics)
         self.calls = calls or AdminCalls(topics)
         metrics.watch("router_broker_topics", lambda: topics.count)
@@ -130,7 +130,7 @@ class SchemaAdmin:
     Calls raise BadNameError, NotAllowedError, TopicNotFoundError, and what the registry raises.
     """
 
-    def __init__(self, topics: Topics, schemas: TopicSchemas) -> None:
+    def __init__(self, topics: Topics, schemas: BrokerSchemas) -> None:
         self._topics = topics
         self._schemas = schemas
 

@@ -18,7 +18,7 @@ from router.broker.consume import REPLICATED, BacklogCounter
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.topics import changes
 from router.broker.topics.cursor_administration import acknowledge_before, size_from
-from router.broker.topics.groups import Groups, only_partition
+from router.broker.topics.groups import TopicSubscriptions, only_partition
 from router.broker.topics.names import check_properties
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
@@ -39,7 +39,7 @@ class AdminCalls:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._groups = Groups(topics)
+        self._groups = TopicSubscriptions(topics)
 
     async def history(self) -> str:
         """Return the name of the folder's line of appends, which no other broker's folder has."""

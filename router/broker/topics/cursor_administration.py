@@ -15,13 +15,13 @@ from router.broker.consume import (
     REPLICATED,
     BacklogCounter,
     Partition,
+    PartitionSubscription,
     StartPosition,
-    Subscription,
 )
 from router.broker.consume.visible import Visible
 from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, Store
 from router.broker.topics.descriptions import Place, subscriptions_after
-from router.broker.topics.groups import Groups, check_name, only_partition
+from router.broker.topics.groups import TopicSubscriptions, check_name, only_partition
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, FencedError
 from router.model.administration import CursorDescription, EntryChoice, EntryRange, PartialEntry
@@ -66,7 +66,7 @@ class CursorAdmin:
 
     def __init__(self, topics: Topics, leases: Forgetting) -> None:
         self._topics = topics
-        self._groups = Groups(topics)
+        self._groups = TopicSubscriptions(topics)
         self._leases = leases
 
     async def create(self, topic: str, subscription: str, start: StartPosition) -> None:
@@ -213,10 +213,10 @@ class CursorAdmin:
         if start.position is not None:
             only_partition(self._topics, topic)
 
-    def _find(self, topic: str, subscription: str) -> Sequence[Subscription]:
+    def _find(self, topic: str, subscription: str) -> Sequence[PartitionSubscription]:
         return self._groups.find(self._topics.parse(topic), subscription)
 
-    async def _described(self, found: Iterable[Subscription]) -> list[CursorDescription]:
+    async def _described(self, found: Iterable[PartitionSubscription]) -> list[CursorDescription]:
         counter, ranges_left, described = BacklogCounter(), MAX_RANGES_PER_PAGE, []
         for subscription in found:
             one = _description(subscription, ranges_left)
@@ -227,7 +227,7 @@ class CursorAdmin:
         return described
 
 
-def acknowledge_now(store: Store, subscription: Subscription, acks: Iterable[Ack]) -> None:
+def acknowledge_now(store: Store, subscription: PartitionSubscription, acks: Iterable[Ack]) -> None:
     """Acknowledge without a consumer; what is not stored is ignored."""
     known = [ack for ack in acks if ack.entry < subscription.ledger.durable_entry]
     if known:
@@ -247,7 +247,7 @@ def acknowledge_now(store: Store, subscription: Subscription, acks: Iterable[Ack
         dispatcher.run()
 
 
-def acknowledge_before(store: Store, subscription: Subscription, end: int) -> None:
+def acknowledge_before(store: Store, subscription: PartitionSubscription, end: int) -> None:
     """Acknowledge all entries before one, held by a consumer or not; on disk with the next sync."""
     if end > subscription.cursor.mark_delete + 1:
         acknowledge_now(store, subscription, [Ack(end - 1, cumulative=True)])
@@ -260,7 +260,7 @@ def size_from(ledger: Ledger, entry: int) -> int:
     return ledger.size_bytes * left // held if held else 0
 
 
-async def earliest_ms(subscription: Subscription) -> int | None:
+async def earliest_ms(subscription: PartitionSubscription) -> int | None:
     """Return when the first message of a backlog was stored, in ms since 1970, None: it is empty.
 
     Raises OSError.
@@ -304,7 +304,7 @@ async def _add_sizes(described: CursorDescription, ledger: Ledger) -> None:
             part.messages = entry.messages
 
 
-def _description(subscription: Subscription, ranges_left: int) -> CursorDescription:
+def _description(subscription: PartitionSubscription, ranges_left: int) -> CursorDescription:
     cursor, record = subscription.cursor, subscription.record
     ranges = list(islice(cursor.ranges(), ranges_left + 1))
     partial = [entry for entry, _ in islice(cursor.partials(), ranges_left + 1)]

@@ -14,10 +14,10 @@ from typing import Final, Protocol, runtime_checkable
 
 from router.broker.consume import (
     BacklogCounter,
-    Consumer,
+    ClientConsumer,
     Partition,
+    PartitionSubscription,
     Producer,
-    Subscription,
 )
 from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
 from router.broker.consume.visible import Visible
@@ -40,7 +40,7 @@ Place = tuple[int, str]
 
 
 @runtime_checkable
-class Client(Protocol):
+class DescribedClient(Protocol):
     """A producer's or consumer's connection that can be named to people."""
 
     peer: str
@@ -90,7 +90,7 @@ def _groups_without_position(partitions: Sequence[Partition]) -> Iterator[Subscr
 
 def subscriptions_after(
     partitions: Sequence[Partition], after: Place | None
-) -> Iterator[Subscription]:
+) -> Iterator[PartitionSubscription]:
     """Yield the subscriptions by partition and name, beginning after this one."""
     for partition in partitions:
         if after is not None and partition.index < after[0]:
@@ -135,7 +135,7 @@ async def _visible_begin(visible: Visible) -> tuple[int, int]:
 
 
 async def _subscription_stats(
-    subscription: Subscription, counter: BacklogCounter
+    subscription: PartitionSubscription, counter: BacklogCounter
 ) -> SubscriptionStats:
     return SubscriptionStats(
         name=subscription.name,
@@ -146,7 +146,7 @@ async def _subscription_stats(
     )
 
 
-def _live_readers(subscription: Subscription) -> int:
+def _live_readers(subscription: PartitionSubscription) -> int:
     """Return how many members of a protocol without consumers read a subscription."""
     place = subscription.topic_name, subscription.name, subscription.partition_index
     return subscription.context.live_members.readers(*place)
@@ -187,12 +187,12 @@ def clients(partitions: Sequence[Partition | NonPersistentPartition]) -> Iterato
                 yield info
 
 
-def _client(partition: int, opened: Producer | Consumer, identity: int) -> ClientInfo:
+def _client(partition: int, opened: Producer | ClientConsumer, identity: int) -> ClientInfo:
     info = ClientInfo(partition, opened.name, identity, opened.since_ms, opened.metadata)
     rates = opened.flow.rates(monotonic())
     info.messages, info.bytes = opened.flow.messages, opened.flow.bytes
     info.message_rate, info.byte_rate = rates.messages, rates.bytes
     info.redelivery_rate, info.ack_rate = rates.redelivered, rates.acknowledged
-    if isinstance(opened.link, Client):
+    if isinstance(opened.link, DescribedClient):
         info.address, info.version = opened.link.peer, opened.link.client
     return info

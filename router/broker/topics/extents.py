@@ -13,7 +13,7 @@ from router.model.administration import EntryRange
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PartitionRange:
     """A part of one partition, as it is asked for.
 
     It begins at an entry, or at the entry that holds the message number `index`, or at the first
@@ -28,7 +28,7 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Extent:
+class PartitionExtent:
     """What is kept of a partition, from its first entry to before the next, and a stretch of it.
 
     Indexes count the messages before an entry. `size` is in bytes. Retention or a limit of a
@@ -56,7 +56,7 @@ class Extents:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
-    async def of(self, topic: str, stretches: Iterable[Stretch]) -> list[Extent]:
+    async def of(self, topic: str, stretches: Iterable[PartitionRange]) -> list[PartitionExtent]:
         """Return the extents of a topic's partitions, with the stretches of those that are named.
 
         Raises TopicNotFoundError, and BadRequestError for a partition that does not exist.
@@ -70,13 +70,13 @@ class Extents:
         ]
 
 
-async def _extent(partition: Partition, stretch: Stretch | None) -> Extent:
+async def _extent(partition: Partition, stretch: PartitionRange | None) -> PartitionExtent:
     ledger, visible = partition.ledger, partition.visible
     first, behind, first_index = ledger.first_entry, visible.end_entry, ledger.first_number
     if ledger.removed_entry > first:
         first = min(ledger.removed_entry, behind)
         first_index = await ledger.number_before(first)
-    found = Extent(
+    found = PartitionExtent(
         partition=partition.index,
         ledger_id=ledger.id,
         first_entry=first,
@@ -99,7 +99,7 @@ async def _extent(partition: Partition, stretch: Stretch | None) -> Extent:
     return found
 
 
-async def _start(ledger: Ledger, stretch: Stretch) -> int:
+async def _start(ledger: Ledger, stretch: PartitionRange) -> int:
     """Return the entry where a stretch begins, which may not be kept any more."""
     if stretch.index is not None:
         return await ledger.entry_of_number(stretch.index)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from router.broker.consume import Partition, StartPosition, Subscription
+from router.broker.consume import Partition, PartitionSubscription, StartPosition
 from router.broker.topics.topics import Topics
 from router.errors import (
     BadRequestError,
@@ -35,7 +35,7 @@ def only_partition(topics: Topics, topic: str) -> Partition:
     return partitions[0]
 
 
-class Groups:
+class TopicSubscriptions:
     """The subscriptions of topics; where a partition is named, on that partition only."""
 
     def __init__(self, topics: Topics) -> None:
@@ -64,7 +64,7 @@ class Groups:
         """Raise SubscriptionBusyError if members of another protocol read a subscription."""
         self._topics.live_members.check(topic, subscription)
 
-    def present(self, topic: str, subscription: str) -> Sequence[Subscription] | None:
+    def present(self, topic: str, subscription: str) -> Sequence[PartitionSubscription] | None:
         """Return a topic's subscription on each partition, None: `make` has something to do.
 
         Raises TopicNotFoundError, BadNameError, NotAllowedError.
@@ -119,7 +119,7 @@ class Groups:
         for ending in found:
             await ending.partition.delete(ending)
 
-    def find(self, name: TopicName, subscription: str) -> Sequence[Subscription]:
+    def find(self, name: TopicName, subscription: str) -> Sequence[PartitionSubscription]:
         """Return a topic's subscription on each partition that has it.
 
         Raises TopicNotFoundError, SubscriptionNotFoundError.

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from router.broker.consume import Partition, Subscription
+from router.broker.consume import Partition, PartitionSubscription
 from router.broker.consume.membership.live_members import OWNER
-from router.broker.storage import Ack, Commit, Cursor, Ledger, bits, words
+from router.broker.storage import Ack, CommittedPosition, Cursor, Ledger, bits, words
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 
@@ -32,11 +32,11 @@ class PlacedCommit:
     `left` is the `ack_set` of the entry; empty: all of it is left.
     """
 
-    subscription: Subscription
+    subscription: PartitionSubscription
     entry: int
     index: int
     left: tuple[int, ...]
-    commit: Commit
+    commit: CommittedPosition
 
 
 Forget = Callable[[str, str | None], None]
@@ -54,7 +54,7 @@ class GroupOffsets:
         self._topics = topics
         self._forget = forget
 
-    async def commit(self, partition: Partition, name: str, commit: Commit) -> None:
+    async def commit(self, partition: Partition, name: str, commit: CommittedPosition) -> None:
         """Set the position of a group; on disk with the next sync."""
         self.apply(await self.place(partition, name, commit))
 
@@ -65,7 +65,9 @@ class GroupOffsets:
         live = partition.context.live_members
         live.check_free(partition.topic_name, known.properties if known else {})
 
-    async def place(self, partition: Partition, name: str, commit: Commit) -> PlacedCommit:
+    async def place(
+        self, partition: Partition, name: str, commit: CommittedPosition
+    ) -> PlacedCommit:
         """Return a position that can be set without a wait; the subscription is made for it."""
         ledger = partition.ledger
         self.check_free(partition, name)
@@ -95,7 +97,7 @@ class GroupOffsets:
         store.commit(subscription.record, commit)
         subscription.touch()
 
-    async def position(self, partition: Partition, name: str) -> Commit | None:
+    async def position(self, partition: Partition, name: str) -> CommittedPosition | None:
         """Return where a group stands; None: nothing is known of it."""
         subscription = partition.subscriptions.get(name)
         if subscription is None or not _is_known(subscription):
@@ -110,7 +112,7 @@ class GroupOffsets:
             committed.number == number or committed.cursor == (entry, index)
         ):
             return committed
-        return Commit(number)
+        return CommittedPosition(number)
 
     async def delete(self, partition: Partition, name: str) -> None:
         """Forget the position of a group; on disk on return.
@@ -125,7 +127,7 @@ class GroupOffsets:
             self._forget(partition.topic_name, name)
 
 
-def _is_known(subscription: Subscription) -> bool:
+def _is_known(subscription: PartitionSubscription) -> bool:
     """Return whether a subscription has a position: a passive one gets it by its first commit."""
     record = subscription.record
     return record is not None and not (record.passive and record.commit is None)

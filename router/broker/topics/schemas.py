@@ -70,7 +70,7 @@ class SchemaPolicy:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class _Topic:
+class _TopicVersions:
     """A topic's versions, once they are read."""
 
     id: int
@@ -81,7 +81,7 @@ class _Topic:
         return sum(_size(version) for version in self.versions or ())
 
 
-class TopicSchemas:
+class BrokerSchemas:
     """The schemas of all topics; without a registry they are kept in memory only.
 
     All calls raise BackendUnavailableError, DiskFullError, where the registry does.
@@ -100,8 +100,8 @@ class TopicSchemas:
         self._deleted: set[int] = set()
         self._orphaned: set[int] = set()
         # Those in use, and of these the ones that are cached beyond that, the oldest first.
-        self._topics: WeakValueDictionary[int, _Topic] = WeakValueDictionary()
-        self._cached: dict[int, tuple[_Topic, int]] = {}
+        self._topics: WeakValueDictionary[int, _TopicVersions] = WeakValueDictionary()
+        self._cached: dict[int, tuple[_TopicVersions, int]] = {}
         self._cached_bytes = 0
         self._thread_lock = asyncio.Lock()
 
@@ -234,13 +234,13 @@ class TopicSchemas:
         async with self._thread_lock:
             return await asyncio.to_thread(work, *given)
 
-    def _topic(self, topic: int) -> _Topic:
+    def _topic(self, topic: int) -> _TopicVersions:
         found = self._topics.get(topic)
         if found is None:
-            found = self._topics[topic] = _Topic(topic)
+            found = self._topics[topic] = _TopicVersions(topic)
         return found
 
-    async def _versions(self, topic: _Topic) -> list[Version]:
+    async def _versions(self, topic: _TopicVersions) -> list[Version]:
         """Return a topic's versions, read if need be; its lock is held."""
         if topic.versions is None:
             registry = self._registry
@@ -258,7 +258,9 @@ class TopicSchemas:
             self._note(topic, mark=versions[-1].schema is None)
         return versions
 
-    async def _append(self, topic: _Topic, versions: list[Version], version: Version) -> None:
+    async def _append(
+        self, topic: _TopicVersions, versions: list[Version], version: Version
+    ) -> None:
         number = len(versions)
         try:
             if self._registry is not None:
@@ -279,7 +281,7 @@ class TopicSchemas:
         else:
             self._deleted.discard(topic)
 
-    def _cache(self, topic: _Topic) -> None:
+    def _cache(self, topic: _TopicVersions) -> None:
         """Cache a topic as the one used last, and drop the oldest ones over the limit."""
         weight = topic.weight()
         _, before = self._cached.pop(topic.id, (topic, 0))
@@ -334,7 +336,7 @@ def _live(versions: list[Version]) -> list[Schema]:
     return live[::-1]
 
 
-def _check_limits(topic: _Topic, versions: list[Version], schema: Schema) -> None:
+def _check_limits(topic: _TopicVersions, versions: list[Version], schema: Schema) -> None:
     if len(versions) >= MAX_VERSIONS or topic.weight() + len(schema.data) > MAX_BYTES:
         raise NotAllowedError(
             f"the topic has {len(versions)} schemas, of {topic.weight()} bytes: it takes no more"

@@ -1,6 +1,7 @@
 """Transactions: writes and positions of groups that take effect together or not at all.
 
-- `Transactions` are those of a broker, whatever protocol began them: what each has in partitions,
+- `TransactionCoordinator` are those of a broker, whatever protocol began them: what each has in
+partitions,
   how one is decided, and what a start finishes.
 - `TransactionalProducers` are the names under which Kafka's producers come back (transactional
   ids): which of those with one name may write, and when its transaction is aborted.
@@ -9,7 +10,7 @@
 """
 
 from router.broker.transactions.calls import TransactionCalls
-from router.broker.transactions.coordinator import Transactions
+from router.broker.transactions.coordinator import TransactionCoordinator
 from router.broker.transactions.errors import Refusal, TransactionError
 from router.broker.transactions.producers import (
     ProducerEpoch,
@@ -23,8 +24,8 @@ __all__ = [
     "Refusal",
     "Transaction",
     "TransactionCalls",
+    "TransactionCoordinator",
     "TransactionError",
     "TransactionalProducer",
     "TransactionalProducers",
-    "Transactions",
 ]

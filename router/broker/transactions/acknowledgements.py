@@ -1,9 +1,9 @@
 """Owns what open transactions acknowledge of subscriptions: it takes effect with the decision.
 
-Theory of operation. `Subscription.delivered` of a subscription with such acknowledgements is its
-`PendingAcks`, by which delivery leaves out what is held. Each is a value of its transaction, too.
-With a commit they are made on the cursor, in the step that forgets the transaction; after an abort
-their messages are delivered again, as if their consumers had returned them.
+Theory of operation. `PartitionSubscription.delivered` of a subscription with such acknowledgements
+is its `PendingAcks`, by which delivery leaves out what is held. Each is a value of its transaction,
+too. With a commit they are made on the cursor, in the step that forgets the transaction; after an
+abort their messages are delivered again, as if their consumers had returned them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from router.broker.consume import Partition, Subscription
+from router.broker.consume import Partition, PartitionSubscription
 from router.broker.consume.cursor.pending_acks import AcknowledgedError, EntryPart, PendingAcks
 from router.broker.storage import Ack, Store, words
 from router.broker.topics.cursor_administration import acknowledge_now
@@ -29,7 +29,7 @@ CUMULATIVE: Final = "c"
 _log = structlog.get_logger(__name__)
 
 
-class Acknowledgements:
+class TransactionAcknowledgements:
     """The acknowledgements of all open transactions.
 
     `partition` returns that of a log, None: it is gone; `put` stores a value of a transaction.
@@ -48,7 +48,7 @@ class Acknowledgements:
     def add(
         self,
         transaction: Transaction,
-        subscription: Subscription,
+        subscription: PartitionSubscription,
         parts: Sequence[tuple[int, EntryPart]],
     ) -> None:
         """Acknowledge entries, or messages of them; all or none. On disk with the next sync.
@@ -84,7 +84,7 @@ class Acknowledgements:
             subscription.dispatcher.hold_out(whole)
 
     def add_cumulative(
-        self, transaction: Transaction, subscription: Subscription, ack: Ack
+        self, transaction: Transaction, subscription: PartitionSubscription, ack: Ack
     ) -> None:
         """Acknowledge all up to an entry; as `add`."""
         key = _key(subscription)
@@ -128,7 +128,7 @@ class Acknowledgements:
 
     def _released(
         self, transaction: Transaction
-    ) -> list[tuple[Subscription, dict[int, EntryPart], Ack | None]]:
+    ) -> list[tuple[PartitionSubscription, dict[int, EntryPart], Ack | None]]:
         """Hold nothing of a transaction any more; return what was held, by subscription."""
         found = []
         for key in {**transaction.acks, **transaction.cumulative}:
@@ -148,7 +148,7 @@ class Acknowledgements:
             found.append((subscription, parts, ack))
         return found
 
-    def _find(self, key: SubscriptionKey) -> Subscription | None:
+    def _find(self, key: SubscriptionKey) -> PartitionSubscription | None:
         """Return a subscription; None: it, or its topic, was deleted."""
         try:
             partition = self._partition(key.ledger)
@@ -170,19 +170,19 @@ def restore_cumulative(value: bytes) -> Ack:
     return Ack(entry, cumulative=True, ack_set=tuple(left))
 
 
-def _key(subscription: Subscription) -> SubscriptionKey:
+def _key(subscription: PartitionSubscription) -> SubscriptionKey:
     record = subscription.record
     number = 0 if record is None else record.id  # those without a record take no part
     return SubscriptionKey(subscription.ledger.id, number, subscription.name)
 
 
-def _pending(subscription: Subscription) -> PendingAcks:
+def _pending(subscription: PartitionSubscription) -> PendingAcks:
     if not isinstance(subscription.delivered, PendingAcks):
         subscription.delivered = PendingAcks(subscription.cursor)
     return subscription.delivered
 
 
-def _settle(subscription: Subscription) -> None:
+def _settle(subscription: PartitionSubscription) -> None:
     """Have delivery ask the cursor alone again if nothing is held."""
     if isinstance(subscription.delivered, PendingAcks) and subscription.delivered.idle:
         subscription.delivered = subscription.cursor

@@ -34,7 +34,7 @@ import structlog
 
 from router.broker.consume import Partition
 from router.broker.storage import (
-    Commit,
+    CommittedPosition,
     DamagedError,
     Ledger,
     StoreError,
@@ -47,7 +47,7 @@ from router.broker.topics.topics import Topics
 from router.broker.transactions.acknowledgements import (
     CUMULATIVE,
     ENTRY,
-    Acknowledgements,
+    TransactionAcknowledgements,
     restore_cumulative,
     restore_entry,
 )
@@ -80,7 +80,7 @@ _RANGE: Final = Struct(">QQ")
 _log = structlog.get_logger(__name__)
 
 
-class Transactions:
+class TransactionCoordinator:
     """The open transactions of a broker; used on the event loop.
 
     `timed_out` counts those that were aborted because their time was over.
@@ -91,7 +91,9 @@ class Transactions:
         self._topics = topics
         self._store = topics.store
         self._offsets = GroupOffsets(topics, forget)
-        self.acknowledgements = Acknowledgements(topics.store, self._partition, self._put)
+        self.acknowledgements = TransactionAcknowledgements(
+            topics.store, self._partition, self._put
+        )
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Transaction] = {}
         self._owners: Counter[str] = Counter()
@@ -184,7 +186,7 @@ class Transactions:
             self._hold(transaction, joined)
 
     def set_position(
-        self, transaction: Transaction, ledger: Ledger, name: str, commit: Commit
+        self, transaction: Transaction, ledger: Ledger, name: str, commit: CommittedPosition
     ) -> None:
         """Take a position that a group gets if the transaction is committed."""
         key, positions = PositionKey(ledger.id, name), transaction.positions
@@ -360,7 +362,7 @@ class Transactions:
         except KeyError:  # its topic was deleted
             return None
         if kind == "o":
-            found.positions[PositionKey(ledger_id, name)] = Commit.read(value, 0)[0]
+            found.positions[PositionKey(ledger_id, name)] = CommittedPosition.read(value, 0)[0]
         elif kind == ENTRY:
             number, entry, name = name.split("/", 2)
             if int(entry) >= ledger.next_entry:

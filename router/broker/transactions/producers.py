@@ -20,7 +20,7 @@ import orjson
 
 from router.broker.storage import Ledger, ValueChange, ValueOperation
 from router.broker.topics.topics import Topics
-from router.broker.transactions.coordinator import Transactions
+from router.broker.transactions.coordinator import TransactionCoordinator
 from router.broker.transactions.errors import Refusal, TransactionError
 from router.broker.transactions.transaction import Transaction
 from router.errors.quoting import quoted
@@ -87,7 +87,7 @@ class TransactionalProducers:
     `principal` of a call is the name of the principal that makes it; None: it may use any name.
     """
 
-    def __init__(self, topics: Topics, transactions: Transactions) -> None:
+    def __init__(self, topics: Topics, transactions: TransactionCoordinator) -> None:
         self.transactions = transactions
         transactions.expire = self._expire
         self._topics = topics

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from router.broker.consume.cursor.pending_acks import EntryPart
-from router.broker.storage import Ack, Commit, Ledger, Undecided
+from router.broker.storage import Ack, CommittedPosition, Ledger, Undecided
 
 
 class PositionKey(NamedTuple):
@@ -92,7 +92,7 @@ class Transaction:
     timeout_ms: int
     deadline: float
     partitions: dict[int, JoinedPartition] = field(default_factory=dict)
-    positions: dict[PositionKey, Commit] = field(default_factory=dict)
+    positions: dict[PositionKey, CommittedPosition] = field(default_factory=dict)
     acks: dict[SubscriptionKey, dict[int, EntryPart]] = field(default_factory=dict)
     cumulative: dict[SubscriptionKey, Ack] = field(default_factory=dict)
     committed: bool | None = None

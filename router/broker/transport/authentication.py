@@ -52,7 +52,7 @@ class RateLimits(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ClientCredentials:
     """What a client presents; `certificate` is the common name of a verified one."""
 
     method: str
@@ -87,13 +87,13 @@ class ListenerAuthorizer(Authorizer):
         self._clock = clock
         self._tokens = open_tokens(settings, clock, ticks)
         self._passwords = (
-            Passwords(settings, limits, ticks) if settings.text("auth.users") else None
+            BrokerPasswords(settings, limits, ticks) if settings.text("auth.users") else None
         )
         self._tenant = settings.text("names.tenant")
         self._namespace = settings.text("names.namespace")
         self.refusals = LineLimit(ticks)
 
-    def known(self, credentials: Credentials) -> Login | None:
+    def known(self, credentials: ClientCredentials) -> Login | None:
         """Return whose credentials these are, None if only `check` can tell.
 
         Raises UnauthenticatedError.
@@ -112,7 +112,7 @@ class ListenerAuthorizer(Authorizer):
         )
 
     async def check(
-        self, credentials: Credentials, closed: Callable[[], bool] = lambda: False
+        self, credentials: ClientCredentials, closed: Callable[[], bool] = lambda: False
     ) -> Login:
         """Return whose name and password this is; `closed` tells whether the client has left.
 
@@ -158,12 +158,12 @@ class ListenerAuthorizer(Authorizer):
         if self._passwords is not None:
             self._passwords.close()
 
-    def _users(self) -> Passwords:
+    def _users(self) -> BrokerPasswords:
         if self._passwords is None:
             raise UnauthenticatedError("There are no users with passwords.")
         return self._passwords
 
-    def _by_certificate(self, credentials: Credentials) -> Principal:
+    def _by_certificate(self, credentials: ClientCredentials) -> Principal:
         if credentials.certificate:
             return Principal(credentials.certificate)
         if self.authentication_required:
@@ -171,7 +171,7 @@ class ListenerAuthorizer(Authorizer):
         return ANONYMOUS
 
 
-class Passwords:
+class BrokerPasswords:
     """Checks names and passwords; `check` waits on the event loop."""
 
     def __init__(self, settings: Settings, limits: RateLimits, ticks: Callable[[], float]) -> None:

@@ -10,7 +10,7 @@ from router.errors import RouterError
 from router.sharing.registry import AsyncRegistry, all_records
 
 
-class Blacklist(addresses.Blacklist):
+class BrokerBlacklist(addresses.BlacklistCopy):
     """The list of one broker; used on its event loop."""
 
     def __init__(self, registry: AsyncRegistry) -> None:

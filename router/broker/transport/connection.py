@@ -27,10 +27,10 @@ import structlog
 
 from router.broker.transport.context import TransportContext
 from router.broker.transport.handshakes import Greeting
-from router.broker.transport.identity import Identity
+from router.broker.transport.identity import ConnectionIdentity
 from router.broker.transport.memory_budget import MIN_BUDGETED_FRAME_BYTES, high_water
 from router.broker.transport.peer import Peer, probe_by_tcp
-from router.broker.transport.session import FAREWELL_SECONDS, Session
+from router.broker.transport.session import FAREWELL_SECONDS, ProtocolSession
 from router.errors import RouterError
 from router.wire import ProtocolError
 
@@ -52,18 +52,18 @@ _NOT_HANDLED: Final = frozenset({_UNSENT, _BUSY})
 _log = structlog.get_logger(__name__)
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client's connection, from accept to close; `greeting` is what it was sent before TLS."""
 
-    identity: Identity
-    session: Session
+    identity: ConnectionIdentity
+    session: ProtocolSession
     peer: Peer
 
     def __init__(
         self,
         context: TransportContext,
-        open_session: Callable[[Connection], Session],
-        members: dict[Connection, None],
+        open_session: Callable[[ClientConnection], ProtocolSession],
+        members: dict[ClientConnection, None],
         greeting: Greeting | None = None,
     ) -> None:
         self.closed = False
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
         self._max_unsent = min(MAX_UNSENT_BYTES, 8 * self._high_water)
         self._transport.set_write_buffer_limits(self._high_water, self._high_water // 4)
         self.peer = Peer.from_transport(self._transport)
-        self.identity = Identity(self, self.peer, self._context)
+        self.identity = ConnectionIdentity(self, self.peer, self._context)
         self.session = self._open_session(self)
         if others >= self._context.options.max_connections and not self.peer.trusted:
             _log.warning("too-many-connections", peer=self.peer.name)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from router.broker import descriptors
 from router.broker.transport.authentication import ListenerAuthorizer
-from router.broker.transport.blacklist import Blacklist
-from router.broker.transport.memory_budget import MemoryBudget
+from router.broker.transport.blacklist import BrokerBlacklist
+from router.broker.transport.memory_budget import FrameBudget
 from router.settings.options import SettingsOptions, from_setting
 
 
@@ -44,7 +44,7 @@ class TransportContext:
 
     options: TransportOptions = TransportOptions()
     authorizer: ListenerAuthorizer | None = None
-    blacklist: Blacklist | None = None
+    blacklist: BrokerBlacklist | None = None
     connections: set[Abortable] = field(default_factory=set)
     unauthenticated: dict[Abortable, None] = field(default_factory=dict)
-    memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
+    memory_budget: FrameBudget = field(default_factory=FrameBudget)

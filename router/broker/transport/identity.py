@@ -22,7 +22,7 @@ import structlog
 
 from router.access.addresses import refusal
 from router.access.authorizer import ANONYMOUS
-from router.broker.transport.authentication import TOKEN, Credentials, Login
+from router.broker.transport.authentication import TOKEN, ClientCredentials, Login
 from router.broker.transport.context import TransportContext
 from router.broker.transport.peer import Peer
 from router.errors import RouterError, UnauthenticatedError
@@ -30,7 +30,7 @@ from router.model import TopicName
 from router.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from router.broker.transport.connection import Connection
+    from router.broker.transport.connection import ClientConnection
 
 HANDSHAKE_SECONDS: Final = 10.0
 REFRESH_SECONDS: Final = 30.0
@@ -43,10 +43,10 @@ MAX_TIMER_SECONDS: Final = 3_600.0
 _log = structlog.get_logger(__name__)
 
 
-class Identity:
+class ConnectionIdentity:
     """The principal of one connection; `known` once it is authenticated."""
 
-    def __init__(self, connection: Connection, peer: Peer, context: TransportContext) -> None:
+    def __init__(self, connection: ClientConnection, peer: Peer, context: TransportContext) -> None:
         self.principal = ANONYMOUS
         self.known = False
         self.authorizer = context.authorizer
@@ -176,7 +176,7 @@ class Identity:
         self._unauthenticated.pop(self._connection, None)
         self._stop()
 
-    async def _check(self, credentials: Credentials, welcome: Callable[[], None]) -> None:
+    async def _check(self, credentials: ClientCredentials, welcome: Callable[[], None]) -> None:
         assert self.authorizer is not None
         try:
             login = await self.authorizer.check(credentials, lambda: self._connection.closed)
@@ -217,8 +217,8 @@ class Identity:
         else:
             self._connection.abort("client-not-known-in-time")
 
-    def _credentials(self, method: str, data: bytes) -> Credentials:
-        return Credentials(method, data, self._peer.address, self._peer.certificate)
+    def _credentials(self, method: str, data: bytes) -> ClientCredentials:
+        return ClientCredentials(method, data, self._peer.address, self._peer.certificate)
 
     def _stop(self) -> None:
         if self._timer is not None:

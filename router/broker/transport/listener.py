@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any, Final
 
 from router.access.certificates import Certificates
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.context import TransportContext
 from router.broker.transport.handshakes import Greeting, Handshakes
 from router.broker.transport.listening import Endpoint, ListenerSpec, bind, certificates
-from router.broker.transport.session import Session
+from router.broker.transport.session import ProtocolSession
 from router.settings import Settings
 
 LIVENESS_CHECKS_PER_PING: Final = 4
 
 
-class Listener:
+class ProtocolListener:
     """Serves one protocol on its sockets; `open_session` makes a session for each connection.
 
     `name` is the protocol's. No other part of a listener depends on the protocol.
@@ -32,14 +32,14 @@ class Listener:
         self,
         name: str,
         context: TransportContext,
-        open_session: Callable[[Connection], Session],
+        open_session: Callable[[ClientConnection], ProtocolSession],
         greeting: Callable[[socket.socket], Greeting] | None = None,
     ) -> None:
         self.name = name
         self._greeting = greeting
         self._context = context
-        self._connections: dict[Connection, None] = {}
-        self._protocol = partial(Connection, context, open_session, self._connections)
+        self._connections: dict[ClientConnection, None] = {}
+        self._protocol = partial(ClientConnection, context, open_session, self._connections)
         self._servers: list[asyncio.Server | Handshakes] = []
         self._checking: asyncio.Task[None] | None = None
         if context.blacklist is not None:
@@ -50,7 +50,7 @@ class Listener:
         """Return how many clients are connected."""
         return len(self._connections)
 
-    def clients(self) -> list[Connection]:
+    def clients(self) -> list[ClientConnection]:
         """Return the clients that are connected."""
         return list(self._connections)
 
@@ -120,7 +120,7 @@ class Listeners:
     def __init__(self, specs: Sequence[ListenerSpec], settings: Settings) -> None:
         self._specs = specs
         self._certificates = certificates(settings)
-        self._listeners: list[Listener] = []
+        self._listeners: list[ProtocolListener] = []
         self._sockets: list[tuple[ListenerSpec, Endpoint, socket.socket]] = []
         for spec in specs:
             for endpoint in spec.endpoints:
@@ -137,7 +137,7 @@ class Listeners:
         """Return how many clients are connected."""
         return sum(listener.connections for listener in self._listeners)
 
-    def clients(self) -> Iterator[tuple[str, Connection]]:
+    def clients(self) -> Iterator[tuple[str, ClientConnection]]:
         """Yield the connections with the name of their protocol."""
         for listener in self._listeners:
             for connection in listener.clients():
@@ -167,7 +167,7 @@ class Listeners:
             if inspect.isawaitable(open_session):
                 open_session = await open_session
             greeting = pkgutil.resolve_name(spec.greeting)(context) if spec.greeting else None
-            self._listeners.append(Listener(spec.name, transport, open_session, greeting))
+            self._listeners.append(ProtocolListener(spec.name, transport, open_session, greeting))
             served.append((spec, self._listeners[-1]))
         # Clients are served when every protocol has back what it kept: some exclude one another.
         for spec, listener in served:
@@ -178,7 +178,7 @@ class Listeners:
                     await listener.serve(sock, self._certificates if endpoint.tls else None)
 
     async def drain(self, stored: Callable[[], Awaitable[None]]) -> None:
-        """Return when all that clients sent is answered; see `Listener.drain`."""
+        """Return when all that clients sent is answered; see `ProtocolListener.drain`."""
         await asyncio.gather(*(listener.drain(stored) for listener in self._listeners))
 
     async def close(self) -> None:

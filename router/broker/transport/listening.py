@@ -22,14 +22,14 @@ class ListenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """A host and a port; port 0 is any free one."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str, setting: str) -> Address:
+    def parse(cls, text: str, setting: str) -> ListenAddress:
         """Read HOST:PORT, with an IPv6 host in brackets; raise SettingError."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -45,10 +45,10 @@ class Endpoint:
     setting: str
     tls: bool = False
 
-    def address(self, settings: Settings) -> Address | None:
+    def address(self, settings: Settings) -> ListenAddress | None:
         """Return where to listen, None: nowhere; raise SettingError."""
         text = settings.text(self.setting)
-        return Address.parse(text, self.setting) if text else None
+        return ListenAddress.parse(text, self.setting) if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def check_spec(spec: ListenerSpec, settings: Settings) -> bool:
 
 
 def _check_endpoint(
-    settings: Settings, spec: ListenerSpec, endpoint: Endpoint, address: Address
+    settings: Settings, spec: ListenerSpec, endpoint: Endpoint, address: ListenAddress
 ) -> None:
     name, text = endpoint.setting, settings.text(endpoint.setting)
     if not has_log(settings):
@@ -145,7 +145,7 @@ def remote_url(settings: Settings) -> str:
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}" if url.netloc else scheme(settings)
 
 
-def bind(address: Address) -> socket.socket:
+def bind(address: ListenAddress) -> socket.socket:
     """Return a socket that listens there; raise ListenError."""
     try:
         family, kind, protocol, _, where = _resolve(address.host, address.port)[0]

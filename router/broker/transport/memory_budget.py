@@ -26,7 +26,7 @@ MAX_FRAME_SECONDS: Final = 120.0
 """Time for the rest of a frame while others wait for its memory."""
 
 
-class MemoryBudget:
+class FrameBudget:
     """Bytes of large frames that arrive, by their owners; in the order of the requests."""
 
     def __init__(

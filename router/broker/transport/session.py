@@ -22,7 +22,7 @@ class FrameDecoder(Protocol):
         ...
 
 
-class Session(Protocol):
+class ProtocolSession(Protocol):
     """One protocol on one connection. The connection calls it on the event loop; no call waits."""
 
     @property

@@ -13,7 +13,7 @@ import asyncio
 
 from router.access.authorizer import NO_OWNER, TOPIC_RECORDS, TopicRights
 from router.model import TopicName
-from router.sharing.registry import AsyncRegistry, Record, all_records
+from router.sharing.registry import AsyncRegistry, RegistryRecord, all_records
 
 
 class TopicRightsRegistry:
@@ -21,7 +21,7 @@ class TopicRightsRegistry:
 
     def __init__(self, registry: AsyncRegistry) -> None:
         self._registry = registry
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, RegistryRecord] = {}
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
@@ -36,11 +36,11 @@ class TopicRightsRegistry:
 
     read = cached
 
-    async def get(self, kind: str, name: str) -> Record | None:
+    async def get(self, kind: str, name: str) -> RegistryRecord | None:
         """Return a record, None if there is none."""
         return await self._registry.get(kind, name)
 
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> RegistryRecord:
         """Write a record durably; raise ConflictError unless it has the expected version."""
         if kind != TOPIC_RECORDS:
             return await self._registry.put(kind, name, value, expected)
@@ -58,6 +58,6 @@ class TopicRightsRegistry:
             self._records.pop(name, None)
             return deleted
 
-    async def list(self, kind: str, after: str = "") -> list[Record]:
+    async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:
         """Return the next records of a kind after a name, by name; [] after the last."""
         return await self._registry.list(kind, after)

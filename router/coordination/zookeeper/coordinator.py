@@ -29,10 +29,10 @@ import structlog
 from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError
 
 from router.clocks.backoff import Backoff
-from router.coordination import Lease, Listener, RemoteGroup
+from router.coordination import Lease, LeaseListener, RemoteGroup
 from router.coordination.zookeeper import names
-from router.coordination.zookeeper.entry import Entry
-from router.coordination.zookeeper.link import DownError, Link
+from router.coordination.zookeeper.entry import QueueEntry
+from router.coordination.zookeeper.link import DownError, ZooKeeperLink
 from router.coordination.zookeeper.roster import Roster
 
 MIN_PAUSE_SECONDS: Final = 0.05
@@ -42,7 +42,7 @@ MAX_LEASES: Final = 1_000
 """Partitions whose queues are read."""
 
 
-async def read_group(link: Link, topic: str, subscription: str, token: str) -> RemoteGroup:
+async def read_group(link: ZooKeeperLink, topic: str, subscription: str, token: str) -> RemoteGroup:
     """Return what the nodes tell of a group; `token` is how this node knows its own entries.
 
     Raises DownError, and kazoo's exceptions.
@@ -77,21 +77,21 @@ IDS_DEPTH: Final = 2
 class ZookeeperCoordinator:
     """The node's part in the coordination through ZooKeeper; `node` is its name for people."""
 
-    def __init__(self, link: Link, node: str) -> None:
+    def __init__(self, link: ZooKeeperLink, node: str) -> None:
         self._link = link
         self._node = node
         self._token = secrets.token_hex(4)
         self._numbers = itertools.count(1)
-        self._listener: Listener | None = None
-        self._entries: dict[Lease, Entry] = {}
-        self._leaving: dict[Entry, None] = {}
+        self._listener: LeaseListener | None = None
+        self._entries: dict[Lease, QueueEntry] = {}
+        self._leaving: dict[QueueEntry, None] = {}
         self._rosters: dict[tuple[str, str], Roster] = {}
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._refusal: str | None = None
         self._sweep = EmptyFolderTask(link)
         link.listen(self._up, self._down)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: LeaseListener) -> None:
         """Tell this listener from now on."""
         self._listener = listener
 
@@ -99,7 +99,7 @@ class ZookeeperCoordinator:
         """Queue for a lease, now or when the link is up."""
         if lease not in self._entries:
             token = f"{self._token}.{next(self._numbers)}"
-            self._entries[lease] = entry = Entry(self._link, lease, self._node, token)
+            self._entries[lease] = entry = QueueEntry(self._link, lease, self._node, token)
             self._start(entry)
 
     def release(self, lease: Lease, note: bytes = b"") -> None:
@@ -168,25 +168,25 @@ class ZookeeperCoordinator:
         self._listener = None
         await self._link.close()
 
-    def held(self, entry: Entry, note: bytes) -> None:
+    def held(self, entry: QueueEntry, note: bytes) -> None:
         """Tell that a lease is held."""
         self._refuse(None)
         if self._listener is not None:
             self._listener.held(entry.lease, note)
 
-    def lost(self, entry: Entry) -> None:
+    def lost(self, entry: QueueEntry) -> None:
         """Log that a lease was taken away."""
         _log.warning("lease-taken-away", lease=str(entry.lease))
         if self._listener is not None:
             self._listener.lost(entry.lease)
 
-    def queued(self, entry: Entry) -> None:
+    def queued(self, entry: QueueEntry) -> None:
         """Tell that another node holds a lease."""
         self._refuse(None)
         if self._listener is not None:
             self._listener.queued(entry.lease)
 
-    def contended(self, entry: Entry) -> None:
+    def contended(self, entry: QueueEntry) -> None:
         """Tell that another node wants a lease."""
         if self._listener is not None:
             self._listener.contended(entry.lease)
@@ -219,11 +219,11 @@ class ZookeeperCoordinator:
         if self._listener is not None:
             self._listener.availability_changed()
 
-    def _start(self, entry: Entry) -> None:
+    def _start(self, entry: QueueEntry) -> None:
         """Have an entry stand, or leave, while the link is up."""
         self._run(entry, lambda: self._tend(entry))
 
-    async def _tend(self, entry: Entry) -> None:
+    async def _tend(self, entry: QueueEntry) -> None:
         if entry in self._leaving:
             alone = await entry.leave()
             self._leaving.pop(entry, None)
@@ -289,12 +289,12 @@ class ZookeeperCoordinator:
             self._trouble_changed()
 
 
-def _node(place: names.Place, token: str) -> str:
+def _node(place: names.QueuePlace, token: str) -> str:
     """Return the node of an entry, "" for this one."""
     return "" if place.token.startswith(f"{token}.") else place.node
 
 
-async def _children(link: Link, path: str) -> list[str]:
+async def _children(link: ZooKeeperLink, path: str) -> list[str]:
     try:
         found = await link.ask(lambda client: client.get_children_async(link.path(path)))
     except NoNodeError:
@@ -305,7 +305,7 @@ async def _children(link: Link, path: str) -> list[str]:
 class EmptyFolderTask:
     """Looks at folders that may be empty; `root` is the folder above that stays."""
 
-    def __init__(self, link: Link, every: float = SWEEP_SECONDS) -> None:
+    def __init__(self, link: ZooKeeperLink, every: float = SWEEP_SECONDS) -> None:
         self._link = link
         self._every = every
         self._marked: dict[str, str] = {}
@@ -342,7 +342,7 @@ class EmptyFolderTask:
                 await self._check(f"{folder}/{child}", root, depth - 1)
 
 
-async def tidy(link: Link, folder: str, root: str) -> None:
+async def tidy(link: ZooKeeperLink, folder: str, root: str) -> None:
     """Delete a folder, and those above it up to `root`, as long as they are empty."""
     while folder.startswith(f"{root}/"):
         if not await _remove(link, folder):
@@ -350,7 +350,7 @@ async def tidy(link: Link, folder: str, root: str) -> None:
         folder = folder.rpartition("/")[0]
 
 
-async def _remove(link: Link, folder: str) -> bool:
+async def _remove(link: ZooKeeperLink, folder: str) -> bool:
     try:
         await link.ask(lambda client: client.delete_async(folder))
     except NotEmptyError:

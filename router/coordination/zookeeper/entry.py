@@ -21,8 +21,8 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import EventType
 
 from router.coordination import Lease
-from router.coordination.zookeeper.link import Link
-from router.coordination.zookeeper.names import Place, escape, lease_path, queue
+from router.coordination.zookeeper.link import ZooKeeperLink
+from router.coordination.zookeeper.names import QueuePlace, escape, lease_path, queue
 
 MAX_TRIES: Final = 20
 MAX_NOTE_BYTES: Final = 8_192
@@ -31,33 +31,33 @@ MAX_NOTE_BYTES: Final = 8_192
 class Observer(Protocol):
     """Whoever asked for a lease, and hears how it stands with it, on the loop."""
 
-    def held(self, entry: Entry, note: bytes) -> None:
+    def held(self, entry: QueueEntry, note: bytes) -> None:
         """Hear that the entry is the first, and what the one before it left."""
         ...
 
-    def lost(self, entry: Entry) -> None:
+    def lost(self, entry: QueueEntry) -> None:
         """Take note that it was the first until it was deleted; it queues again."""
         ...
 
-    def queued(self, entry: Entry) -> None:
+    def queued(self, entry: QueueEntry) -> None:
         """Hear that it waits for others."""
         ...
 
-    def contended(self, entry: Entry) -> None:
+    def contended(self, entry: QueueEntry) -> None:
         """Hear that it is the first, and others wait; again whenever others come or go."""
         ...
 
 
-class Entry:
+class QueueEntry:
     """A node's standing in the queue for a lease; its calls are made while the link is up."""
 
-    def __init__(self, link: Link, lease: Lease, node: str, token: str) -> None:
+    def __init__(self, link: ZooKeeperLink, lease: Lease, node: str, token: str) -> None:
         self.lease = lease
         self.held = False
         # What to leave to the next holder.
         self.note = b""
         # Who holds the lease, as far as it is known; None: this node, or unknown.
-        self.holder: Place | None = None
+        self.holder: QueuePlace | None = None
         self._link = link
         self._token = token
         self._node = node
@@ -174,7 +174,7 @@ class Entry:
         if self._crowded:
             observer.contended(self)
 
-    async def _wait_behind(self, places: list[Place], index: int, observer: Observer) -> bool:
+    async def _wait_behind(self, places: list[QueuePlace], index: int, observer: Observer) -> bool:
         """Watch the entry directly ahead; return whether it was still there."""
         self.holder = places[0]
         self._next_up = index == 1
@@ -189,7 +189,7 @@ class Entry:
         await self._link.ask(lambda client: client.set_async(self.folder, b""))
         return note or b""
 
-    async def _queue(self, *, watched: bool = False) -> tuple[list[Place], bool]:
+    async def _queue(self, *, watched: bool = False) -> tuple[list[QueuePlace], bool]:
         """Return who stands in the queue, and whether there is a note in its folder."""
         watch = self._link.on_loop(self._queue_changed) if watched else None
         with contextlib.suppress(NoNodeError):
@@ -208,6 +208,6 @@ class Entry:
         self._woken.set()
 
 
-async def ensure(link: Link, folder: str) -> None:
+async def ensure(link: ZooKeeperLink, folder: str) -> None:
     """Have a folder, and those above it."""
     await link.ask(lambda client: client.ensure_path_async(folder))

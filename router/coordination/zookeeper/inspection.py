@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from router.coordination import Lease
 from router.coordination.zookeeper import names
-from router.coordination.zookeeper.tree import Tree, opened
+from router.coordination.zookeeper.tree import ZooKeeperTree, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ def release(
         return sum(_take(tree, Lease(topic, group, number)) for number in partitions)
 
 
-def _partitions(tree: Tree, topic: str, group: str) -> list[int]:
+def _partitions(tree: ZooKeeperTree, topic: str, group: str) -> list[int]:
     parts = tree.children(names.group_path(topic, group))
     return sorted(int(part) for part in parts if part.removeprefix("-").isdecimal())
 
 
-def _group(tree: Tree, topic: str, group: str) -> GroupView:
+def _group(tree: ZooKeeperTree, topic: str, group: str) -> GroupView:
     ids: dict[str, tuple[str, ...]] = {}
     for part in sorted(tree.children(names.ids_path(topic, group))):
         consumer, node, _ = names.live_id(part)
@@ -77,12 +77,12 @@ def _group(tree: Tree, topic: str, group: str) -> GroupView:
     return GroupView(topic, group, ids, tuple(view for view in views if view.holder is not None))
 
 
-def _view(partition: int, places: list[names.Place]) -> PartitionView:
+def _view(partition: int, places: list[names.QueuePlace]) -> PartitionView:
     nodes = [place.node for place in places]
     return PartitionView(partition, nodes[0] if nodes else None, tuple(nodes[1:]))
 
 
-def _take(tree: Tree, lease: Lease) -> bool:
+def _take(tree: ZooKeeperTree, lease: Lease) -> bool:
     """Delete the holder's entry; return whether there was one."""
     path = names.lease_path(lease)
     places = names.queue(tree.children(path))

@@ -124,7 +124,7 @@ class ZookeeperOptions:
         )
 
 
-class Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
     """kazoo with one thread instead of three, and the socket at hand, so that it can be ended.
 
     What is told by kazoo is only handed on to the loop, so its connection's thread may do that
@@ -158,7 +158,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no 
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class Link:
+class ZooKeeperLink:
     """One session, and the next one after it was lost; used on one event loop.
 
     `up(anew)` is called when requests can be made, with whether this is another session than the
@@ -168,7 +168,7 @@ class Link:
     def __init__(self, options: ZookeeperOptions, clock: Callable[[], float]) -> None:
         self._options = options
         self._clock = clock
-        self._handler = Handler()
+        self._handler = KazooHandler()
         self._client = options.client(self._handler)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room = asyncio.Semaphore(MAX_IN_FLIGHT)

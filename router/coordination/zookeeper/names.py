@@ -51,7 +51,7 @@ def ids_path(topic: str, subscription: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePlace:
     """One entry of a queue: which node stands there, and where; the lowest holds the lease."""
 
     part: str
@@ -60,16 +60,16 @@ class Place:
     sequence: int
 
 
-def place(part: str) -> Place | None:
+def place(part: str) -> QueuePlace | None:
     """Read an entry's name; None: it is none of ours."""
     who, _, number = part.rpartition("-")
     node, at, token = who.rpartition("@")
     if not at or not number.lstrip("-").isdigit():
         return None
-    return Place(part, unescape(node), token, int(number))
+    return QueuePlace(part, unescape(node), token, int(number))
 
 
-def queue(parts: list[str]) -> list[Place]:
+def queue(parts: list[str]) -> list[QueuePlace]:
     """Return the entries of a queue in their order."""
     places = (place(part) for part in parts)
     return sorted((found for found in places if found), key=lambda found: found.sequence)

@@ -27,12 +27,12 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from router.coordination.zookeeper.link import DownError, Link
+from router.coordination.zookeeper.link import DownError, ZooKeeperLink
 from router.coordination.zookeeper.names import ROOT, escape, unescape
 from router.errors import ConflictError, CoordinationUnavailableError
 from router.errors.quoting import quoted
 from router.sharing.registry import (
-    Record,
+    RegistryRecord,
     check_kind,
     check_name,
     check_record,
@@ -53,7 +53,7 @@ _NOT_THE_CAUSE: Final = (RolledBackError, RuntimeInconsistency)
 _OVERTAKEN: Final = (BadVersionError, NodeExistsError, NoNodeError)
 
 
-Page = list[Record]
+Page = list[RegistryRecord]
 
 
 class ZookeeperRegistry:
@@ -63,20 +63,20 @@ class ZookeeperRegistry:
     answer within `patience` seconds; a write may have been done then.
     """
 
-    def __init__(self, link: Link, patience: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, link: ZooKeeperLink, patience: float = TIMEOUT_SECONDS) -> None:
         self._link = link
         self._patience = patience
         self._waiting = 0
         self._up = asyncio.Event()
         link.listen(lambda _anew: self._up.set(), self._up.clear)
 
-    async def get(self, kind: str, name: str) -> Record | None:
+    async def get(self, kind: str, name: str) -> RegistryRecord | None:
         """Return a record, None: there is none."""
         check_name(kind, name)
         async with self._asking():
             return await self._get(kind, name)
 
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> RegistryRecord:
         """Write a record durably; raise ConflictError unless it has the expected version."""
         check_record(kind, name, value)
         async with self._asking():
@@ -89,7 +89,7 @@ class ZookeeperRegistry:
                     if attempt:
                         raise
                 else:
-                    return Record(name, value, version)
+                    return RegistryRecord(name, value, version)
                 await self._link.ask(lambda client: client.sync_async(self._kind(kind)))
         raise ConflictError(f"{kind} {quoted(name)} is being changed by others all the time")
 
@@ -102,7 +102,7 @@ class ZookeeperRegistry:
                 return True
         return False
 
-    async def list(self, kind: str, after: str = "") -> list[Record]:
+    async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:
         """Return the next records of a kind behind a name, by name; none: there are no more."""
         check_kind(kind)
         async with self._asking():
@@ -127,14 +127,14 @@ class ZookeeperRegistry:
                 records.append(record)
         return records
 
-    async def _get(self, kind: str, name: str) -> Record | None:
+    async def _get(self, kind: str, name: str) -> RegistryRecord | None:
         try:
             value, stat = await self._link.ask(
                 lambda client: client.get_async(self._path(kind, name))
             )
         except NoNodeError:
             return None
-        return Record(name, value, stat.mzxid)
+        return RegistryRecord(name, value, stat.mzxid)
 
     async def _try_put(self, kind: str, name: str, value: bytes, expected: int | None) -> int:
         """Return the new version; raise one of _OVERTAKEN if another node wrote meanwhile."""

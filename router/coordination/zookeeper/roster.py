@@ -15,14 +15,16 @@ from typing import Any
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from router.coordination.zookeeper.entry import ensure
-from router.coordination.zookeeper.link import Link
+from router.coordination.zookeeper.link import ZooKeeperLink
 from router.coordination.zookeeper.names import ids_path, live_id, live_part
 
 
 class Roster:
     """The ids of a group as this node tells and hears of them; `own` is what it should tell."""
 
-    def __init__(self, link: Link, topic: str, subscription: str, node: str, token: str) -> None:
+    def __init__(
+        self, link: ZooKeeperLink, topic: str, subscription: str, node: str, token: str
+    ) -> None:
         self.topic = topic
         self.subscription = subscription
         self.own: set[str] = set()

@@ -16,7 +16,7 @@ MAX_CONCURRENT: Final = 64
 SESSION_SECONDS: Final = 10.0
 
 
-class Tree:
+class ZooKeeperTree:
     """A connected ZooKeeper; calls raise CoordinationUnavailableError after `timeout` seconds."""
 
     def __init__(self, client: Any, chroot: str, timeout: float) -> None:
@@ -56,7 +56,7 @@ class Tree:
 
 
 @contextmanager
-def opened(servers: str, timeout: float, digest: str = "") -> Iterator[Tree]:
+def opened(servers: str, timeout: float, digest: str = "") -> Iterator[ZooKeeperTree]:
     """Connect to HOST:PORT,HOST:PORT/chroot while the block lasts.
 
     Raises SettingError, CoordinationUnavailableError.
@@ -70,7 +70,7 @@ def opened(servers: str, timeout: float, digest: str = "") -> Iterator[Tree]:
             raise CoordinationUnavailableError(
                 f"ZooKeeper at {options.servers} does not answer within {timeout:g} s"
             ) from error
-        yield Tree(client, options.chroot, timeout)
+        yield ZooKeeperTree(client, options.chroot, timeout)
     finally:
         client.stop()
         client.close()

@@ -27,14 +27,14 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions
 from router.errors import SettingError, TopicNotFoundError
 from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.formats import PROPERTY
-from router.pipelines.jobs.options import JobContext, Options
+from router.pipelines.jobs.options import JobContext, JobOptions
 from router.pipelines.source import frame, row_names
 
 PLACE: Final = ("topic", "partition")
 POSITION: Final = (*PLACE, "position")
 
 
-def audit(context: JobContext, options: Options) -> bool:
+def audit(context: JobContext, options: JobOptions) -> bool:
     """Say each partition's account; return whether all are balanced, and nothing was left out.
 
     The archive is looked at before the topics: what comes meanwhile waits, and is not missing.
@@ -61,7 +61,7 @@ def _messages(context: JobContext, topics: tuple[str, ...]) -> DataFrame:
 
 
 @contextmanager
-def archive(spark: SparkSession, options: Options) -> Iterator[DataFrame]:
+def archive(spark: SparkSession, options: JobOptions) -> Iterator[DataFrame]:
     """Yield the rows of an archive; raise SettingError if Spark finds that it is none."""
     path = options.text("archive")
     try:
@@ -71,7 +71,7 @@ def archive(spark: SparkSession, options: Options) -> Iterator[DataFrame]:
         raise SettingError(f"{path} is no archive: {first}") from error
 
 
-def _dead(context: JobContext, options: Options) -> DataFrame:
+def _dead(context: JobContext, options: JobOptions) -> DataFrame:
     """Return which messages the dead letters are of; the topics that are not there have none."""
     listed = options.texts("dead_letters")
     named = listed or tuple(f"{topic}{DEAD_SUFFIX}" for topic in options.texts("topics"))
@@ -99,7 +99,7 @@ def _there(context: JobContext, name: str) -> bool:
     return True
 
 
-class Gap(NamedTuple):
+class PartitionGap(NamedTuple):
     """Neighbours in a partition, both ends included; `first` and `last` are positions."""
 
     first: str
@@ -138,7 +138,7 @@ class Account:
     missing: int = 0
     waiting: int = 0
     repeats: int = 0
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[PartitionGap, ...] = ()
     twice: tuple[Twice, ...] = ()
 
     def balanced(self, *, complete: bool) -> bool:
@@ -295,7 +295,7 @@ def _account(row: Row, spans: list[Row], repeats: list[Row]) -> Account:
         waiting=row.waiting,
         repeats=row.repeats,
         gaps=tuple(
-            Gap(one["first"], one["last"], one["count"])
+            PartitionGap(one["first"], one["last"], one["count"])
             for one in spans
             if (one.topic, one.partition) == place
         ),

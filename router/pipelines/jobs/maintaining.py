@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.errors import ReadFailedError, SettingError
 from router.pipelines.declaration import SinkSpec
-from router.pipelines.jobs.options import TABLES, WEEK_HOURS, Options, Value
+from router.pipelines.jobs.options import TABLES, WEEK_HOURS, JobOptions, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ _HOUR_MS: Final = 3_600_000
 def maintain_sinks(
     spark: SparkSession,
     sinks: Iterable[SinkSpec],
-    options: Options,
+    options: JobOptions,
     now_ms: int,
     say: Callable[[str], None],
 ) -> None:
@@ -50,20 +50,20 @@ def maintain_sinks(
     for sink in sinks:
         if sink.kind not in TABLES:
             continue
-        if not _Folder(spark, sink.path).exists():
+        if not _HadoopFolder(spark, sink.path).exists():
             say(f"{sink.path}: not there yet")
             continue
         compact = sink.kind == "delta" and options.flag("compact")
         table: dict[str, Value] = {"table": sink.path, "format": sink.kind, "compact": compact}
-        maintain(spark, Options({**options.values, **table}), now_ms, say)
+        maintain(spark, JobOptions({**options.values, **table}), now_ms, say)
 
 
 def maintain(
-    spark: SparkSession, options: Options, now_ms: int, say: Callable[[str], None]
+    spark: SparkSession, options: JobOptions, now_ms: int, say: Callable[[str], None]
 ) -> None:
     """Compact and vacuum one table as its options say, telling what was done, a line each."""
     table = options.text("table")
-    path = _Folder(spark, table)
+    path = _HadoopFolder(spark, table)
     if options.text("format") == "delta":
         if not path.has("_delta_log"):
             raise SettingError(f"{table} is no Delta table: it has no _delta_log")
@@ -81,7 +81,7 @@ def maintain(
             _compact(spark, options, path, say)
 
 
-def _delta(spark: SparkSession, options: Options, say: Callable[[str], None]) -> None:
+def _delta(spark: SparkSession, options: JobOptions, say: Callable[[str], None]) -> None:
     from delta.tables import DeltaTable  # noqa: PLC0415 - only where there is a Delta table
 
     from router.pipelines.sinks.delta import tried  # noqa: PLC0415 - only where there is one
@@ -126,11 +126,11 @@ def _changed(spark: SparkSession, changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _compact(
-    spark: SparkSession, options: Options, path: _Folder, say: Callable[[str], None]
+    spark: SparkSession, options: JobOptions, path: _HadoopFolder, say: Callable[[str], None]
 ) -> None:
     """Write the table into another folder, with as many rows, in as many files as needed."""
     name, into = options.text("table"), options.text("into")
-    if _Folder(spark, into).exists():
+    if _HadoopFolder(spark, into).exists():
         raise SettingError(f"{into} exists already: name a folder that does not")
     source = spark.read.parquet(name)
     rows, size = source.count(), path.size(source.inputFiles())
@@ -147,7 +147,7 @@ def _compact(
     )
 
 
-class _Folder:
+class _HadoopFolder:
     """A folder in whatever file system Hadoop finds for its path."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:

@@ -25,7 +25,7 @@ TABLES: Final = ("delta", "parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class JobKey:
     """One key of a job; `default` None: it must be given. `allowed`: one of these, or any."""
 
     shape: Shape
@@ -35,49 +35,51 @@ class Key:
     least: float = 0.0
 
 
-_FORMAT: Final = Key("text", "delta", "The format of the table, `delta` or `parquet`.", TABLES)
+_FORMAT: Final = JobKey("text", "delta", "The format of the table, `delta` or `parquet`.", TABLES)
 
-KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
+KEYS: Final[Mapping[str, Mapping[str, JobKey]]] = {
     "validate": {
-        "schemas": Key(
+        "schemas": JobKey(
             "texts by name",
             None,
             "The file of the JSON schema for each topic; `*` is for all other topics.",
         ),
     },
     "replay": {
-        "archive": Key("text", None, "The folder of the table to replay."),
+        "archive": JobKey("text", None, "The folder of the table to replay."),
         "format": _FORMAT,
-        "topics": Key("texts", (), "Replay only messages of these topics; empty: of all."),
-        "to": Key(
+        "topics": JobKey("texts", (), "Replay only messages of these topics; empty: of all."),
+        "to": JobKey(
             "text",
             "{topic}",
             "The topic to publish to; `{topic}` is the topic of the archived message.",
         ),
-        "from": Key(
+        "from": JobKey(
             "time",
             "",
             "Replay only messages published at this time or later; empty: from the first.",
         ),
-        "until": Key(
+        "until": JobKey(
             "time", "", "Replay only messages published before this time; empty: to the last."
         ),
-        "rate": Key("number", 1000.0, "The largest number of messages a second.", least=0.001),
-        "chunk": Key(
+        "rate": JobKey("number", 1000.0, "The largest number of messages a second.", least=0.001),
+        "chunk": JobKey(
             "number", 10_000.0, "The number of messages in one transaction or staged file.", least=1
         ),
     },
     "audit": {
-        "topics": Key("texts", None, "The topics to audit."),
-        "archive": Key("text", None, "The folder of the table that should contain their messages."),
+        "topics": JobKey("texts", None, "The topics to audit."),
+        "archive": JobKey(
+            "text", None, "The folder of the table that should contain their messages."
+        ),
         "format": _FORMAT,
-        "dead_letters": Key(
+        "dead_letters": JobKey(
             "texts",
             (),
             "The topics of dead letters; empty: `<topic>.dlq` of each topic, if it exists.",
         ),
-        "complete": Key("flag", False, "Whether waiting messages, too, make the audit fail."),
-        "names": Key(
+        "complete": JobKey("flag", False, "Whether waiting messages, too, make the audit fail."),
+        "names": JobKey(
             "number",
             100.0,
             "The largest number of gaps and of repeats that are listed for each partition.",
@@ -85,23 +87,25 @@ KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
         ),
     },
     "maintain": {
-        "table": Key(
+        "table": JobKey(
             "text", "", "The folder of the table to maintain; empty: those of the pipeline's sinks."
         ),
         "format": _FORMAT,
-        "target_mb": Key("number", 128.0, "The target size of compacted files, in MiB.", least=1),
-        "compact": Key("flag", True, "Whether small files are merged into large ones."),
-        "where": Key(
+        "target_mb": JobKey(
+            "number", 128.0, "The target size of compacted files, in MiB.", least=1
+        ),
+        "compact": JobKey("flag", True, "Whether small files are merged into large ones."),
+        "where": JobKey(
             "text",
             "",
             "Delta: a condition on the columns of partitions, such as `date < '2026-01-01'`: only"
             " these are compacted; empty: all.",
         ),
-        "into": Key("text", "", "Parquet: the new folder for the compacted table."),
-        "vacuum": Key(
+        "into": JobKey("text", "", "Parquet: the new folder for the compacted table."),
+        "vacuum": JobKey(
             "flag", True, "Whether files that the table no longer references are deleted."
         ),
-        "retain_hours": Key(
+        "retain_hours": JobKey(
             "number",
             WEEK_HOURS,
             "The least age in hours of the files that are deleted; at least 1.",
@@ -112,7 +116,7 @@ KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class JobOptions:
     """The values of one job's keys, all of them."""
 
     values: Mapping[str, Value]
@@ -156,7 +160,7 @@ class JobContext:
     wall_ms: Callable[[], int]
 
 
-def read(kind: str, given: Mapping[str, object]) -> Options:
+def read(kind: str, given: Mapping[str, object]) -> JobOptions:
     """Return all values of a job; raise ValueError with a sentence for what cannot be one."""
     if kind not in KEYS:
         raise ValueError(f"there is no job {kind!r}: known are {', '.join(KEYS)}")
@@ -172,10 +176,10 @@ def read(kind: str, given: Mapping[str, object]) -> Options:
             raise ValueError(f"the job {kind} needs {name}: {key.sentence}")
         found[name] = _parsed(name, key, value)
     _together(kind, found)
-    return Options(found)
+    return JobOptions(found)
 
 
-def _parsed(name: str, key: Key, value: object) -> Value:
+def _parsed(name: str, key: JobKey, value: object) -> Value:
     parsed = _shaped(key.shape, value)
     if parsed is None:
         raise ValueError(f"{name} = {value!r} is no {_SAID[key.shape]}")

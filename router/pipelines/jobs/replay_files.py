@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from router.errors import ReadFailedError, SettingError
 from router.model import NOT_PARTITIONED, Message, TopicName
-from router.pipelines.sinks.chunks import Chunk
-from router.pipelines.sinks.staging import SUCCESS, Disk
+from router.pipelines.sinks.chunks import AppendChunk
+from router.pipelines.sinks.staging import SUCCESS, StagingDisk
 
 COLUMNS: Final = ("topic", "partition", "key", "value", "properties", "event_time")
 _READ_ROWS: Final = 1_024
@@ -38,7 +38,7 @@ _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)\.(?:[a-z0-9]+\.)?parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """What is replayed: files in order with their rows, and how many partitions each topic has.
 
     `identity` is random: the store knows the replay by it. `options` are those it was made for.
@@ -58,11 +58,11 @@ class Plan:
 class ReplayFiles:
     """The files of one replay in its folder; used by one process at a time."""
 
-    def __init__(self, folder: Path, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, disk: StagingDisk | None = None) -> None:
         self._folder = folder
-        self._disk = disk or Disk()
+        self._disk = disk or StagingDisk()
 
-    def find(self, options: Mapping[str, Any]) -> Plan | None:
+    def find(self, options: Mapping[str, Any]) -> ReplayPlan | None:
         """Return what was written down before, None: nothing yet.
 
         Raises SettingError where it was for other options, ReadFailedError where it is damaged.
@@ -73,7 +73,7 @@ class ReplayFiles:
         try:
             found = json.loads((folder / "manifest.json").read_bytes())
             files = tuple((folder / name, int(rows)) for name, rows in found["files"])
-            plan = Plan(found["identity"], files, found["partitions"], found["options"])
+            plan = ReplayPlan(found["identity"], files, found["partitions"], found["options"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ReadFailedError(f"{folder} is damaged: {error}") from error
         if plan.options != options:
@@ -90,7 +90,7 @@ class ReplayFiles:
         options: Mapping[str, Any],
         write: Callable[[Path], None],
         partitions: Callable[[Path], Mapping[str, int]],
-    ) -> Plan:
+    ) -> ReplayPlan:
         """Have the rows written, whole or not at all; `partitions` counts those of their topics."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for left in self._folder.glob("writing-*"):
@@ -114,11 +114,11 @@ class ReplayFiles:
         assert found is not None, "it was renamed to this name"
         return found
 
-    def next(self, plan: Plan) -> int:
+    def next(self, plan: ReplayPlan) -> int:
         """Return the number of the file that is published next; their count at the end."""
         return int(self._progress(plan).get("next", 0))
 
-    def begin(self, plan: Plan, number: int, now_ms: int) -> int:
+    def begin(self, plan: ReplayPlan, number: int, now_ms: int) -> int:
         """Note that publishing a file begins; return when it did so for the first time, in ms."""
         progress = self._progress(plan)
         if progress.get("next") == number and "begun" in progress:
@@ -126,12 +126,12 @@ class ReplayFiles:
         self._note(plan, {"next": number, "begun": now_ms})
         return now_ms
 
-    def finish(self, plan: Plan, number: int) -> None:
+    def finish(self, plan: ReplayPlan, number: int) -> None:
         """Note that a file is published; its rows are not needed any more."""
         self._note(plan, {"next": number + 1})
         plan.files[number][0].unlink(missing_ok=True)
 
-    def _progress(self, plan: Plan) -> dict[str, Any]:
+    def _progress(self, plan: ReplayPlan) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads((self._folder / "progress.json").read_bytes())
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class ReplayFiles:
         # What an earlier replay noted, whose rows were deleted, says nothing about this one.
         return found if found.get("identity") == plan.identity else {}
 
-    def _note(self, plan: Plan, progress: dict[str, Any]) -> None:
+    def _note(self, plan: ReplayPlan, progress: dict[str, Any]) -> None:
         noted = {"identity": plan.identity, **progress}
         self._disk.write(self._folder / "progress.json", json.dumps(noted).encode())
 
@@ -157,7 +157,7 @@ def in_order(folder: Path) -> list[Path]:
 
 def chunks(
     path: Path, places: Mapping[str, tuple[TopicName, int]], most_rows: int
-) -> Iterator[Chunk]:
+) -> Iterator[AppendChunk]:
     """Yield the appends of a file in order, of at most so many rows; memory is that of one.
 
     `places` are the topics with their partitions, by the names that the rows have for them.
@@ -172,14 +172,14 @@ def chunks(
         weight = message.size() + _OVERHEAD_BYTES
         full = len(together) >= most_rows or size + weight > _APPEND_BYTES
         if together and place is not None and (full or target != place):
-            yield Chunk(*place, first, together)
+            yield AppendChunk(*place, first, together)
             together, size = [], 0
         if not together:
             first, place = number, target
         together.append(message)
         size += weight
     if together and place is not None:
-        yield Chunk(*place, first, together)
+        yield AppendChunk(*place, first, together)
 
 
 def topics(folder: Path, most: int) -> dict[str, int]:

@@ -21,12 +21,12 @@ from router.errors import ReadFailedError, SettingError, TopicExistsError, Topic
 from router.model import TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.jobs.audit import POSITION, archive, order
-from router.pipelines.jobs.options import JobContext, Options
-from router.pipelines.jobs.replay_files import COLUMNS, Plan, ReplayFiles, chunks, topics
-from router.pipelines.sinks.chunks import Chunk
-from router.pipelines.sinks.context import TopicOptions
+from router.pipelines.jobs.options import JobContext, JobOptions
+from router.pipelines.jobs.replay_files import COLUMNS, ReplayFiles, ReplayPlan, chunks, topics
+from router.pipelines.sinks.chunks import AppendChunk
+from router.pipelines.sinks.context import SinkTopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
-from router.pipelines.sinks.publishing import Identity, open_publisher
+from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
 
 # The property that marks a message as replayed; it names the archived one.
 MARK: Final = "router-replayed"
@@ -42,7 +42,7 @@ class _Stopped(Exception):  # noqa: N818 - no failure: it was told to
     """The run was told to end within a file."""
 
 
-def replay(context: JobContext, options: Options) -> bool:
+def replay(context: JobContext, options: JobOptions) -> bool:
     """Publish what is left of the replay; return True, also when it was stopped before its end.
 
     Raises SettingError, ReadFailedError, and what the store refuses.
@@ -51,16 +51,16 @@ def replay(context: JobContext, options: Options) -> bool:
     checkpoint = pipeline.checkpoint.removeprefix("file://")
     files = ReplayFiles(Path(checkpoint) / "replay")
     plan = _plan(context, options, files)
-    identity = Identity(pipeline.name, "replay", plan.identity)
+    identity = PublisherIdentity(pipeline.name, "replay", plan.identity)
     places = {
         name: (context.settings.topic(name), count) for name, count in plan.partitions.items()
     }
     publisher = open_publisher(context.backend, identity, _RETRY_SECONDS)
-    remembered = TopicOptions.from_settings(
+    remembered = SinkTopicOptions.from_settings(
         SinkSpec("replay", "topic"), context.settings
     ).remembered
     rate = options.number("rate")
-    pace = Pace(rate, context.clock, context.stop.wait)
+    pace = ReplayPace(rate, context.clock, context.stop.wait)
     most_rows = max(1, min(_APPEND_ROWS, int(rate)))
     first = files.next(plan)
     done = sum(rows for _, rows in plan.files[:first])
@@ -93,20 +93,20 @@ def _too_late(path: Path) -> str:
 
 
 def _appends(
-    path: Path, places: Mapping[str, tuple[TopicName, int]], most_rows: int, pace: Pace
-) -> Iterator[Chunk]:
+    path: Path, places: Mapping[str, tuple[TopicName, int]], most_rows: int, pace: ReplayPace
+) -> Iterator[AppendChunk]:
     """Return the appends of a file from its first one on; the publisher may ask for them again."""
     return _paced(chunks(path, places, most_rows), pace)
 
 
-def _paced(found: Iterator[Chunk], pace: Pace) -> Iterator[Chunk]:
+def _paced(found: Iterator[AppendChunk], pace: ReplayPace) -> Iterator[AppendChunk]:
     for chunk in found:
         if not pace.before(len(chunk.messages)):
             raise _Stopped
         yield chunk
 
 
-def _plan(context: JobContext, options: Options, files: ReplayFiles) -> Plan:
+def _plan(context: JobContext, options: JobOptions, files: ReplayFiles) -> ReplayPlan:
     """Return what is to be replayed, written down now or by an earlier run."""
     chosen = {
         name: list(value) if isinstance(value, tuple) else value
@@ -153,7 +153,7 @@ def _count(context: JobContext, topic: TopicName, partition_count: int) -> int:
     return backend.partitions(topic, timeout)
 
 
-def prepared(spark: SparkSession, options: Options) -> DataFrame:
+def prepared(spark: SparkSession, options: JobOptions) -> DataFrame:
     """Return the rows to publish, in order in each Spark partition; raise SettingError.
 
     A position that the archive holds twice is published once.
@@ -162,7 +162,7 @@ def prepared(spark: SparkSession, options: Options) -> DataFrame:
         return _sorted(_chosen(rows, options), options)
 
 
-def _chosen(rows: DataFrame, options: Options) -> DataFrame:
+def _chosen(rows: DataFrame, options: JobOptions) -> DataFrame:
     if options.texts("topics"):
         rows = rows.where(functions.col("topic").isin(*options.texts("topics")))
     published = functions.col("publish_time")
@@ -172,7 +172,7 @@ def _chosen(rows: DataFrame, options: Options) -> DataFrame:
     return rows
 
 
-def _sorted(rows: DataFrame, options: Options) -> DataFrame:
+def _sorted(rows: DataFrame, options: JobOptions) -> DataFrame:
     column, lit = functions.col, functions.lit
     own = functions.map_filter(
         functions.coalesce(
@@ -200,7 +200,7 @@ def _sorted(rows: DataFrame, options: Options) -> DataFrame:
     )
 
 
-class Pace:
+class ReplayPace:
     """Makes its caller wait so that rows leave no faster than a rate.
 
     A batch may start once all rows before it had their time: within any span of `t` seconds no more

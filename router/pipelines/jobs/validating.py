@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
-from router.pipelines.jobs.options import Options
+from router.pipelines.jobs.options import JobOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -26,7 +26,7 @@ MAX_SENTENCE_CHARACTERS: Final = 500
 Check = Callable[[object], str | None]
 
 
-def schemas(options: Options, folder: Path) -> dict[str, str]:
+def schemas(options: JobOptions, folder: Path) -> dict[str, str]:
     """Return the text of each topic's schema, from files in `folder`; raise ValueError."""
     found = {}
     for topic, name in options.table("schemas").items():

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from router.errors import BadRequestError, MessageTooLargeError
 from router.model import NO_PROPERTIES, Message, TopicName
 from router.pipelines.sinks.parquet import record_batches, values
-from router.pipelines.sinks.staging import Place, Plan, Staged
+from router.pipelines.sinks.staging import SinkTopic, Staged, StagingPlan
 from router.services.partitioning import partition_of
 
 MAX_TOPICS: Final = 1_000
@@ -34,7 +34,7 @@ _Row = tuple[str, Message]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class AppendChunk:
     """One append; `first` is the number of its first row in the batch."""
 
     topic: TopicName
@@ -82,7 +82,9 @@ def _named(staged: Staged, batch: pa.RecordBatch) -> list[str]:
     return list(set(values(batch, "topic")))
 
 
-def chunks(staged: Staged, places: Mapping[str, Place], most_bytes: int) -> Iterator[Chunk]:
+def chunks(
+    staged: Staged, places: Mapping[str, SinkTopic], most_bytes: int
+) -> Iterator[AppendChunk]:
     """Yield the appends of a batch in the order of publishing; raise MessageTooLargeError."""
     window = _Window(staged.plan)
     for number, (topic, message) in enumerate(_rows(staged)):
@@ -101,7 +103,7 @@ def _too_large(staged: Staged, size: int, most: int) -> MessageTooLargeError:
     )
 
 
-def _partition(batch: int, number: int, message: Message, place: Place) -> int:
+def _partition(batch: int, number: int, message: Message, place: SinkTopic) -> int:
     """Return the partition of a row, which only its key, or else its number, decides."""
     if message.key is not None or place.partitions <= 1:
         return partition_of(message.key or b"", place.partitions)
@@ -112,7 +114,7 @@ def _partition(batch: int, number: int, message: Message, place: Place) -> int:
 class _Window:
     """Rows that are sorted by topic and partition before they go."""
 
-    plan: Plan
+    plan: StagingPlan
     rows: int = 0
     bytes: int = 0
     found: dict[tuple[str, int], list[tuple[int, Message]]] = field(default_factory=dict)
@@ -125,17 +127,17 @@ class _Window:
     def full(self) -> bool:
         return self.rows >= self.plan.window_rows or self.bytes >= self.plan.window_bytes
 
-    def empty(self) -> Iterator[Chunk]:
+    def empty(self) -> Iterator[AppendChunk]:
         for (topic, partition), rows in sorted(self.found.items(), key=lambda found: found[0]):
             name = TopicName.parse(topic)
             for first, messages in _cut(self.plan, rows):
-                yield Chunk(name, partition, first, messages)
+                yield AppendChunk(name, partition, first, messages)
         self.found = {}
         self.rows = self.bytes = 0
 
 
 def _cut(
-    plan: Plan, rows: Sequence[tuple[int, Message]]
+    plan: StagingPlan, rows: Sequence[tuple[int, Message]]
 ) -> Iterator[tuple[int, Sequence[Message]]]:
     first, size = rows[0][0], 0
     together: list[Message] = []

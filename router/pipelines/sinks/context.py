@@ -77,7 +77,7 @@ class SinkContext:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicOptions:
+class SinkTopicOptions:
     """The options of a topic.
 
     `patience`: seconds for which a failure that may pass is waited out. `remembered`: seconds after
@@ -90,7 +90,7 @@ class TopicOptions:
     publish_forgotten: bool
 
     @classmethod
-    def from_settings(cls, sink: SinkSpec, settings: Settings) -> TopicOptions:
+    def from_settings(cls, sink: SinkSpec, settings: Settings) -> SinkTopicOptions:
         """Read them; raise SettingError for others, and for values that none can have."""
         known = {"patience", "remembered", "on_forgotten"}
         for name in sink.options:

@@ -83,7 +83,7 @@ def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQu
 
     Raises SettingError for what the database refuses, BackendUnavailableError if there is none.
     """
-    database = Database.of(frame.sparkSession, sink, f"router {context.pipeline}/{sink.name}")
+    database = JdbcDatabase.of(frame.sparkSession, sink, f"router {context.pipeline}/{sink.name}")
     table = TableSink(sink, context, database)
     table.prove(frame)
     return context.writer(frame, sink).foreachBatch(table.write).start()
@@ -94,7 +94,7 @@ def tidy(sink: SinkSpec, context: SinkContext) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class JdbcDatabase:
     """Where the table is; `properties` are the driver's, with the password."""
 
     spark: SparkSession
@@ -102,7 +102,7 @@ class Database:
     properties: Mapping[str, str]
 
     @classmethod
-    def of(cls, spark: SparkSession, sink: SinkSpec, name: str) -> Database:
+    def of(cls, spark: SparkSession, sink: SinkSpec, name: str) -> JdbcDatabase:
         """Return the database of a sink; raise SettingError if its password cannot be read."""
         given = {"ApplicationName": name, **_CONNECTION}
         if user := sink.options.get("user"):
@@ -187,7 +187,7 @@ class Connection:
 class TableSink:
     """What a query does with each batch: `write`, called by one thread."""
 
-    def __init__(self, sink: SinkSpec, context: SinkContext, database: Database) -> None:
+    def __init__(self, sink: SinkSpec, context: SinkContext, database: JdbcDatabase) -> None:
         self._sink = sink
         self._context = context
         self._database = database

@@ -4,15 +4,17 @@
 # sink, the checkpoint (a random id: without it the batches of a new checkpoint, which begin at 0
 # again, would be taken for repeats), the batch and the number of its first row.
 #
-# Where the store drops repeats (`Appends`: our broker, Apache Pulsar with deduplication), the first
-# three are the producer's name and the rest its sequence id, which grows within each partition. The
-# store remembers one number a producer and partition: it does not matter how many batches there
-# are, but it forgets a producer that was silent for long (`dedup.window`, or Apache Pulsar's own
-# brokerDeduplicationProducerInactivityTimeoutMinutes). A batch whose publishing began longer ago
-# than that is refused with a sentence instead of being published twice without one.
+# Where the store drops repeats (`DeduplicatedPublisher`: our broker, Apache Pulsar with
+# deduplication), the first three are the producer's name and the rest its sequence id, which grows
+# within each partition. The store remembers one number a producer and partition: it does not matter
+# how many batches there are, but it forgets a producer that was silent for long (`dedup.window`, or
+# Apache Pulsar's own brokerDeduplicationProducerInactivityTimeoutMinutes). A batch whose publishing
+# began longer ago than that is refused with a sentence instead of being published twice without
+# one.
 #
-# Where it has transactions (`Transactions`: Kafka), a batch is one transaction, which commits the
-# batch's number as an offset of a group: a number that is committed is not published again.
+# Where it has transactions (`TransactionalPublisher`: Kafka), a batch is one transaction, which
+# commits the batch's number as an offset of a group: a number that is committed is not published
+# again.
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from router.backends import Backend, Batch
 from router.clocks.backoff import Backoff, retry
-from router.pipelines.sinks.chunks import Chunk
+from router.pipelines.sinks.chunks import AppendChunk
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ _MAX_PAUSE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PublisherIdentity:
     """Whose batches they are: `checkpoint` is the random id of the sink's checkpoint."""
 
     pipeline: str
@@ -72,16 +74,16 @@ class Transactional(Protocol):
         ...
 
 
-class Appends:
+class DeduplicatedPublisher:
     """Publishes the batches of one sink to a store that drops what a producer stored before."""
 
-    def __init__(self, backend: Backend, identity: Identity, patience: float) -> None:
+    def __init__(self, backend: Backend, identity: PublisherIdentity, patience: float) -> None:
         self._backend = backend
         self._producer = f"{identity.name}-{identity.checkpoint}"
         self._patience = patience
         self._one_try = one_try(patience)
 
-    def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
+    def publish(self, batch: int, chunks: Callable[[], Iterable[AppendChunk]]) -> None:
         """Publish the appends of a batch that are not stored yet; durable when it returns.
 
         `chunks` gives them all from the first one on whenever it is called. Failures that may pass
@@ -91,16 +93,18 @@ class Appends:
             persist(partial(self._backend.publish, append, self._one_try), self._patience)
 
 
-class Transactions:
+class TransactionalPublisher:
     """Publishes the batches of one sink to a store with transactions."""
 
-    def __init__(self, backend: Transactional, identity: Identity, patience: float) -> None:
+    def __init__(
+        self, backend: Transactional, identity: PublisherIdentity, patience: float
+    ) -> None:
         self._batches = backend.numbered(identity.name)
         self._checkpoint = identity.checkpoint
         self._patience = patience
 
-    def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
-        """Publish a batch unless it is stored already; see `Appends.publish`."""
+    def publish(self, batch: int, chunks: Callable[[], Iterable[AppendChunk]]) -> None:
+        """Publish a batch unless it is stored already; see `DeduplicatedPublisher.publish`."""
 
         def store() -> bool:
             appends = _appends(chunks(), None, batch)
@@ -109,7 +113,7 @@ class Transactions:
         persist(store, self._patience)
 
 
-Publisher = Appends | Transactions
+Publisher = DeduplicatedPublisher | TransactionalPublisher
 
 
 def one_try(patience: float) -> float:
@@ -126,14 +130,14 @@ def persist(attempt: Callable[[], T], patience: float) -> T:
     return retry(attempt, pauses, time.monotonic() + patience)
 
 
-def open_publisher(backend: Backend, identity: Identity, patience: float) -> Publisher:
+def open_publisher(backend: Backend, identity: PublisherIdentity, patience: float) -> Publisher:
     """Return what publishes a sink's batches to this store."""
     if isinstance(backend, Transactional):
-        return Transactions(backend, identity, patience)
-    return Appends(backend, identity, patience)
+        return TransactionalPublisher(backend, identity, patience)
+    return DeduplicatedPublisher(backend, identity, patience)
 
 
-def _appends(chunks: Iterable[Chunk], producer: str | None, batch: int) -> Iterator[Batch]:
+def _appends(chunks: Iterable[AppendChunk], producer: str | None, batch: int) -> Iterator[Batch]:
     for chunk in chunks:
         if chunk.first >> _ROW_BITS:
             raise ValueError(f"batch {batch} has more than {1 << _ROW_BITS} rows")

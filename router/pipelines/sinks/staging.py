@@ -48,7 +48,7 @@ _BATCH: Final = re.compile(r"batch=([0-9]{1,10})")
 _LEFT: Final = re.compile(r"(writing|gone)=[0-9]{1,10}-[0-9a-f]{16}")
 
 
-class Disk:
+class StagingDisk:
     """The steps that change the disk, each of them durable when it returns."""
 
     def write(self, path: Path, data: bytes) -> None:
@@ -80,7 +80,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StagingPlan:
     """Where rows go, empty: their column `topic` says it, and how they are cut into appends.
 
     At most so many rows and so many bytes go into an append; as many as a window holds are sorted
@@ -95,7 +95,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SinkTopic:
     """A topic by its full name, with its partitions (0: not partitioned)."""
 
     topic: str
@@ -109,16 +109,16 @@ class Staged:
     batch: int
     folder: Path
     files: tuple[Path, ...]
-    plan: Plan
+    plan: StagingPlan
 
 
 class Staging:
     """The staged batches of one sink; used by one thread of one process at a time."""
 
-    def __init__(self, folder: Path, query: str, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, query: str, disk: StagingDisk | None = None) -> None:
         self._folder = folder
         self._query = query
-        self._disk = disk or Disk()
+        self._disk = disk or StagingDisk()
 
     def find(self, batch: int) -> Staged | None:
         """Return a whole batch, None: it is to be made.
@@ -148,7 +148,7 @@ class Staging:
             )
         return staged
 
-    def make(self, batch: int, write: Callable[[Path], None], plan: Plan) -> Staged:
+    def make(self, batch: int, write: Callable[[Path], None], plan: StagingPlan) -> Staged:
         """Have a batch written into a new folder, which becomes the batch when all is on disk.
 
         Raises ReadFailedError if what was written is not whole.
@@ -175,14 +175,14 @@ class Staging:
         self._disk.rename(folder, self._at(batch))
         return self._staged(self._at(batch), manifest)
 
-    def places(self, staged: Staged) -> dict[str, Place] | None:
+    def places(self, staged: Staged) -> dict[str, SinkTopic] | None:
         """Return where the rows for each topic go in this batch, None: it is not decided."""
         found = self._noted(staged, PLACES)
         if found is None:
             return None
-        return {given: Place(str(name), int(count)) for given, (name, count) in found.items()}
+        return {given: SinkTopic(str(name), int(count)) for given, (name, count) in found.items()}
 
-    def decide(self, staged: Staged, places: Mapping[str, Place]) -> None:
+    def decide(self, staged: Staged, places: Mapping[str, SinkTopic]) -> None:
         """Note where rows go at every replay, however settings change and topics grow meanwhile."""
         noted = {given: [place.topic, place.partitions] for given, place in places.items()}
         self._disk.write(staged.folder / PLACES, _json(noted))
@@ -255,7 +255,7 @@ class Staging:
             if (folder / name).stat().st_size != size:
                 raise ValueError(f"{name} does not have {size} bytes")
         files = tuple(folder / name for name, _ in manifest["files"])
-        return Staged(int(manifest["batch"]), folder, files, Plan(**manifest["plan"]))
+        return Staged(int(manifest["batch"]), folder, files, StagingPlan(**manifest["plan"]))
 
     def _noted(self, staged: Staged, name: str) -> dict[str, Any] | None:
         try:

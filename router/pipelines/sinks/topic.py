@@ -40,11 +40,17 @@ from router.model import TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec, is_local
 from router.pipelines.sinks.chunks import chunks, survey
 from router.pipelines.sinks.columns import message_rows
-from router.pipelines.sinks.context import SinkContext, TopicOptions
+from router.pipelines.sinks.context import SinkContext, SinkTopicOptions
 from router.pipelines.sinks.counting import counted
 from router.pipelines.sinks.parquet import WRITTEN
-from router.pipelines.sinks.publishing import Identity, Publisher, one_try, open_publisher, persist
-from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
+from router.pipelines.sinks.publishing import (
+    Publisher,
+    PublisherIdentity,
+    one_try,
+    open_publisher,
+    persist,
+)
+from router.pipelines.sinks.staging import SinkTopic, Staged, Staging, StagingDisk, StagingPlan
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +58,7 @@ _log = structlog.get_logger(__name__)
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     """Raise SettingError for rows that are no messages, and for what the sink cannot keep."""
     message_rows(frame, sink)
-    options = TopicOptions.from_settings(sink, context.settings)
+    options = SinkTopicOptions.from_settings(sink, context.settings)
     if not is_local(context.folder(sink.name)):
         raise SettingError(
             f"sink {sink.name}: the checkpoint of a topic has to be a folder that the driver and "
@@ -88,15 +94,15 @@ class TopicSink:
         self,
         sink: SinkSpec,
         context: SinkContext,
-        disk: Disk | None = None,
-        limits: Plan | None = None,
+        disk: StagingDisk | None = None,
+        limits: StagingPlan | None = None,
     ) -> None:
         self._sink = sink
         self._context = context
-        self._disk = disk or Disk()
+        self._disk = disk or StagingDisk()
         topic = str(context.settings.topic(sink.topic)) if sink.topic else ""
-        self._plan = replace(limits or Plan(""), topic=topic)
-        self._options = TopicOptions.from_settings(sink, context.settings)
+        self._plan = replace(limits or StagingPlan(""), topic=topic)
+        self._options = SinkTopicOptions.from_settings(sink, context.settings)
         self._largest = context.settings.number("publish.max_message")
         self._opened: tuple[Staging, Publisher] | None = None
 
@@ -125,7 +131,7 @@ class TopicSink:
             places = self._decide(staging, staged)
             staging.decide(staged, places)
         if places:
-            name = Identity(self._context.pipeline, self._sink.name, "").name
+            name = PublisherIdentity(self._context.pipeline, self._sink.name, "").name
             self._check_memory(staging.begin(staged, self._context.wall_ms(), name), batch)
             publisher.publish(batch, partial(chunks, staged, places, self._largest))
         staging.finish(staged)
@@ -147,11 +153,11 @@ class TopicSink:
     def _open(self) -> tuple[Staging, Publisher]:
         folder = self._context.local_folder(self._sink.name)
         checkpoint = checkpoint_id(folder, self._disk)
-        identity = Identity(self._context.pipeline, self._sink.name, checkpoint)
+        identity = PublisherIdentity(self._context.pipeline, self._sink.name, checkpoint)
         publisher = open_publisher(self._context.backend, identity, self._options.patience)
         return Staging(folder / "staging", checkpoint, self._disk), publisher
 
-    def _decide(self, staging: Staging, staged: Staged) -> dict[str, Place]:
+    def _decide(self, staging: Staging, staged: Staged) -> dict[str, SinkTopic]:
         """Return where the rows for each topic go; a batch that cannot be published is dropped."""
         patience = self._options.patience
         try:
@@ -177,7 +183,7 @@ class TopicSink:
                 " have the source read fewer"
             )
 
-    def _place(self, topic: TopicName) -> Place:
+    def _place(self, topic: TopicName) -> SinkTopic:
         backend, timeout = self._context.backend, one_try(self._options.patience)
         try:
             partitions = backend.partitions(topic, timeout)
@@ -187,7 +193,7 @@ class TopicSink:
             self._create(topic, timeout)
             partitions = backend.partitions(topic, timeout)
         _check_deduplication(backend, topic, timeout)
-        return Place(str(topic), partitions)
+        return SinkTopic(str(topic), partitions)
 
     def _create(self, topic: TopicName, timeout: float) -> None:
         partitions = self._context.settings.number("topics.auto_partitions")
@@ -216,7 +222,7 @@ class TopicSink:
         )
 
 
-def checkpoint_id(folder: Path, disk: Disk) -> str:
+def checkpoint_id(folder: Path, disk: StagingDisk) -> str:
     """Return the random id that Spark gave a query's checkpoint, durable from here on."""
     path = folder / "metadata"
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.router_source import RouterSource
 from router.pipelines.source_columns import SCHEMA_DDL
 
@@ -40,7 +40,7 @@ def register(spark: SparkSession) -> None:
 
 def row_names(source: SourceSpec, topics: Iterable[str]) -> tuple[str, ...]:
     """Return what the column `topic` says of these topics, however they are named here."""
-    options = Options.of_source(source)
+    options = SourceOptions.of_source(source)
     found = map(options.settings.topic, topics)
     if options.kind != "kafka":
         return tuple(map(options.settings.shortest_name, found))
@@ -55,7 +55,7 @@ def frame(spark: SparkSession, source: SourceSpec, streaming: bool) -> DataFrame
     A batch frame ends where the topics end when it is first evaluated. Raises SettingError for what
     the source says wrong; missing topics and lost messages end the query that reads them.
     """
-    options = Options.of_source(source)
+    options = SourceOptions.of_source(source)
     if options.kind == "kafka":
         # Spark's workers import this package, and have 10 s to start: Kafka's part takes long.
         from router.pipelines.source.kafka import kafka_frame  # noqa: PLC0415

@@ -9,12 +9,12 @@ from typing import Final
 import re2
 from pyspark.sql import DataFrame, SparkSession
 
-from router.backends.kafka import Access
+from router.backends.kafka import KafkaConnectionOptions
 from router.backends.kafka.names import INTERNAL, Names
 from router.errors import SettingError
 from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.source.offsets import EARLIEST
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import SourceOptions
 from router.pipelines.source_columns import from_kafka
 
 _MODULES: Final = {
@@ -24,7 +24,7 @@ _MODULES: Final = {
 }
 
 
-def kafka_frame(spark: SparkSession, options: Options, *, streaming: bool) -> DataFrame:
+def kafka_frame(spark: SparkSession, options: SourceOptions, *, streaming: bool) -> DataFrame:
     """Return the messages of Kafka's topics in the columns of every source.
 
     Only what was committed is read. Raises SettingError. Without the connector's jars on Spark's
@@ -35,7 +35,7 @@ def kafka_frame(spark: SparkSession, options: Options, *, streaming: bool) -> Da
     return from_kafka(reader.format("kafka").options(**spark_options).load())
 
 
-def connector_options(options: Options, *, streaming: bool) -> dict[str, str]:
+def connector_options(options: SourceOptions, *, streaming: bool) -> dict[str, str]:
     """Return the connector's options for a source; raise SettingError, BadNameError."""
     spark_options = {
         "includeHeaders": "true",
@@ -58,10 +58,10 @@ def connector_options(options: Options, *, streaming: bool) -> dict[str, str]:
     return spark_options
 
 
-def access_options(options: Options) -> dict[str, str]:
+def access_options(options: SourceOptions) -> dict[str, str]:
     """Return where Kafka is and how Spark shows itself to it; raise SettingError."""
     settings = options.settings
-    access = Access.parse(settings.text("backend.url"), settings)
+    access = KafkaConnectionOptions.parse(settings.text("backend.url"), settings)
     sasl, tls = access.mechanism != "none", access.tls is not None
     protocol = ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT")
     spark_options = {
@@ -82,13 +82,13 @@ def access_options(options: Options) -> dict[str, str]:
     return spark_options
 
 
-def names(options: Options) -> Names:
+def names(options: SourceOptions) -> Names:
     """Return how topics are called in Kafka, by the settings of a source."""
     settings = options.settings
     return Names(settings.text("names.tenant"), settings.text("names.namespace"), "{group}")
 
 
-def _topics(options: Options) -> dict[str, str]:
+def _topics(options: SourceOptions) -> dict[str, str]:
     if options.topics:
         found = (names(options).topic(options.settings.topic(name)) for name in options.topics)
         return {"subscribe": ",".join(found)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.errors import ReadFailedError
 from router.pipelines.source.offsets import Part
 
@@ -25,8 +25,8 @@ class Loss:
     """
 
     part: Part
-    start: Place
-    upto: Place | None
+    start: EntryPosition
+    upto: EntryPosition | None
     why: str
     messages: int | None = None
 

@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.errors import BadRequestError, SettingError
 from router.model import TopicName
 
@@ -51,27 +51,27 @@ class Part(NamedTuple):
     partition: int
 
 
-class Point(NamedTuple):
+class MessagePoint(NamedTuple):
     """A message by its position: its entry, and its number in the entry's batch."""
 
-    place: Place
+    place: EntryPosition
     within: int
 
     @classmethod
-    def parse(cls, text: str) -> Point:
+    def parse(cls, text: str) -> MessagePoint:
         """Read what rows show as `position`; raise ValueError."""
         found = _POINT.fullmatch(text)
         if found is None:
             raise ValueError(f"{text} is no position")
-        return cls(Place(int(found[1]), int(found[2])), int(found[3] or 0))
+        return cls(EntryPosition(int(found[1]), int(found[2])), int(found[3] or 0))
 
     def __str__(self) -> str:
         return f"{self.place}:{self.within}" if self.within else str(self.place)
 
 
-At = str | int | Point
+At = str | int | MessagePoint
 """A word or a time, the number of a message, or a message's position."""
-RowKey = int | Point | None
+RowKey = int | MessagePoint | None
 """The message that bounds the rows of a partition; None: entries bound them."""
 
 
@@ -79,12 +79,12 @@ RowKey = int | Point | None
 class Offset:
     """The places that a stream has come to; see the module."""
 
-    next: Mapping[Part, Place] = field(default_factory=dict)
+    next: Mapping[Part, EntryPosition] = field(default_factory=dict)
     index: Mapping[Part, int] = field(default_factory=dict)
-    begin: Mapping[Part, Place] = field(default_factory=dict)
+    begin: Mapping[Part, EntryPosition] = field(default_factory=dict)
     lost: int = 0
     losses: int = 0
-    low: Mapping[Part, int | Point] = field(default_factory=dict)
+    low: Mapping[Part, int | MessagePoint] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Return it as Spark keeps it: equal offsets make equal text."""
@@ -109,9 +109,12 @@ class Offset:
             raise BadRequestError("the checkpoint's offset is of another version of this source")
         try:
             return cls(
-                {part: Place.parse(text) for part, text in _flat(saved["next"]).items()},
+                {part: EntryPosition.parse(text) for part, text in _flat(saved["next"]).items()},
                 {part: int(index) for part, index in _flat(saved.get("index", {})).items()},
-                {part: Place.parse(text) for part, text in _flat(saved.get("begin", {})).items()},
+                {
+                    part: EntryPosition.parse(text)
+                    for part, text in _flat(saved.get("begin", {})).items()
+                },
                 int(saved.get("lost", 0)),
                 int(saved.get("losses", 0)),
                 {part: _low(bare) for part, bare in _flat(saved.get("low", {})).items()},
@@ -121,7 +124,7 @@ class Offset:
                 f"the checkpoint's offset is none of this source: {error!r}"
             ) from error
 
-    def still_low(self, begins: Mapping[Part, Place]) -> dict[Part, int | Point]:
+    def still_low(self, begins: Mapping[Part, EntryPosition]) -> dict[Part, int | MessagePoint]:
         """Return `low` for the batch from here on, which `begins` here where nothing was lost."""
         return {
             part: low
@@ -129,12 +132,12 @@ class Offset:
             if begins.get(part) == self.next.get(part) and not self._passed(part, low)
         }
 
-    def _passed(self, part: Part, low: int | Point) -> bool:
-        if isinstance(low, Point):
+    def _passed(self, part: Part, low: int | MessagePoint) -> bool:
+        if isinstance(low, MessagePoint):
             return self.next[part] > low.place
         return part in self.index and self.index[part] >= low
 
-    def starts(self, end: Offset) -> dict[Part, Place]:
+    def starts(self, end: Offset) -> dict[Part, EntryPosition]:
         """Return where the batch from here to `end` begins, of the partitions that are in it."""
         found = {}
         for part, place in end.next.items():
@@ -144,12 +147,12 @@ class Offset:
         return found
 
 
-def _bare(low: int | Point) -> int | str:
-    return str(low) if isinstance(low, Point) else low
+def _bare(low: int | MessagePoint) -> int | str:
+    return str(low) if isinstance(low, MessagePoint) else low
 
 
-def _low(bare: int | str) -> int | Point:
-    return bare if isinstance(bare, int) else Point.parse(bare)
+def _low(bare: int | str) -> int | MessagePoint:
+    return bare if isinstance(bare, int) else MessagePoint.parse(bare)
 
 
 def _nested(values: Mapping[Part, Any]) -> dict[str, dict[str, Any]]:
@@ -231,7 +234,7 @@ def _at(where: str, value: Any) -> At:
         if time != value and time.isascii() and time.isdigit():
             return time
         with suppress(ValueError):
-            return Point.parse(value)
+            return MessagePoint.parse(value)
     raise SettingError(
         f"{where} = {value!r}: expected the number of a message, -2 (earliest), -1 (latest)"
         " or a position such as '12:3:0'"

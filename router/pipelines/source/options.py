@@ -145,7 +145,7 @@ _OF_SPARK: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """A source, or what is written to: which store, which topics, and how it is read.
 
     `ending` is for a read that is no stream. `max_rows` 0: no bound of a batch. `path` is what
@@ -179,7 +179,7 @@ class Options:
         return scheme(self.settings)
 
     @classmethod
-    def of_source(cls, source: SourceSpec) -> Options:
+    def of_source(cls, source: SourceSpec) -> SourceOptions:
         """Read a declared source; raise SettingError."""
         fields = {
             "url": source.url,
@@ -194,7 +194,7 @@ class Options:
         return cls.of_texts({name: text for name, text in fields.items() if text})
 
     @classmethod
-    def of_texts(cls, texts: Mapping[str, str]) -> Options:
+    def of_texts(cls, texts: Mapping[str, str]) -> SourceOptions:
         """Read the options of a Spark reader or writer; raise SettingError."""
         # Spark's names of options have no case.
         given = translated({name.lower(): text for name, text in texts.items()})
@@ -246,7 +246,7 @@ class Options:
                 self._check_broker(backend)
             yield backend
 
-    def of_broker(self, backend: Backend) -> Options:
+    def of_broker(self, backend: Backend) -> SourceOptions:
         """Return these options for tasks, which are to meet the broker of a backend; see `opened`.
 
         Raises BackendUnavailableError, BackendTimeoutError.
@@ -274,7 +274,7 @@ class Options:
             " start it with `--pulsar HOST:6650`, and name `pulsar://HOST:6650` as the url"
         )
 
-    def attached(self) -> Options:
+    def attached(self) -> SourceOptions:
         """Return these options for processes that start no broker: executors, and all readers."""
         return replace(self, settings=self.settings.replaced("the source", broker__spawn="false"))
 
@@ -282,7 +282,7 @@ class Options:
         """Return the options of a Spark reader that say the same."""
         return dict(self.given)
 
-    def of_reading(self) -> Options:
+    def of_reading(self) -> SourceOptions:
         """Return these options if they say what to read; raise SettingError, BadNameError."""
         said = [bool(self.topics), bool(self.pattern), bool(self.path)]
         if sum(said) != 1:

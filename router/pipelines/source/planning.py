@@ -27,7 +27,7 @@ import re2
 
 from router.backends import Backend, NullMailbox
 from router.backends.pulsar import PulsarBackend
-from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
+from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, Wanted
 from router.errors import NotSupportedError, SettingError, TopicNotFoundError
 from router.model import Position, TopicName
 from router.pipelines.declaration import DEAD_SUFFIX
@@ -38,11 +38,11 @@ from router.pipelines.source.offsets import (
     TO_LATEST,
     At,
     Bound,
+    MessagePoint,
     Offset,
     Part,
-    Point,
 )
-from router.pipelines.source.options import Options, history
+from router.pipelines.source.options import SourceOptions, history
 from router.pipelines.source.ranges import (
     Range,
     batch_ends,
@@ -67,10 +67,10 @@ SAMPLE_MESSAGES: Final = 1_000
 SAMPLE_BYTES: Final = 4 * 1024 * 1024
 
 
-class Planner:
+class BatchPlanner:
     """Plans batches of a source over an open connection; for one caller at a time."""
 
-    def __init__(self, options: Options, backend: Backend) -> None:
+    def __init__(self, options: SourceOptions, backend: Backend) -> None:
         if not isinstance(backend, PulsarBackend):
             raise NotSupportedError(
                 "the data source `router` reads the embedded broker and Pulsar alone"
@@ -97,9 +97,9 @@ class Planner:
         So it says that its places are where a batch `begin`s, and `latest` hands that on. Raises
         MessagesLostError where retention removed the first message that is asked for.
         """
-        begins: dict[Part, Place] = {}
+        begins: dict[Part, EntryPosition] = {}
         index: dict[Part, int] = {}
-        low: dict[Part, int | Point] = {}
+        low: dict[Part, int | MessagePoint] = {}
         losses: list[Loss] = []
         for part, (at, extent) in self._bounded_by(self._options.starting).items():
             begins[part] = extent.start
@@ -132,18 +132,18 @@ class Planner:
 
     def _divided(self, span: Range, count: int) -> Iterable[Range]:
         """Return a range cut in so many places: by messages where they are counted, or entries."""
-        places: list[tuple[Place, int | None]] = []
+        places: list[tuple[EntryPosition, int | None]] = []
         entries = entries_between(span.ledgers, span.start, span.behind)
         for number in range(1, count + 1):
             if span.index is None:
-                found: tuple[Place, int | None] = (
+                found: tuple[EntryPosition, int | None] = (
                     entry_at(span, number * entries // (count + 1)),
                     None,
                 )
             else:
                 index = span.index + number * span.messages // (count + 1)
                 (one,) = self._stretches(
-                    [(span.part, Stretch(span.part.partition, index=index))]
+                    [(span.part, EntryRead(span.part.partition, index=index))]
                 ).values()
                 found = one.start, one.start_index
             if (places[-1][0] if places else span.start) < found[0] < span.behind:
@@ -151,12 +151,12 @@ class Planner:
         return divided(span, places)
 
     def broker(self) -> str:
-        """Return what names the broker, for `Options.broker`."""
+        """Return what names the broker, for `SourceOptions.broker`."""
         return history(self._backend)
 
     def ends(self) -> Offset:
         """Return where everything that is stored now ends."""
-        found: dict[Part, Place] = {}
+        found: dict[Part, EntryPosition] = {}
         index: dict[Part, int] = {}
         for part, extent in self._extents().items():
             found[part] = extent.behind
@@ -191,7 +191,7 @@ class Planner:
         """Return what is to be read of a batch; raise MessagesLostError for what is not there."""
         starts = start.starts(end)
         extents = self._located({TopicName.parse(part.topic): () for part in starts})
-        kept: dict[Part, Place] = {}
+        kept: dict[Part, EntryPosition] = {}
         losses: list[Loss] = []
         for part, place in sorted(starts.items()):
             extent, upto = extents.get(part), end.next[part]
@@ -206,7 +206,7 @@ class Planner:
         indexes = self._indexes(kept, extents, start)
         return list(planned(kept, end, extents, indexes))
 
-    def _extents(self, start: Offset | None = None) -> dict[Part, Extent]:
+    def _extents(self, start: Offset | None = None) -> dict[Part, EntryExtent]:
         """Return what is kept of the partitions to read.
 
         Raises TopicNotFoundError for a topic that is named, unless `start` knows it.
@@ -223,7 +223,7 @@ class Planner:
                 raise TopicNotFoundError(f"there is no topic {unknown[0]}")
         return found
 
-    def _located(self, by_topic: Wanted) -> dict[Part, Extent]:
+    def _located(self, by_topic: Wanted) -> dict[Part, EntryExtent]:
         """Return the extents of topics, which are all asked about at once."""
         if not by_topic:
             return {}
@@ -235,23 +235,23 @@ class Planner:
             if not assigned or Part(str(topic), max(0, one.partition)) in assigned
         }
 
-    def _stretches(self, requests: Iterable[tuple[Part, Stretch]]) -> dict[Part, Extent]:
+    def _stretches(self, requests: Iterable[tuple[Part, EntryRead]]) -> dict[Part, EntryExtent]:
         """Return the extents of these stretches, of which a partition has one."""
-        by_topic: dict[TopicName, list[Stretch]] = {}
+        by_topic: dict[TopicName, list[EntryRead]] = {}
         parts = set()
         for part, stretch in requests:
             by_topic.setdefault(TopicName.parse(part.topic), []).append(stretch)
             parts.add(part)
         return {part: one for part, one in self._located(by_topic).items() if part in parts}
 
-    def _bounded_by(self, bound: Bound) -> dict[Part, tuple[At, Extent]]:
+    def _bounded_by(self, bound: Bound) -> dict[Part, tuple[At, EntryExtent]]:
         """Return the bound of each partition, and its extent with the bound as its start."""
         extents = self._extents()
         shown = {Part(part.topic, max(0, part.partition)) for part in extents}
         if unknown := [part for part in bound.offsets if part not in shown]:
             raise SettingError(f"{unknown[0].topic} has no partition {unknown[0].partition} here")
-        found: dict[Part, tuple[At, Extent]] = {}
-        requests: list[tuple[Part, Stretch]] = []
+        found: dict[Part, tuple[At, EntryExtent]] = {}
+        requests: list[tuple[Part, EntryRead]] = []
         for part, extent in extents.items():
             at = bound.at(part)
             if at == EARLIEST:
@@ -265,10 +265,10 @@ class Planner:
         return found | {part: (bound.at(part), one) for part, one in located.items()}
 
     def _begins(
-        self, start: Offset, extents: Mapping[Part, Extent], target: Offset | None
-    ) -> tuple[dict[Part, Place], list[Loss]]:
+        self, start: Offset, extents: Mapping[Part, EntryExtent], target: Offset | None
+    ) -> tuple[dict[Part, EntryPosition], list[Loss]]:
         """Return where the batch begins in each partition, and what was lost before that."""
-        begins: dict[Part, Place] = {}
+        begins: dict[Part, EntryPosition] = {}
         losses: list[Loss] = []
         for part, place in start.next.items():
             extent = extents.get(part)
@@ -280,7 +280,7 @@ class Planner:
         for part, extent in extents.items():
             if part in start.next or (target is not None and part not in target.next):
                 continue
-            begins[part] = Place(extent.first.ledger, 0) if extent.alone else extent.first
+            begins[part] = EntryPosition(extent.first.ledger, 0) if extent.alone else extent.first
             found = missing(part, begins[part], extent, 0)
             if found is not None:
                 losses.append(found[0])
@@ -289,12 +289,12 @@ class Planner:
 
     def _bounded(
         self,
-        begins: Mapping[Part, Place],
-        ends: Mapping[Part, Place],
-        extents: Mapping[Part, Extent],
+        begins: Mapping[Part, EntryPosition],
+        ends: Mapping[Part, EntryPosition],
+        extents: Mapping[Part, EntryExtent],
         start: Offset,
         max_rows: int,
-    ) -> dict[Part, Place]:
+    ) -> dict[Part, EntryPosition]:
         """Return ends that leave about so many rows: whole entries, one of each partition."""
         busy = {part: begins[part] for part in begins if begins[part] < ends[part]}
         sizes = {part: self._entry_size(part, place, extents[part]) for part, place in busy.items()}
@@ -311,14 +311,17 @@ class Planner:
         if total <= max_rows:
             return found
         stretches = (
-            (part, Stretch(part.partition, begins[part], share(max_rows, left[part], total, size)))
+            (
+                part,
+                EntryRead(part.partition, begins[part], share(max_rows, left[part], total, size)),
+            )
             for part, size in sizes.items()
         )
         for part, one in self._stretches(stretches).items():
             found[part] = min(one.end, ends[part])
         return found
 
-    def _entry_size(self, part: Part, begin: Place, extent: Extent) -> float:
+    def _entry_size(self, part: Part, begin: EntryPosition, extent: EntryExtent) -> float:
         """Return how many messages an entry has about here; 1 where messages are counted."""
         if extent.alone:
             return 1.0
@@ -334,27 +337,27 @@ class Planner:
 
     def _indexes(
         self,
-        places: Mapping[Part, Place],
-        extents: Mapping[Part, Extent],
+        places: Mapping[Part, EntryPosition],
+        extents: Mapping[Part, EntryExtent],
         known: Offset | None = None,
     ) -> dict[Part, int]:
         """Return how many messages there were before each place, where the store counts them."""
         found: dict[Part, int] = {}
-        requests: list[tuple[Part, Stretch]] = []
+        requests: list[tuple[Part, EntryRead]] = []
         for part, place in places.items():
             extent = extents[part]
             index = known_index(part, place, extent, known)
             if index is not None:
                 found[part] = index
             elif extent.alone:
-                requests.append((part, Stretch(part.partition, place, 1)))
+                requests.append((part, EntryRead(part.partition, place, 1)))
         for part, one in self._stretches(requests).items():
             if one.start == places[part] and one.start_index is not None:
                 found[part] = one.start_index
         return found
 
 
-def matcher(options: Options) -> Callable[[str], bool]:
+def matcher(options: SourceOptions) -> Callable[[str], bool]:
     """Return what tells whether a pattern finds a name; raise SettingError for a bad pattern."""
     pattern = options.pattern
     try:

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from router.backends.pulsar.extents import Extent, Place, Stretch
+from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead
 from router.errors import SettingError
 from router.pipelines.source.losses import DAMAGED, DELETED, RECREATED, RETENTION, REWOUND, Loss
-from router.pipelines.source.offsets import At, Offset, Part, Point, RowKey
+from router.pipelines.source.offsets import At, MessagePoint, Offset, Part, RowKey
 
 MAX_SHARED_TASKS: Final = 64
 """About as many tasks as ranges are put together in, where each of them is small."""
@@ -37,9 +37,9 @@ class Range:
     """
 
     part: Part
-    start: Place
-    last: Place
-    behind: Place
+    start: EntryPosition
+    last: EntryPosition
+    behind: EntryPosition
     ledgers: tuple[tuple[int, int], ...]
     alone: bool
     index: int | None
@@ -49,19 +49,19 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class MissingEntries:
     """Entries that did not come: from `start` to before `end`.
 
     The indexes are those of the first messages at both places, where they are known.
     """
 
-    start: Place
-    end: Place
+    start: EntryPosition
+    end: EntryPosition
     start_index: int | None
     end_index: int | None
 
 
-def gap_losses(part: Part, gap: Gap, extent: Extent) -> Iterator[Loss]:
+def gap_losses(part: Part, gap: MissingEntries, extent: EntryExtent) -> Iterator[Loss]:
     """Yield what of a gap is lost; all else of it was deleted."""
     start, end = gap.start, gap.end
     if start.ledger != extent.first.ledger:
@@ -84,7 +84,7 @@ def cuts(span: Range, total: int, tasks: int) -> int:
     return max(0, min(pieces, entries) - 1)
 
 
-def divided(span: Range, places: Iterable[tuple[Place, int | None]]) -> Iterator[Range]:
+def divided(span: Range, places: Iterable[tuple[EntryPosition, int | None]]) -> Iterator[Range]:
     """Yield the parts of a range between places, which are in order and have a message's number."""
     ends = [*places, (span.behind, None)]
     share_size, begin, index = span.size // len(ends), span.start, span.index
@@ -102,17 +102,17 @@ def divided(span: Range, places: Iterable[tuple[Place, int | None]]) -> Iterator
         begin, index = end, number
 
 
-def entry_at(span: Range, number: int) -> Place:
+def entry_at(span: Range, number: int) -> EntryPosition:
     """Return the place of an entry of a range by its number in the range."""
     for ledger, entries in span.ledgers:
         first = span.start.entry if ledger == span.start.ledger else 0
         if number < entries - first:
-            return Place(ledger, first + number)
+            return EntryPosition(ledger, first + number)
         number -= entries - first
     return span.behind
 
 
-def _before(span: Range, end: Place) -> Place:
+def _before(span: Range, end: EntryPosition) -> EntryPosition:
     """Return the last entry of a range before a place."""
     if end == span.behind:
         return span.last
@@ -142,9 +142,9 @@ def shared_out(ranges: Iterable[Range], tasks: int = 0) -> Iterator[tuple[Range,
 
 
 def planned(
-    kept: Mapping[Part, Place],
+    kept: Mapping[Part, EntryPosition],
     end: Offset,
-    extents: Mapping[Part, Extent],
+    extents: Mapping[Part, EntryExtent],
     indexes: Mapping[Part, int],
 ) -> Iterator[Range]:
     """Yield the range of each partition from a place to the end of the batch.
@@ -171,8 +171,12 @@ def planned(
 
 
 def missing(
-    part: Part, place: Place, extent: Extent | None, index: int | None, end: Place | None = None
-) -> tuple[Loss, Place] | None:
+    part: Part,
+    place: EntryPosition,
+    extent: EntryExtent | None,
+    index: int | None,
+    end: EntryPosition | None = None,
+) -> tuple[Loss, EntryPosition] | None:
     """Return what cannot be read from a place on, and where to go on; None: all is there.
 
     `index` counts the messages before the place, if that is known. `end` bounds what was wanted.
@@ -197,8 +201,8 @@ def missing(
 
 
 def batch_ends(
-    begins: Mapping[Part, Place], extents: Mapping[Part, Extent], target: Offset | None
-) -> dict[Part, Place]:
+    begins: Mapping[Part, EntryPosition], extents: Mapping[Part, EntryExtent], target: Offset | None
+) -> dict[Part, EntryPosition]:
     """Return where a batch ends that takes everything there is, up to the target."""
     ends = {}
     for part, begin in begins.items():
@@ -209,7 +213,9 @@ def batch_ends(
     return ends
 
 
-def known_index(part: Part, place: Place, extent: Extent, known: Offset | None) -> int | None:
+def known_index(
+    part: Part, place: EntryPosition, extent: EntryExtent, known: Offset | None
+) -> int | None:
     """Return how many messages are before a place if that was answered before."""
     if place == extent.first:
         return extent.first_index
@@ -220,45 +226,45 @@ def known_index(part: Part, place: Place, extent: Extent, known: Offset | None) 
     return None
 
 
-def bound_stretch(part: Part, at: At, extent: Extent) -> Stretch:
+def bound_stretch(part: Part, at: At, extent: EntryExtent) -> EntryRead:
     """Return the question for a bound that is a time, a message's number or a position."""
     if isinstance(at, int):
-        return Stretch(part.partition, index=at)
+        return EntryRead(part.partition, index=at)
     if isinstance(at, str):
-        return Stretch(part.partition, time_ms=int(at))
+        return EntryRead(part.partition, time_ms=int(at))
     if extent.alone and at.place.ledger != extent.first.ledger:
         raise SettingError(f"{at} is no position of {part.topic}: {RECREATED}")
-    return Stretch(part.partition, at.place)
+    return EntryRead(part.partition, at.place)
 
 
-def removed_start(part: Part, at: At, extent: Extent) -> Loss | None:
+def removed_start(part: Part, at: At, extent: EntryExtent) -> Loss | None:
     """Return what retention removed between the start that is asked for and what is kept."""
     first, removed = extent.first, extent.removed if extent.alone else extent.first
     if isinstance(at, int) and extent.first_index is not None and at < extent.first_index:
         messages = extent.first_index - at if removed == first else None
-        start = Place(first.ledger, 0)
+        start = EntryPosition(first.ledger, 0)
         return Loss(part, start, removed, RETENTION, messages) if start < removed else None
-    if isinstance(at, Point) and at.place < removed:
+    if isinstance(at, MessagePoint) and at.place < removed:
         return Loss(part, at.place, removed, RETENTION)
     return None
 
 
-def first_row(at: At, extent: Extent) -> int | Point | None:
+def first_row(at: At, extent: EntryExtent) -> int | MessagePoint | None:
     """Return the first message to be given, None: it is the first one of the entry at the start."""
-    if isinstance(at, Point):
-        return at if at > Point(extent.start, 0) else None
+    if isinstance(at, MessagePoint):
+        return at if at > MessagePoint(extent.start, 0) else None
     if isinstance(at, str):
         return None
     return at if extent.start_index is None or at > extent.start_index else None
 
 
-def bound_end(at: At, extent: Extent) -> Place:
+def bound_end(at: At, extent: EntryExtent) -> EntryPosition:
     """Return where the entries of a bounded read end: behind the entry that the bound is in."""
     start = extent.start
-    inside = at.within > 0 if isinstance(at, Point) else False
+    inside = at.within > 0 if isinstance(at, MessagePoint) else False
     if isinstance(at, int):
         inside = extent.start_index is not None and extent.start_index < at
-    return min(Place(start.ledger, start.entry + 1), extent.behind) if inside else start
+    return min(EntryPosition(start.ledger, start.entry + 1), extent.behind) if inside else start
 
 
 def share(max_rows: int, left: float, total: float, size: float) -> int:
@@ -266,7 +272,9 @@ def share(max_rows: int, left: float, total: float, size: float) -> int:
     return max(1, int(max_rows * left / total / size))
 
 
-def entries_between(ledgers: tuple[tuple[int, int], ...], start: Place, end: Place) -> int:
+def entries_between(
+    ledgers: tuple[tuple[int, int], ...], start: EntryPosition, end: EntryPosition
+) -> int:
     """Return how many entries lie between two places."""
     total = 0
     for ledger, entries in ledgers:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.entries import read_columns
 from router.backends.pulsar.entry_stream import EntryStream, StreamEntry
-from router.backends.pulsar.extents import Extent, Place, Stretch
+from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -34,9 +34,9 @@ from router.errors import (
 )
 from router.model import TopicName
 from router.pipelines.source.losses import RETENTION, Loss, suffer
-from router.pipelines.source.offsets import Point, RowKey
-from router.pipelines.source.options import Options
-from router.pipelines.source.ranges import Gap, Range, gap_losses
+from router.pipelines.source.offsets import MessagePoint, RowKey
+from router.pipelines.source.options import SourceOptions
+from router.pipelines.source.ranges import MissingEntries, Range, gap_losses
 from router.pipelines.source_columns import Gathered
 from router.wire.pulsar import Columns
 
@@ -49,7 +49,9 @@ MAX_GAPS: Final = 10_000
 """Gaps that are kept until the store is asked about them."""
 
 
-def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBatch, None, None]:
+def batches(
+    options: SourceOptions, ranges: Sequence[Range]
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the messages of ranges in order, in record batches of bounded size.
 
     Raises ReadFailedError for damage and for losses that are not to be skipped, and what the store
@@ -63,7 +65,7 @@ def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBat
 
 
 def _batches(
-    options: Options, backend: PulsarBackend, span: Range
+    options: SourceOptions, backend: PulsarBackend, span: Range
 ) -> Generator[pa.RecordBatch, None, None]:
     topic = TopicName.parse(span.part.topic)
     columns = Gathered(
@@ -71,7 +73,7 @@ def _batches(
     )
     # Where a stream starts is said for its first batch; its checkpoint says it afterwards.
     bounds = (span.low, options.ending.row_key(span.part))
-    reading = _Reading(backend, topic, span, skip=options.skip)
+    reading = _RangePass(backend, topic, span, skip=options.skip)
     try:
         for place, entry, index in reading.entries():
             columns.add(within(entry, place, index, bounds), str(place), index)
@@ -84,7 +86,7 @@ def _batches(
 
 
 def within(
-    entry: Columns, place: Place, index: int | None, bounds: tuple[RowKey, RowKey]
+    entry: Columns, place: EntryPosition, index: int | None, bounds: tuple[RowKey, RowKey]
 ) -> Columns:
     """Return the messages of an entry from the first bound to before the second one.
 
@@ -97,18 +99,18 @@ def within(
 
     def behind(bound: RowKey, message: int) -> bool:
         number = max(0, message)
-        if isinstance(bound, Point):
-            return Point(place, number) >= bound
+        if isinstance(bound, MessagePoint):
+            return MessagePoint(place, number) >= bound
         return bound is None or index is None or index + number >= bound
 
     first = next((i for i, one in enumerate(entry.places) if behind(low, one)), len(entry.places))
     last = len(entry.places)
-    if high is not None and (index is not None or isinstance(high, Point)):
+    if high is not None and (index is not None or isinstance(high, MessagePoint)):
         last = next((i for i, one in enumerate(entry.places) if behind(high, one)), last)
     return entry.rows(range(first, max(first, last)))
 
 
-class _Reading:
+class _RangePass:
     """One pass over a range."""
 
     def __init__(self, backend: PulsarBackend, topic: TopicName, span: Range, *, skip: bool):
@@ -119,9 +121,9 @@ class _Reading:
         self._stream: EntryStream | None = None
         self._at = self._opened_at = span.start
         self._index = span.index
-        self._gaps: list[Gap] = []
+        self._gaps: list[MissingEntries] = []
 
-    def entries(self) -> Iterator[tuple[Place, Columns, int | None]]:
+    def entries(self) -> Iterator[tuple[EntryPosition, Columns, int | None]]:
         """Yield each entry's place, messages and the number of its first message."""
         span, timeout = self._span, time.monotonic() + TIMEOUT_SECONDS
         while self._at <= span.last:
@@ -147,7 +149,7 @@ class _Reading:
                 yield place, entry, self._index
             # Not before: Spark may take its time with what it was given.
             timeout = time.monotonic() + TIMEOUT_SECONDS
-            self._at = Place(place.ledger, place.entry + 1)
+            self._at = EntryPosition(place.ledger, place.entry + 1)
             if self._index is not None:
                 self._index += entry.size
         self._passed(span.behind, None)
@@ -202,7 +204,7 @@ class _Reading:
             f" of {span.start} to before {span.behind}: entry {what}"
         )
 
-    def _passed(self, place: Place, index: int | None) -> None:
+    def _passed(self, place: EntryPosition, index: int | None) -> None:
         """Come to a place; `index` is the number of its first message, None: it is not known.
 
         Raises MessagesLostError if messages between are lost, or notes the gap for `_judge`.
@@ -211,7 +213,7 @@ class _Reading:
         if self._span.alone:
             self._index = index if place > self._at or index is not None else before
             if place > self._at:
-                self._gaps.append(Gap(self._at, place, before, index))
+                self._gaps.append(MissingEntries(self._at, place, before, index))
             if len(self._gaps) >= MAX_GAPS:
                 self._judge()
             return
@@ -232,17 +234,17 @@ class _Reading:
             found = (loss for gap in gaps for loss in gap_losses(self._span.part, gap, extent))
             suffer(list(found), skip=self._skip)
 
-    def _due(self) -> Place | None:
+    def _due(self) -> EntryPosition | None:
         """Return the next entry that there was when the range was planned."""
         for ledger, entries in self._span.ledgers:
             at = self._at.entry if ledger == self._at.ledger else 0
             if ledger >= self._at.ledger and at < entries:
-                return Place(ledger, at)
+                return EntryPosition(ledger, at)
         return None
 
-    def _extent(self, place: Place) -> Extent:
+    def _extent(self, place: EntryPosition) -> EntryExtent:
         partition = self._span.part.partition
-        stretches = {self._topic: [Stretch(partition, place, 1)]}
+        stretches = {self._topic: [EntryRead(partition, place, 1)]}
         found = self._backend.extents(stretches, TIMEOUT_SECONDS).get(self._topic, [])
         for one in found:
             if one.partition == partition:

@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 
 from router.errors import SettingError
 from router.pipelines.source.offsets import TO_LATEST, Offset
-from router.pipelines.source.options import Options
-from router.pipelines.source.planning import Planner
+from router.pipelines.source.options import SourceOptions
+from router.pipelines.source.planning import BatchPlanner
 from router.pipelines.source.ranges import Range
 from router.pipelines.source.reading import batches
 from router.pipelines.source.writing import BatchWriter, StreamWriter, started
@@ -39,13 +39,14 @@ NAME: Final = "router"
 class RouterSource(DataSource):
     """Topics of the embedded broker, and of Apache Pulsar; written also those of Kafka.
 
-    Options are those of `Options`; all that is wrong with them is a SettingError. Reading gives the
-    columns of `SCHEMA_DDL`. Writing is at least once, and what it takes is said in `writing`.
+    Options are those of `SourceOptions`; all that is wrong with them is a SettingError. Reading
+    gives the columns of `SCHEMA_DDL`. Writing is at least once, and what it takes is said in
+    `writing`.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._checked_options = Options.of_texts(dict(options))
+        self._checked_options = SourceOptions.of_texts(dict(options))
 
     @classmethod
     def name(cls) -> str:
@@ -59,7 +60,7 @@ class RouterSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads everything there is when it is planned."""
         del schema
-        return BatchReader(_readable(self._checked_options))
+        return RouterBatchReader(_readable(self._checked_options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch."""
@@ -69,7 +70,7 @@ class RouterSource(DataSource):
                 "a stream has no end (`ending`, `endingOffsets`): read a frame instead, or end the"
                 " stream where everything stored now ends, with trigger(availableNow=True)"
             )
-        return StreamReader(_readable(self._checked_options))
+        return RouterStreamReader(_readable(self._checked_options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a frame; raise SettingError if it is to replace what is there."""
@@ -97,16 +98,16 @@ class RangePartition(InputPartition):
         self.broker = broker
 
 
-class BatchReader(DataSourceReader):
+class RouterBatchReader(DataSourceReader):
     """Reads a source once: from where it starts to what is stored when it is planned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[RangePartition]:
         """Return what tasks read; raise TopicNotFoundError."""
         with self._options.opened() as backend:
-            planner = Planner(self._options, backend)
+            planner = BatchPlanner(self._options, backend)
             start = planner.initial()
             end = planner.latest(start, target=planner.target())
             return _partitions(planner, start, end)
@@ -117,16 +118,16 @@ class BatchReader(DataSourceReader):
             yield from _read(self._options, partition)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RouterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads a stream's batches; see `planning` and `offsets`.
 
     One connection stays open for planning, opened when it is first needed, until `stop`.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._target: Offset | None = None
-        self._open: tuple[ExitStack, Planner] | None = None
+        self._open: tuple[ExitStack, BatchPlanner] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new stream begins."""
@@ -171,25 +172,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if held is not None:
             held[0].close()
 
-    def _planner(self) -> Planner:
+    def _planner(self) -> BatchPlanner:
         if self._open is None:
             stack = ExitStack()
             backend = stack.enter_context(self._options.opened())
-            self._open = stack, Planner(self._options, backend)
+            self._open = stack, BatchPlanner(self._options, backend)
         return self._open[1]
 
 
-def _partitions(planner: Planner, start: Offset, end: Offset) -> list[RangePartition]:
+def _partitions(planner: BatchPlanner, start: Offset, end: Offset) -> list[RangePartition]:
     tasks = planner.tasks(start, end)
     broker = planner.broker() if tasks else ""
     return [RangePartition(some, broker) for some in tasks]
 
 
-def _read(options: Options, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, partition: RangePartition) -> Iterator[pa.RecordBatch]:
     return batches(replace(options, broker=partition.broker), partition.read_ranges)
 
 
-def _readable(options: Options) -> Options:
+def _readable(options: SourceOptions) -> SourceOptions:
     if options.kind == "kafka":
         # Loaded here only: each of Spark's workers imports this module.
         from router.pipelines.source.kafka import access_options  # noqa: PLC0415

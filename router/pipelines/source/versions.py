@@ -7,7 +7,7 @@ from typing import Final
 
 from router.model import Schema
 from router.pipelines.declaration import SourceSpec
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import SourceOptions
 from router.pipelines.source_columns import version_bytes
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -20,12 +20,12 @@ class TopicSchemaVersions:
     A version never changes, so that the decoder of a task keeps what it got.
     """
 
-    options: Options
+    options: SourceOptions
 
     @classmethod
     def of_source(cls, source: SourceSpec) -> TopicSchemaVersions:
         """Return those of a declared source; raise SettingError."""
-        return cls(Options.of_source(source).attached())
+        return cls(SourceOptions.of_source(source).attached())
 
     def __call__(self, topic: str, version: int) -> Schema:
         """Return a version of the schema of a topic, which is named as in rows.

@@ -28,7 +28,7 @@ from router.backends import Backend, Batch
 from router.backends.opening import opened
 from router.errors import SettingError
 from router.model import Message, TopicName
-from router.pipelines.source.options import EMBEDDED, Options
+from router.pipelines.source.options import EMBEDDED, SourceOptions
 from router.pipelines.source_columns import ARROW_KAFKA_HEADERS, COLUMNS
 from router.services.partitioning import partition_of
 from router.services.topic_metadata import TopicMetadataCache
@@ -61,7 +61,7 @@ class Written(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a frame; `options` are those that `started` returned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -72,7 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream, batch after batch; `options` are those that `started` returned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -86,7 +86,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: what tasks published stays."""
 
 
-def started(options: Options, schema: StructType) -> Options:
+def started(options: SourceOptions, schema: StructType) -> SourceOptions:
     """Return the options of a write's tasks, for which a broker is there; called by the driver.
 
     Raises SettingError for columns that no message has, BackendUnavailableError,
@@ -102,7 +102,7 @@ def started(options: Options, schema: StructType) -> Options:
         return options.of_broker(backend).attached()
 
 
-def check_columns(options: Options, schema: StructType) -> None:
+def check_columns(options: SourceOptions, schema: StructType) -> None:
     """Return if rows of this schema can be published; raise SettingError."""
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in given.items():
@@ -118,7 +118,7 @@ def check_columns(options: Options, schema: StructType) -> None:
         raise SettingError("name a topic: the option `topic`, or a column of that name")
 
 
-def publish(options: Options, batches: Iterator[pa.RecordBatch]) -> int:
+def publish(options: SourceOptions, batches: Iterator[pa.RecordBatch]) -> int:
     """Publish rows and return how many; those of a topic and key in the order in which they come.
 
     Raises what the store raises, after which some of them may be stored.
@@ -135,7 +135,7 @@ def publish(options: Options, batches: Iterator[pa.RecordBatch]) -> int:
 class _Publisher:
     """Gathers messages by partition and publishes them in batches."""
 
-    def __init__(self, options: Options, backend: Backend) -> None:
+    def __init__(self, options: SourceOptions, backend: Backend) -> None:
         settings = options.settings
         self._timeout = settings.seconds("backend.timeout")
         self._named = options.settings.topic

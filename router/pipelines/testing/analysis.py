@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from router.errors import SettingError
 from router.pipelines.declaration import Pipeline, SinkSpec
 from router.pipelines.queries import RunFailedError
-from router.pipelines.reading import DeclarationError, Origin
+from router.pipelines.reading import DeclarationError, DeclarationOrigin
 from router.pipelines.testing.cases import Case
 from router.pipelines.testing.running import run
 
@@ -26,7 +26,7 @@ _EMPTY: Final = Case("analysis", ((),), {}, "")
 def analyse(spark: SparkSession, pipeline: Pipeline) -> None:
     """Raise DeclarationError for what Spark refuses, with its line."""
     if pipeline.source.format in {"json", "avro"} and not pipeline.source.schema:
-        raise Origin(pipeline.file, pipeline.lines).error(
+        raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
             ("source",),
             "its columns come with the messages: declare source.schema to have it analysed",
         )

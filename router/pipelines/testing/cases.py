@@ -20,7 +20,7 @@ from typing import Any, Final
 from router.errors.quoting import nearest
 from router.pipelines.declaration import Pipeline
 from router.pipelines.finding import named
-from router.pipelines.reading import DeclarationError, Origin, Table, places
+from router.pipelines.reading import DeclarationError, DeclarationOrigin, Table, places
 
 MAX_FILE_BYTES: Final = 64 << 20
 FIRST_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,7 +65,7 @@ def load(file: Path, folder: Path, *, complete: bool = True) -> TestFile:
         document = tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise DeclarationError(f"{file}: {error}") from error
-    top = Table(Origin(file, places(text)), (), document)
+    top = Table(DeclarationOrigin(file, places(text)), (), document)
     pipeline = _pipeline(top, folder)
     reader = _CaseReader(pipeline, file.parent, complete=complete)
     cases = tuple(reader.read(table) for table in top.tables("case"))

@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """How a case went: what `came` for each sink, and what differs from what was expected.
 
     `error` is the sentence that the case ended with, empty: it ended well. `failures` are lines;
@@ -82,7 +82,7 @@ class Result:
     error: str
     seconds: float
 
-    def accepted(self) -> Result:
+    def accepted(self) -> CaseResult:
         """Return the result of a case that expects what came."""
         return replace(self, case=replace(self.case, expected=self.came, error=self.error))
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from router.pipelines.testing.comparing import Result
+from router.pipelines.testing.comparing import CaseResult
 
 # Characters that XML 1.0 has no way to say.
 _NO_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def lines(result: Result) -> Iterator[str]:
+def lines(result: CaseResult) -> Iterator[str]:
     """Yield the lines of one case: whether it passed, and what differs."""
     failures = result.failures()
     yield f"{'FAILED' if failures else 'passed'}  {result.case.name}  ({result.seconds:.1f} s)"
@@ -22,7 +22,7 @@ def lines(result: Result) -> Iterator[str]:
         yield f"  {failure}"
 
 
-def write_junit(file: Path, results: Mapping[Path, Sequence[Result]]) -> None:
+def write_junit(file: Path, results: Mapping[Path, Sequence[CaseResult]]) -> None:
     """Write the results of files of tests as a report of JUnit. Raises OSError."""
     suites = ElementTree.Element("testsuites")
     for name, cases in results.items():

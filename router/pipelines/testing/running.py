@@ -33,13 +33,13 @@ from router.errors import SettingError
 from router.pipelines import session
 from router.pipelines.declaration import KINDS, Pipeline, SourceSpec
 from router.pipelines.failures import sentence
-from router.pipelines.graph import Flow, flows
+from router.pipelines.graph import SinkFlow, flows
 from router.pipelines.queries import RunFailedError
 from router.pipelines.schemas import sampled_columns
 from router.pipelines.sinks.columns import message_rows
 from router.pipelines.source_columns import SCHEMA_DDL
 from router.pipelines.testing.cases import Case, Row, TestFile
-from router.pipelines.testing.comparing import Result
+from router.pipelines.testing.comparing import CaseResult
 
 CASE_SECONDS: Final = 300.0
 # Samples are small: what pays in the long run only, compiled code for one, is left out.
@@ -61,7 +61,7 @@ def start(pipeline: Pipeline, connectors: Collection[str] = ()) -> SparkSession:
     return session.start(f"test {pipeline.name}", resources, connectors)
 
 
-def results(spark: SparkSession, test: TestFile) -> Iterator[Result]:
+def results(spark: SparkSession, test: TestFile) -> Iterator[CaseResult]:
     """Yield how each case of a file goes."""
     for case in test.cases:
         begin = time.monotonic()
@@ -72,7 +72,7 @@ def results(spark: SparkSession, test: TestFile) -> Iterator[Result]:
                 came = run(spark, test.pipeline, case, Path(folder))
             except (SettingError, RunFailedError) as failure:
                 error = str(failure)
-        yield Result(case, came, error, time.monotonic() - begin)
+        yield CaseResult(case, came, error, time.monotonic() - begin)
 
 
 def run(
@@ -118,7 +118,7 @@ class _Queries:
             query.stop()
             self._spark.catalog.dropTempView(str(query.name))
 
-    def begin(self, flow: Flow) -> None:
+    def begin(self, flow: SinkFlow) -> None:
         """Start a query of the rows of a sink, in its mode."""
         messages = KINDS[flow.sink.kind].messages
         rows = message_rows(flow.rows, flow.sink) if messages else flow.rows

@@ -17,13 +17,13 @@ from router.errors import SettingError
 from router.pipelines.declaration import Pipeline
 from router.pipelines.source import frame
 from router.pipelines.testing.cases import Row
-from router.pipelines.testing.comparing import Result, line
+from router.pipelines.testing.comparing import CaseResult, line
 
 _LITERAL: Final = "'''"
 _TEXTS: Final = ("topic", "event_time", "publish_time")
 
 
-def update(file: Path, number: int, result: Result) -> None:
+def update(file: Path, number: int, result: CaseResult) -> None:
     """Write what came of a case in the place of what it expected; comments stay. Raises OSError."""
     document = tomlkit.parse(file.read_text("utf-8"))
     cases: Any = document["case"]

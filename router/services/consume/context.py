@@ -39,7 +39,7 @@ class ClientGoneError(Exception):
     """The client closed its connection: an answer has no receiver."""
 
 
-class Client(Protocol):
+class WaitingClient(Protocol):
     """The client that waits for the answer."""
 
     def is_closed(self) -> bool:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from router.backends.polling import GroupPoll, PendingPoll, Polling
 from router.clocks.steps import Steps
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
-from router.model import ConsumerId, Outcome, Position, Stored
+from router.model import ConsumerId, PollOutcome, Position, Stored
 from router.services.consume.ack_tokens import MAX_TOKEN_PARTITIONS, AckTokens, AnsweredRange
 from router.services.consume.context import (
     AckMode,
     AnswerMemory,
-    Client,
     ClientGoneError,
     PollContext,
     PollMailbox,
     PollRequest,
+    WaitingClient,
     answer_size,
 )
 from router.services.consume.oversized import OversizedEntries
@@ -31,7 +31,7 @@ class DirectSession:
     _store: Polling
     _request: PollRequest
     mailbox: PollMailbox
-    _client: Client
+    _client: WaitingClient
     _oversized: OversizedEntries
     waited: float = field(default=0.0, init=False)
     _deadline: float = field(init=False)
@@ -72,7 +72,7 @@ class DirectSession:
                 if not pending.is_held:
                     return found
                 # What compaction left of a batch: there is nothing in it, and more behind it.
-                pending.done(Outcome.DELIVERED)
+                pending.done(PollOutcome.DELIVERED)
             elif found[0].oversized and self._request.fetch is None:
                 self._put_away(pending, found[0])
             elif self._memory.reserve(size := answer_size(found)):
@@ -81,13 +81,13 @@ class DirectSession:
             else:
                 # Kept, it would take the memory that there is not. It is received again.
                 del found
-                pending.done(Outcome.REFUSED)
+                pending.done(PollOutcome.REFUSED)
                 yield from self._memory.wait_for(size, self._deadline)
 
     def acknowledge(self, messages: Sequence[Stored]) -> None:
         """Acknowledge what is out, or leave that to the id's next poll, and end. Never raises."""
         self._context.figures.note_answer(messages)
-        self._end(Outcome.DELIVERED, keep=self._request.ack is AckMode.NEXT)
+        self._end(PollOutcome.DELIVERED, keep=self._request.ack is AckMode.NEXT)
 
     def token(self, tokens: AckTokens) -> str:
         """Return what names the messages read."""
@@ -96,19 +96,19 @@ class DirectSession:
             ConsumerId(request.subscription, request.consumer), _ranges(self._answered)
         )
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: PollOutcome) -> None:
         """Release everything; callable twice."""
         self._end(outcome, keep=False)
 
-    def _end(self, outcome: Outcome, *, keep: bool) -> None:
+    def _end(self, outcome: PollOutcome, *, keep: bool) -> None:
         if self._has_ended:
             return
         self._has_ended = True
         self._memory.release()
         if self._pending is not None:
             self._pending.done(outcome, keep=keep)
-            if outcome is Outcome.EMPTY and not self._request.limited:
-                outcome = Outcome.REFUSED
+            if outcome is PollOutcome.EMPTY and not self._request.limited:
+                outcome = PollOutcome.REFUSED
             self._context.figures.outcomes.append(outcome.value)
 
     def _poll(self) -> GroupPoll:
@@ -156,7 +156,7 @@ class DirectSession:
         self._oversized.put_away(
             self._request.subscription,
             stored,
-            lambda: pending.done(Outcome.DELIVERED, upto=place),
+            lambda: pending.done(PollOutcome.DELIVERED, upto=place),
         )
 
 

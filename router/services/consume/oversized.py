@@ -19,7 +19,7 @@ from router.errors import FencedError, RouterError, over_max_bytes
 from router.metrics import Metrics
 from router.model import Message, Stored, Subscription, TopicName
 from router.services.consume.context import PollRequest
-from router.services.consume.partitions import OpenPartitions, PollReader
+from router.services.consume.partitions import OpenPartitionReader, OpenPartitions
 from router.services.partitioning import partition_of
 from router.services.topic_metadata import TopicMetadataCache
 
@@ -103,7 +103,7 @@ class OversizedEntries:
         return True
 
 
-class AnswerReader(PollReader):
+class AnswerReader(OpenPartitionReader):
     """Takes what may be answered, and passes over the entries that no answer can hold."""
 
     __slots__ = ("_max_bytes", "_oversized", "_subscription")

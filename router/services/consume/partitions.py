@@ -1,7 +1,8 @@
 """The partitions that one poll has open: opened as they are granted, read in turns, acknowledged.
 
-A `PollReader` decides what a poll takes of them, so that polls of other dialects need no session of
-their own: `AnswerReader` takes what may be answered, `services/fetch` what is not in flight.
+A `OpenPartitionReader` decides what a poll takes of them, so that polls of other dialects need no
+session of their own: `AnswerReader` takes what may be answered, `services/fetch` what is not in
+flight.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MAX_REOPENINGS: Final = 10
 _log = structlog.get_logger(__name__)
 
 
-class PollReader(ABC):
+class OpenPartitionReader(ABC):
     """What a poll takes of the partitions that it has open."""
 
     __slots__ = ()
@@ -80,7 +81,7 @@ class OpenPartitions:
     _context: PollContext
     _request: PollRequest
     mailbox: ClaimMailbox
-    _reader: PollReader
+    _reader: OpenPartitionReader
     busy: SubscriptionBusyError | None = field(default=None, init=False)
     ever_opened: bool = field(default=False, init=False)
     unacknowledged: dict[int, AnsweredRange] = field(init=False)

@@ -29,7 +29,7 @@ import structlog
 from router.backends import Consumer
 from router.clocks.ttl_cache import TTLMap
 from router.errors import RouterError
-from router.model import ConsumerId, Outcome, Position
+from router.model import ConsumerId, PollOutcome, Position
 from router.node import Claim, Mailbox
 
 RETAIN_SECONDS: Final = 0.5
@@ -81,7 +81,7 @@ class RetainedClaim:
             except RouterError as error:
                 _log.warning("closing a consumer failed", reason=str(error))
         try:
-            self.claim.release(Outcome.DELIVERED, tuple(self.pending.values()))
+            self.claim.release(PollOutcome.DELIVERED, tuple(self.pending.values()))
         except RouterError as error:
             _log.warning("release failed", reason=str(error))
 

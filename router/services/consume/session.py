@@ -1,6 +1,6 @@
 """Polls: the service that runs them, and each one from its claim to its end.
 
-A `PollSession` claims, waits, reads, and is acknowledged or abandoned; `Subscriber` runs sessions,
+A `PollSession` claims, waits, reads, and is acknowledged or abandoned; `PollServer` runs sessions,
 knows which wait, and ends them when the worker stops.
 """
 
@@ -25,23 +25,23 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.metrics import Metrics
-from router.model import ConsumerId, Outcome, Position, Stored, TopicName
+from router.model import ConsumerId, PollOutcome, Position, Stored, TopicName
 from router.node import Claim, Node
 from router.services.consume.ack_tokens import AckTokens
 from router.services.consume.context import (
     AckMode,
     AnswerMemory,
-    Client,
     ClientGoneError,
     ConsumeOptions,
     PollContext,
     PollMailbox,
     PollRequest,
+    WaitingClient,
     answer_size,
 )
 from router.services.consume.direct import DirectSession
 from router.services.consume.oversized import AnswerReader, OversizedEntries
-from router.services.consume.partitions import OpenPartitions, PollReader
+from router.services.consume.partitions import OpenPartitionReader, OpenPartitions
 from router.services.consume.retained import ClaimMailbox
 from router.services.topic_metadata import TopicMetadataCache
 
@@ -64,8 +64,8 @@ class PollSession:
     _context: PollContext
     _request: PollRequest
     mailbox: PollMailbox
-    _client: Client
-    _reader: PollReader
+    _client: WaitingClient
+    _reader: OpenPartitionReader
     waited: float = field(default=0.0, init=False)
     _consumer: ConsumerId = field(init=False)
     _partitions: OpenPartitions = field(init=False)
@@ -111,7 +111,7 @@ class PollSession:
                     return found
                 # Kept, it would take the memory that there is not. It is received again.
                 del found
-                self._release(Outcome.REFUSED)
+                self._release(PollOutcome.REFUSED)
                 yield from self._memory.wait_for(size, self._deadline)
                 continue
             # The broker went away, and with it all that was held: claim again, while there is time.
@@ -248,7 +248,7 @@ class PollSession:
         if self._request.ack is AckMode.WRITTEN:
             for partition, position in last.items():
                 self._partitions.acknowledge(partition, position)
-        self.end(Outcome.DELIVERED, pending)
+        self.end(PollOutcome.DELIVERED, pending)
 
     def _retain(self, claim: Claim, last: Mapping[int, Position]) -> bool:
         """Leave the claim to the id's next poll here; False: it has to be released."""
@@ -266,18 +266,18 @@ class PollSession:
         retained = partitions.retain(claim, self._count, last if is_next else {})
         context.retained.put(self._consumer, retained)
         self._memory.release()
-        context.figures.outcomes.append(Outcome.DELIVERED.value)
+        context.figures.outcomes.append(PollOutcome.DELIVERED.value)
         return True
 
-    def end(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> None:
+    def end(self, outcome: PollOutcome, pending: tuple[Position, ...] = ()) -> None:
         """Close and release everything; callable twice."""
-        if outcome is Outcome.EMPTY and not self._request.limited:
-            outcome = Outcome.REFUSED
+        if outcome is PollOutcome.EMPTY and not self._request.limited:
+            outcome = PollOutcome.REFUSED
         self._memory.release()
         if self._release(outcome, pending):
             self._context.figures.outcomes.append(outcome.value)
 
-    def _release(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> bool:
+    def _release(self, outcome: PollOutcome, pending: tuple[Position, ...] = ()) -> bool:
         """Release the claim; return False if there was none."""
         claim = self._drop()
         if claim is None:
@@ -295,7 +295,7 @@ class PollSession:
 
 
 @dataclass(eq=False, slots=True)
-class Poll:
+class AnsweredPoll:
     """A poll that has its answer: `messages`, held until `delivered` or `abandon`.
 
     `token` names them for the poll that acknowledges them, if the request is explicit.
@@ -312,10 +312,10 @@ class Poll:
 
     def abandon(self) -> None:
         """End without acknowledging; after `delivered` it does nothing."""
-        self._session.end(Outcome.REFUSED)
+        self._session.end(PollOutcome.REFUSED)
 
 
-class Subscriber:
+class PollServer:
     """Serves polls; calls wait, and may be made from many threads or greenlets."""
 
     def __init__(
@@ -338,9 +338,9 @@ class Subscriber:
         self,
         request: PollRequest,
         mailbox: PollMailbox,
-        client: Client,
-        reader: PollReader | None = None,
-    ) -> Poll:
+        client: WaitingClient,
+        reader: OpenPartitionReader | None = None,
+    ) -> AnsweredPoll:
         """Return messages as `poll_steps` does, waiting here."""
         return run_blocking(self.poll_steps(request, mailbox, client, reader))
 
@@ -348,9 +348,9 @@ class Subscriber:
         self,
         request: PollRequest,
         mailbox: PollMailbox,
-        client: Client,
-        reader: PollReader | None = None,
-    ) -> Steps[Poll]:
+        client: WaitingClient,
+        reader: OpenPartitionReader | None = None,
+    ) -> Steps[AnsweredPoll]:
         """Return messages, or none when the time is over; the caller ends the poll it gets.
 
         `reader` says what is taken of each partition; None: what may be answered and acknowledged.
@@ -373,15 +373,15 @@ class Subscriber:
             messages = yield from session.run()
             token = session.token(self.tokens) if request.ack is AckMode.EXPLICIT else None
         except BaseException:
-            session.end(Outcome.REFUSED)
+            session.end(PollOutcome.REFUSED)
             raise
         finally:
             figures.waiting.discard(mailbox)
             took = context.clock() - began - session.waited
             figures.seconds.append((session.waited, max(0.0, took)))
         if not messages:
-            session.end(Outcome.REFUSED if context.stopping else Outcome.EMPTY)
-        return Poll(session, messages, token, request.subscription.topic)
+            session.end(PollOutcome.REFUSED if context.stopping else PollOutcome.EMPTY)
+        return AnsweredPoll(session, messages, token, request.subscription.topic)
 
     @property
     def is_direct(self) -> bool:

@@ -17,7 +17,7 @@ from router.access.addresses import BLACKLIST_RECORDS
 from router.access.authorizer import TOPIC_RECORDS
 from router.node import Node
 from router.services import keys, shared_secret
-from router.services.record_moving import Found, Name, Standing, Step, compare, write
+from router.services.record_moving import MovableRecord, MoveStep, Name, Standing, compare, write
 
 KINDS: Final = (
     keys.KIND,
@@ -74,7 +74,7 @@ class AccessCopy:
         """
         kinds = (*KINDS, *(_store_kinds() if self.same_store else ()))
         found = [
-            Found(kind, record.name, record.value)
+            MovableRecord(kind, record.name, record.value)
             for kind in kinds
             for record in self.source.registry.list(kind, self.timeout)
         ]
@@ -96,11 +96,11 @@ class AccessCopy:
             failures,
         )
 
-    def _is_mine(self, step: Step) -> bool:
+    def _is_mine(self, step: MoveStep) -> bool:
         """Return whether the target's record is as this copy wrote it."""
         return self._written.get(_name(step)) == step.version
 
-    def _write(self, steps: list[Step], *, overwrite: bool) -> list[str]:
+    def _write(self, steps: list[MoveStep], *, overwrite: bool) -> list[str]:
         return write(steps, self.target.registry, overwrite, self.timeout, self._written)
 
     def _delete(self, names: Iterable[Name]) -> None:
@@ -112,7 +112,7 @@ class AccessCopy:
             del self._written[kind, name]
 
 
-def _name(step: Step) -> Name:
+def _name(step: MoveStep) -> Name:
     return step.found.kind, step.found.name
 
 

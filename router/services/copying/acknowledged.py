@@ -44,7 +44,7 @@ def spans_of(state: CursorState) -> tuple[Span, ...]:
 
 
 @dataclass(slots=True)
-class Acks:
+class TargetAcknowledgements:
     """What is to be acknowledged on one partition of the target.
 
     `upto`: this message and all before it; `alone`: these messages only.
@@ -82,9 +82,9 @@ class Translation:
         self._partition = partition
         self._unbroken = unbroken
 
-    def acks(self, cursor: CursorState, done: Done) -> tuple[Acks, Done]:
+    def acks(self, cursor: CursorState, done: Done) -> tuple[TargetAcknowledgements, Done]:
         """Return what is acknowledged at the source and not `done`, and what is done with that."""
-        acks, after = Acks(), replace(done, spans={})
+        acks, after = TargetAcknowledgements(), replace(done, spans={})
         if cursor.mark_delete is not None:
             after = self._before_mark(end_key_of(cursor.mark_delete), acks, after)
         self._apart(spans_of(cursor), acks, done, after)
@@ -92,7 +92,7 @@ class Translation:
             acks.upto = None
         return acks, after
 
-    def _before_mark(self, mark: Key, acks: Acks, done: Done) -> Done:
+    def _before_mark(self, mark: Key, acks: TargetAcknowledgements, done: Done) -> Done:
         batch = self._state.batch_at(self._topic, position_at(mark, self._partition))
         if batch is None or batch.receipt is None:
             return done
@@ -116,7 +116,9 @@ class Translation:
             return None
         return batch.receipt.at(batch.count - 1)
 
-    def _apart(self, spans: Sequence[Span], acks: Acks, done: Done, after: Done) -> None:
+    def _apart(
+        self, spans: Sequence[Span], acks: TargetAcknowledgements, done: Done, after: Done
+    ) -> None:
         """Add what is acknowledged behind the mark, and note it."""
         last = self._state.last_copied(self._topic, self._partition)
         if last is None:

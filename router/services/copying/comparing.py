@@ -18,7 +18,7 @@ from typing import Final
 
 from router.backends import Backend, NullMailbox, Reader, Start
 from router.model import Message, Position, Stored, TopicName
-from router.services.copying.fidelity import Kind, checksum, held
+from router.services.copying.fidelity import StoreKind, checksum, held
 from router.services.copying.places import Key, key_of
 from router.services.copying.state import CopiedBatch
 
@@ -74,7 +74,7 @@ class PartitionEnd:
         return None
 
 
-class Stretch:
+class ComparedMessages:
     """The messages of a partition from a place on; closes its reader at the end."""
 
     def __init__(self, end: PartitionEnd, start: Start | int | Position) -> None:
@@ -155,8 +155,8 @@ class Comparison:
         begin = batches[0] if previous is None else previous
         places = list(begin.targets())
         start = places[0 if previous is None else -1]
-        there = Stretch(self._target, start)
-        here = Stretch(self._source, begin.first() if previous is None else begin.last())
+        there = ComparedMessages(self._target, start)
+        here = ComparedMessages(self._source, begin.first() if previous is None else begin.last())
         with closing(there), closing(here):
             for batch in batches:
                 missing = self._at_target(batch, previous, there)
@@ -194,7 +194,7 @@ class Comparison:
         self._differ(Difference(self._found.topic, self._found.partition, -1, "", what))
 
     def _at_target(
-        self, batch: CopiedBatch, previous: CopiedBatch | None, there: Stretch
+        self, batch: CopiedBatch, previous: CopiedBatch | None, there: ComparedMessages
     ) -> set[int]:
         """Return which messages of a batch the target has not, by number."""
         wanted = {key_of(position): n for n, position in enumerate(batch.targets())}
@@ -225,7 +225,7 @@ class Comparison:
             self._say(batch, f"{len(missing)} of {batch.count} messages are not at the target{why}")
 
     def _at_source(
-        self, batch: CopiedBatch, previous: CopiedBatch | None, here: Stretch
+        self, batch: CopiedBatch, previous: CopiedBatch | None, here: ComparedMessages
     ) -> set[int]:
         """Return which messages of a batch the source holds, by number."""
         wanted = {key_of(position): n for n, position in enumerate(batch.sources())}
@@ -240,7 +240,7 @@ class Comparison:
         # A target of Kafka's holds no times of delivery.
         elif batch.checksum not in {
             checksum(messages),
-            checksum(held(m, Kind.KAFKA) for m in messages),
+            checksum(held(m, StoreKind.KAFKA) for m in messages),
         }:
             self._say(batch, "the source holds other messages than were copied")
         return set(found)
@@ -264,13 +264,13 @@ def counted(
 
     At most MAX_COUNTED.
     """
-    with closing(Stretch(end, start)) as stretch:
+    with closing(ComparedMessages(end, start)) as stretch:
         keys = (key_of(one.position) for one in stretch.upto(upto))
         return sum(1 for _ in islice((key for key in keys if behind < key < upto), MAX_COUNTED))
 
 
 def _parted(
-    stretch: Stretch, wanted: Mapping[Key, int], before: Key
+    stretch: ComparedMessages, wanted: Mapping[Key, int], before: Key
 ) -> tuple[dict[int, Message], list[Message]]:
     """Return the messages at these places, and the others behind a place and up to the last one."""
     found: dict[int, Message] = {}

@@ -27,7 +27,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import TopicName
-from router.services.copying.fidelity import Kind
+from router.services.copying.fidelity import StoreKind
 from router.services.copying.state import CopiedTopic, CopyState
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -131,7 +131,7 @@ class CopyContext:
 
     source: Backend
     target: Backend
-    kind: Kind
+    kind: StoreKind
     state: CopyState
     options: CopyOptions
     figures: Figures

@@ -65,7 +65,7 @@ class _Task:
     `end`: where the source ended, by ledger and entry, when it was put in line while it was parked.
     """
 
-    copier: Copier
+    copier: PartitionCopier
     copy: PartitionCopy | None = None
     state: TaskState = TaskState.QUEUED
     failure: RouterError | None = None
@@ -78,7 +78,7 @@ class _Task:
 
 
 @dataclass(eq=False, slots=True)
-class Copier:
+class PartitionCopier:
     """Copies partitions until each was read to its end, or for ever; see the module.
 
     `max_bytes`: of a batch, by the weight of its messages.

@@ -27,7 +27,7 @@ ENTRY_OVERHEAD_BYTES: Final = 64
 """What a message takes at most in an entry besides its key, value and properties."""
 
 
-class Kind(Enum):
+class StoreKind(Enum):
     """What a store is made of."""
 
     EMBEDDED = "embedded"
@@ -37,9 +37,9 @@ class Kind(Enum):
     MEMORY = "memory"
 
 
-def held(message: Message, kind: Kind) -> Message:
+def held(message: Message, kind: StoreKind) -> Message:
     """Return what a store of this kind holds of a message."""
-    if kind is not Kind.KAFKA:
+    if kind is not StoreKind.KAFKA:
         return message
     return as_read(message if message.deliver_at is None else message._replace(deliver_at=None))
 

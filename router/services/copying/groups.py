@@ -38,8 +38,14 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-from router.services.copying.acknowledged import Acks, Done, Translation, is_kafka, last_of
-from router.services.copying.comparing import BEHIND_ALL, PartitionEnd, Stretch
+from router.services.copying.acknowledged import (
+    Done,
+    TargetAcknowledgements,
+    Translation,
+    is_kafka,
+    last_of,
+)
+from router.services.copying.comparing import BEHIND_ALL, ComparedMessages, PartitionEnd
 from router.services.copying.places import key_of
 from router.services.copying.state import CopiedTopic, CopyState
 from router.services.copying.unbroken import Unbroken
@@ -97,7 +103,7 @@ class _Group:
     retry_at: float = 0.0
 
 
-class _Topic:
+class _TargetTopic:
     """A topic at the target: its partitions, how far they are unbroken, and where they end."""
 
     def __init__(self, target: Backend, name: TopicName, timeout: float) -> None:
@@ -167,7 +173,7 @@ class GroupSync:
     _copied_topics: Callable[[], Iterable[CopiedTopic]]
     _timeout: float
     _groups: dict[Name, _Group] = field(default_factory=dict, init=False)
-    _topics: dict[TopicName, _Topic] = field(default_factory=dict, init=False)
+    _topics: dict[TopicName, _TargetTopic] = field(default_factory=dict, init=False)
 
     def sync(self, *, last: bool = False) -> GroupReport:
         """Look at all groups of the topics that are copied, and move those that changed.
@@ -221,7 +227,7 @@ class GroupSync:
         if not any(one.durable for one in stats.subscriptions):
             return {}
         if (topic := self._topics.get(source)) is None:
-            topic = self._topics[source] = _Topic(self._target, copied.target, self._timeout)
+            topic = self._topics[source] = _TargetTopic(self._target, copied.target, self._timeout)
         sequences = {}
         for one in stats.partitions:
             topic.extend(self._state, source, one.partition)
@@ -303,12 +309,14 @@ class GroupSync:
             PartitionEnd(self._source, source, partition, self._timeout),
         )
         try:
-            with closing(Stretch(end, batch.last())) as stretch:
+            with closing(ComparedMessages(end, batch.last())) as stretch:
                 return any(key_of(one.position) > known for one in stretch.upto(BEHIND_ALL))
         except RouterError:
             return True
 
-    def translated(self, source: TopicName, state: CursorState, done: Done) -> tuple[Acks, Done]:
+    def translated(
+        self, source: TopicName, state: CursorState, done: Done
+    ) -> tuple[TargetAcknowledgements, Done]:
         """Return what a group's state means at the target, without what is done already.
 
         Positions are of the source's partition.

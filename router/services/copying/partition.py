@@ -33,7 +33,7 @@ from router.errors import (
 )
 from router.model import UNDECODED, Message, Position, Stored
 from router.services.copying.context import RUN_AGAIN, StoppedError, is_passing
-from router.services.copying.fidelity import Kind, checksum, held, loss, weight
+from router.services.copying.fidelity import StoreKind, checksum, held, loss, weight
 from router.services.copying.places import Key, key_of, runs_of
 from router.services.copying.plan import AGAIN
 from router.services.copying.reading import PartitionReading
@@ -313,7 +313,7 @@ class PartitionCopy:
             )
         receipt = self._publish(row, messages, {row.count, again.count})
         late = wall_ms() - row.started_ms > KAFKA_REMEMBERS_MS
-        if late and self._context.kind is Kind.KAFKA and not receipt.duplicate:
+        if late and self._context.kind is StoreKind.KAFKA and not receipt.duplicate:
             self._context.figures.lost(PERHAPS_TWICE, receipt.stored)
         self._finish(row if receipt.stored == row.count else again, receipt)
 

@@ -29,7 +29,7 @@ def end_key_of(position: Position) -> Key:
     return position.ledger, position.entry, index
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """So many `entries` in a row, each with so many `messages` from index `begin` on.
 
     `begin` is -1 where an entry is no batch; `size` is that of the batch, 0: unknown.
@@ -68,9 +68,9 @@ class Run(NamedTuple):
         return ahead * self.messages + min(self.messages, max(0, step))
 
 
-def runs_of(positions: Iterable[Position]) -> tuple[Run, ...]:
+def runs_of(positions: Iterable[Position]) -> tuple[EntryRun, ...]:
     """Return the runs of positions that follow one another."""
-    runs: list[Run] = []
+    runs: list[EntryRun] = []
     for entry in _entries(positions):
         last = runs[-1] if runs else None
         if (
@@ -84,9 +84,9 @@ def runs_of(positions: Iterable[Position]) -> tuple[Run, ...]:
     return tuple(runs)
 
 
-def _entries(positions: Iterable[Position]) -> Iterator[Run]:
+def _entries(positions: Iterable[Position]) -> Iterator[EntryRun]:
     """Yield a run for each entry, or for each part of it whose messages follow one another."""
-    at: Run | None = None
+    at: EntryRun | None = None
     for found in positions:
         ledger, entry, index = found.ledger, found.entry, found.batch_index
         if at is not None:
@@ -98,19 +98,19 @@ def _entries(positions: Iterable[Position]) -> Iterator[Run]:
                 at = at._replace(messages=at.messages + 1)
                 continue
             yield at
-        at = Run(ledger, entry, 1, index, 1, found.batch_size)
+        at = EntryRun(ledger, entry, 1, index, 1, found.batch_size)
     if at is not None:
         yield at
 
 
-def write_runs(runs: Sequence[Run]) -> str:
+def write_runs(runs: Sequence[EntryRun]) -> str:
     """Return runs as text."""
     return json.dumps(runs, separators=(",", ":"))
 
 
-def read_runs(text: str) -> tuple[Run, ...]:
+def read_runs(text: str) -> tuple[EntryRun, ...]:
     """Return the runs that a text says."""
-    return tuple(Run(*run) for run in json.loads(text))
+    return tuple(EntryRun(*run) for run in json.loads(text))
 
 
 def write_receipt(receipt: Receipt) -> str:

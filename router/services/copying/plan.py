@@ -32,7 +32,7 @@ from router.model import (
 )
 from router.model.policies import Policies
 from router.services.copying.context import CopyContext
-from router.services.copying.fidelity import Kind
+from router.services.copying.fidelity import StoreKind
 from router.services.copying.places import Key
 from router.services.copying.state import CopiedTopic, CopyState
 
@@ -42,13 +42,13 @@ PROPERTIES = "properties of topics, which the target does not keep"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TopicIdentity:
     """What tells a topic from another one of its name: when it was made, and its id; "": no id."""
 
     created_ms: int = 0
     id: str = ""
 
-    def differs(self, other: Identity) -> bool:
+    def differs(self, other: TopicIdentity) -> bool:
         """Return whether these are certainly two topics.
 
         Registries may have noted other times for one topic of Kafka.
@@ -103,7 +103,7 @@ def _matches(topic: TopicName, patterns: Sequence[str], default: tuple[str, str]
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
-class Planner:
+class CopyPlanner:
     """Decides about the topics of the source; `into_existing`: targets may hold messages.
 
     `refused` has a sentence for each topic that may not be copied.
@@ -116,7 +116,7 @@ class Planner:
         state: CopyState,
         timeout: float,
         *,
-        kind: Kind,
+        kind: StoreKind,
         into_existing: bool = False,
     ) -> None:
         self._kind = kind
@@ -128,7 +128,7 @@ class Planner:
         self._capabilities = target.capabilities(timeout)
         self._identities: dict[TopicName, str] = {}
         self._target_ids: dict[TopicName, str] = {}
-        self._made: dict[TopicName, Identity] = {}
+        self._made: dict[TopicName, TopicIdentity] = {}
         self.refused: dict[TopicName, str] = {}
 
     def plan(self, infos: Sequence[TopicInfo]) -> list[PlannedTopic]:
@@ -163,7 +163,7 @@ class Planner:
         shows neither.
         """
         shared = [info for info in infos if info.topic in there]
-        if not shared or self._kind is Kind.MEMORY:
+        if not shared or self._kind is StoreKind.MEMORY:
             return
         here, ids = self._identities, self._target_ids
         if all(
@@ -189,7 +189,7 @@ class Planner:
                 " with another --state, or leave it out with --topics."
             )
         if mine is not None:
-            identity = Identity(info.created_ms, self._identities.get(info.topic, ""))
+            identity = TopicIdentity(info.created_ms, self._identities.get(info.topic, ""))
             check_same(noted(self._state, SOURCE, info.topic), identity, ends, stats)
             self._check_grown(info, mine)
         if there is not None:
@@ -219,7 +219,7 @@ class Planner:
                 " Delete it at the target, or leave it out with --topics."
             )
         if mine is not None and mine.done:
-            now = Identity(there.created_ms, self._target_ids.get(info.topic, ""))
+            now = TopicIdentity(there.created_ms, self._target_ids.get(info.topic, ""))
             if noted(self._state, TARGET, info.topic).differs(now):
                 raise ConflictError(
                     f"topic {name} was deleted and created again at the target since it was"
@@ -262,7 +262,7 @@ class Planner:
 
     def _number(self, partitions: int) -> int:
         """Return a number of partitions as the target counts: Kafka's topics have one or more."""
-        return max(1, partitions) if self._kind is Kind.KAFKA else partitions
+        return max(1, partitions) if self._kind is StoreKind.KAFKA else partitions
 
     def _lost(self, info: TopicInfo) -> tuple[str, ...]:
         own = replace(info.policies, replicas=None) != Policies()
@@ -275,7 +275,7 @@ class Planner:
             info.topic
             for info in infos
             if (made := self._made.get(info.topic)) is not None
-            and made.differs(Identity(info.created_ms, ids.get(info.topic, "")))
+            and made.differs(TopicIdentity(info.created_ms, ids.get(info.topic, "")))
         ]
 
     def make(self, context: CopyContext, planned: PlannedTopic) -> CopiedTopic:
@@ -283,7 +283,7 @@ class Planner:
         topic, timeout = planned.topic, self._timeout
         self._state.put_topic(topic)
         info, ids = planned.info, self._identities
-        self._made[topic.source] = made = Identity(info.created_ms, ids.get(topic.source, ""))
+        self._made[topic.source] = made = TopicIdentity(info.created_ms, ids.get(topic.source, ""))
         note(self._state, SOURCE, topic.source, made)
         if not planned.made:
             info = replace(planned.info, topic=topic.target)
@@ -294,7 +294,7 @@ class Planner:
                 self._target.create_topic(info, timeout)
         else:
             self._grow(topic)
-        if noted(self._state, TARGET, topic.source) == Identity():
+        if noted(self._state, TARGET, topic.source) == TopicIdentity():
             note(self._state, TARGET, topic.source, self._at_target(topic.target))
         if isinstance(self._target, Deduplicating):
             try:
@@ -310,13 +310,13 @@ class Planner:
         self.refused.pop(topic.source, None)
         return done
 
-    def _at_target(self, topic: TopicName) -> Identity:
+    def _at_target(self, topic: TopicName) -> TopicIdentity:
         """Return what tells a topic of the target from another one."""
         if identity := identities(self._target, [topic], self._timeout).get(topic, ""):
-            return Identity(id=identity)
-        if self._kind is Kind.PULSAR:
-            return Identity()  # it shows neither
-        return Identity(self._target.describe_topic(topic, self._timeout).info.created_ms)
+            return TopicIdentity(id=identity)
+        if self._kind is StoreKind.PULSAR:
+            return TopicIdentity()  # it shows neither
+        return TopicIdentity(self._target.describe_topic(topic, self._timeout).info.created_ms)
 
     def _grow(self, topic: CopiedTopic) -> None:
         has = self._number(self._target.partitions(topic.target, self._timeout))
@@ -350,7 +350,7 @@ def copied_ends(
 
 
 def check_same(
-    known: Identity, now: Identity, ends: Mapping[int, Position], stats: TopicStats
+    known: TopicIdentity, now: TopicIdentity, ends: Mapping[int, Position], stats: TopicStats
 ) -> None:
     """Raise ConflictError for a topic that was made again since it was copied.
 
@@ -382,13 +382,13 @@ SOURCE, TARGET = "", "target "
 """What the facts about the topics of the two ends begin with."""
 
 
-def noted(state: CopyState, end: str, topic: TopicName) -> Identity:
+def noted(state: CopyState, end: str, topic: TopicName) -> TopicIdentity:
     """Return what was noted of a topic when it was made."""
     created_ms, identity = (state.fact(f"{end}{what} {topic}") for what in ("created", "identity"))
-    return Identity(int(created_ms or 0), identity or "")
+    return TopicIdentity(int(created_ms or 0), identity or "")
 
 
-def note(state: CopyState, end: str, topic: TopicName, identity: Identity) -> None:
+def note(state: CopyState, end: str, topic: TopicName, identity: TopicIdentity) -> None:
     """Note what tells a topic of one end from another one of its name."""
     state.note(f"{end}created {topic}", str(identity.created_ms))
     state.note(f"{end}identity {topic}", identity.id)

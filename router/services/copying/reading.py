@@ -17,7 +17,7 @@ from router.services.copying.fidelity import weight
 from router.services.copying.places import Key, key_of
 from router.services.copying.plan import (
     SOURCE,
-    Identity,
+    TopicIdentity,
     check_same,
     copied_ends,
     identities,
@@ -101,7 +101,7 @@ class PartitionReading:
         ends = copied_ends(self.context.state, topic, [self.partition])
         identity = identities(source, [topic], timeout).get(topic, "")
         stats = source.describe_topic(topic, timeout)
-        check_same(known, Identity(stats.info.created_ms, identity), ends, stats)
+        check_same(known, TopicIdentity(stats.info.created_ms, identity), ends, stats)
         self._doubtful = False
 
     def _fill(self, found: list[Stored]) -> None:

@@ -31,8 +31,8 @@ from router.errors import BackendUnavailableError, BadRequestError
 from router.errors.quoting import said
 from router.model import Position, TopicName
 from router.services.copying.places import (
+    EntryRun,
     Key,
-    Run,
     end_key_of,
     key_of,
     read_receipt,
@@ -370,7 +370,7 @@ class CopiedBatch:
 
     partition: int
     sequence: int
-    runs: tuple[Run, ...]
+    runs: tuple[EntryRun, ...]
     count: int
     size: int
     checksum: bytes

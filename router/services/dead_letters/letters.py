@@ -46,7 +46,7 @@ Marks = Mapping[int, Position]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DeadLetterOrigin:
     """Where a dead letter was: its properties' words; `topic` is None where they name none."""
 
     topic: TopicName | None
@@ -60,7 +60,7 @@ class Letter:
     """A dead letter that waits; `obstacle` says why it cannot be requeued, "" if it can."""
 
     stored: Stored
-    origin: Origin
+    origin: DeadLetterOrigin
     obstacle: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -77,15 +77,15 @@ class Letter:
         }
 
 
-def origin(message: Message, dead: TopicName) -> Origin:
+def origin(message: Message, dead: TopicName) -> DeadLetterOrigin:
     """Return what the properties say of a letter in the topic `dead`."""
     notes = message.properties
     if (named := notes.get(ORIGIN_TOPIC)) is not None:
         group = notes.get(ORIGIN_GROUP, "")
         reason = f"Larger than any answer, in group {group}"
-        return Origin(_topic(named, dead), "", notes.get(ORIGIN_POSITION, ""), reason)
+        return DeadLetterOrigin(_topic(named, dead), "", notes.get(ORIGIN_POSITION, ""), reason)
     if (named := notes.get(PIPELINE_TOPIC)) is not None:
-        return Origin(
+        return DeadLetterOrigin(
             _topic(named, dead),
             notes.get(PIPELINE_PARTITION, ""),
             notes.get(PIPELINE_POSITION, ""),
@@ -95,8 +95,8 @@ def origin(message: Message, dead: TopicName) -> Origin:
         subscription = notes.get(CLIENT_SUBSCRIPTION, "")
         reason = f"Given back too often by subscription {subscription}" if subscription else ""
         topic, partition = _whole(_topic(named, dead))
-        return Origin(topic, partition, notes.get(CLIENT_ID, ""), reason)
-    return Origin(None, reason=notes.get(PIPELINE_ERROR, ""))
+        return DeadLetterOrigin(topic, partition, notes.get(CLIENT_ID, ""), reason)
+    return DeadLetterOrigin(None, reason=notes.get(PIPELINE_ERROR, ""))
 
 
 def as_it_was(message: Message) -> Message:

@@ -51,7 +51,7 @@ _UNAVAILABLE: Final = (BackendUnavailableError, BackendTimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class DeadLetterSelection:
     """Which letters are meant: those at `positions`, None: all behind `after`, from the first on.
 
     `before_ms`: none that was published later. `limit` of them at most.
@@ -64,7 +64,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DeadLetterPage:
     """Letters that wait; `after` is where the look ended, `more`: it did not see the end."""
 
     letters: tuple[Letter, ...]
@@ -81,7 +81,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeadLetterOutcome:
     """What a call did: how many letters are done with, and why others are not, by position.
 
     `failure` is what ended the call before its time, "" if nothing did.
@@ -93,7 +93,7 @@ class Outcome:
     more: bool
     failure: str = ""
 
-    def as_json(self, chosen: Chosen) -> dict[str, Any]:
+    def as_json(self, chosen: DeadLetterSelection) -> dict[str, Any]:
         """Return the outcome for programs; `behind` and `before` are for the next call."""
         return {
             "done": self.done,
@@ -152,7 +152,7 @@ class DeadLetters:
             rows.append({"topic": topic.local, "waiting": waiting, "stored": stored})
         return rows
 
-    def page(self, topic: TopicName, chosen: Chosen) -> Page:
+    def page(self, topic: TopicName, chosen: DeadLetterSelection) -> DeadLetterPage:
         """Return letters that wait, and change nothing; raise TopicNotFoundError."""
         letters, size, more = list[Letter](), 0, False
         with closing(self._scan(topic)) as scan:
@@ -164,11 +164,14 @@ class DeadLetters:
                 letters.append(self._letter(topic, stored))
                 size += stored.message.size()
                 scan.had(stored)
-            return Page(tuple(letters), scan.marks, more or scan.exhausted)
+            return DeadLetterPage(tuple(letters), scan.marks, more or scan.exhausted)
 
     def requeue(
-        self, topic: TopicName, chosen: Chosen, may_publish: Callable[[TopicName], bool]
-    ) -> Outcome:
+        self,
+        topic: TopicName,
+        chosen: DeadLetterSelection,
+        may_publish: Callable[[TopicName], bool],
+    ) -> DeadLetterOutcome:
         """Publish letters to the topics that they came from, and acknowledge them then.
 
         Letters that cannot be are left, with the reason. Raises TopicNotFoundError.
@@ -188,17 +191,19 @@ class DeadLetters:
                 done.append(place)
         self._acknowledge(topic, done)
         if failure:
-            return Outcome(len(done), refused, chosen.after, more=False, failure=failure)
-        return Outcome(len(done), refused, page.after, page.more)
+            return DeadLetterOutcome(len(done), refused, chosen.after, more=False, failure=failure)
+        return DeadLetterOutcome(len(done), refused, page.after, page.more)
 
-    def discard(self, topic: TopicName, chosen: Chosen) -> Outcome:
+    def discard(self, topic: TopicName, chosen: DeadLetterSelection) -> DeadLetterOutcome:
         """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError."""
         page, refused = self._chosen(topic, chosen)
         done = [letter.stored.position for letter in page.letters]
         self._acknowledge(topic, done)
-        return Outcome(len(done), refused, page.after, page.more)
+        return DeadLetterOutcome(len(done), refused, page.after, page.more)
 
-    def _chosen(self, topic: TopicName, chosen: Chosen) -> tuple[Page, dict[str, str]]:
+    def _chosen(
+        self, topic: TopicName, chosen: DeadLetterSelection
+    ) -> tuple[DeadLetterPage, dict[str, str]]:
         """Return the letters that are meant, and why some are not to be had."""
         if chosen.positions is None:
             return self.page(topic, chosen), {}
@@ -212,7 +217,7 @@ class DeadLetters:
                     missing[write_letter(named)] = "It does not wait any more."
                 else:
                     letters.append(self._letter(topic, stored))
-        return Page(tuple(letters), chosen.after, more=False), missing
+        return DeadLetterPage(tuple(letters), chosen.after, more=False), missing
 
     def _scan(self, topic: TopicName) -> LetterScan:
         try:

@@ -26,7 +26,7 @@ from router.errors import (
 from router.model import Subscription
 from router.services.fetch import in_flight as given
 from router.settings.options import SettingsOptions, from_setting
-from router.sharing.registry import Record, RecordVersion, Registry
+from router.sharing.registry import RecordVersion, Registry, RegistryRecord
 
 KIND: Final = "pip64-consumer"
 MAX_WRITE_ATTEMPTS: Final = 20
@@ -66,7 +66,7 @@ NO_SCHEMA: Final = ReadSchema()
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FetchMember:
     """A consumer: its id and name, when it was last heard of (ms), where its group began."""
 
     id: str
@@ -93,7 +93,7 @@ class NewConsumer:
     schema: ReadSchema | None = None
 
 
-class Consumers:
+class FetchConsumers:
     """The consumers of all subscriptions; callable from many threads or greenlets."""
 
     def __init__(
@@ -106,9 +106,9 @@ class Consumers:
         self._registry = registry
         self._options = options
         self._wall_ms = wall_ms
-        self._known: TTLMap[Subscription, Record] = TTLMap(KNOWN_SECONDS, MAX_KNOWN, clock)
+        self._known: TTLMap[Subscription, RegistryRecord] = TTLMap(KNOWN_SECONDS, MAX_KNOWN, clock)
 
-    def create(self, subscription: Subscription, new: NewConsumer) -> Member:
+    def create(self, subscription: Subscription, new: NewConsumer) -> FetchMember:
         """Add a consumer; one of this id that is still there is returned.
 
         It is returned as it is, unless a schema is given that it does not read by: then it reads
@@ -117,7 +117,7 @@ class Consumers:
         identity, schema = new.id or uuid.uuid4().hex, new.schema
         start = new.start.value if isinstance(new.start, Start) else new.start
         name = new.name or identity
-        made = Member(identity, name, self._wall_ms(), start, schema or NO_SCHEMA)
+        made = FetchMember(identity, name, self._wall_ms(), start, schema or NO_SCHEMA)
         for _ in range(MAX_WRITE_ATTEMPTS):
             record, members, found = self._admitted(subscription, made.name, identity)
             if found is not None:
@@ -137,7 +137,7 @@ class Consumers:
 
     def _admitted(
         self, subscription: Subscription, name: str | None, identity: str | None
-    ) -> tuple[Record | None, dict[str, Member], Member | None]:
+    ) -> tuple[RegistryRecord | None, dict[str, FetchMember], FetchMember | None]:
         """Return the record, its consumers, and the one of this id; raise if none may be added."""
         record, members = self._read(subscription)
         found = None if identity is None else members.get(identity)
@@ -153,7 +153,7 @@ class Consumers:
         """Return the ids of all consumers."""
         return frozenset(self._read(subscription)[1])
 
-    def get(self, subscription: Subscription, identity: str) -> tuple[Member, frozenset[str]]:
+    def get(self, subscription: Subscription, identity: str) -> tuple[FetchMember, frozenset[str]]:
         """Return a consumer that fetches now, and the ids of all; raise ConsumerNotFoundError."""
         record, members = self._read(subscription)
         member = members.get(identity)
@@ -172,7 +172,7 @@ class Consumers:
 
     def known(
         self, subscription: Subscription, identity: str
-    ) -> tuple[Member, frozenset[str], RecordVersion] | None:
+    ) -> tuple[FetchMember, frozenset[str], RecordVersion] | None:
         """Return what `get` returned lately of a consumer, and the version by which it may hold.
 
         None: it has to be asked for.
@@ -184,7 +184,7 @@ class Consumers:
             return None
         return member, frozenset(members), RecordVersion(KIND, record.name, record.version)
 
-    def _is_to_be_noted(self, member: Member, now_ms: int) -> bool:
+    def _is_to_be_noted(self, member: FetchMember, now_ms: int) -> bool:
         """Return whether so much time has passed that a fetch is noted in the record."""
         return now_ms - member.seen > self._options.idle * 1000 * SEEN_WRITE_FRACTION
 
@@ -201,7 +201,7 @@ class Consumers:
             return
         raise ConflictError
 
-    def _check_room(self, record: Record | None, members: int) -> None:
+    def _check_room(self, record: RegistryRecord | None, members: int) -> None:
         options = self._options
         if members >= options.max_consumers:
             raise SubscriptionLimitError(
@@ -228,20 +228,25 @@ class Consumers:
                 self._registry.delete(given.KIND, left.name, timeout)
         return len(gone)
 
-    def _read(self, subscription: Subscription) -> tuple[Record | None, dict[str, Member]]:
+    def _read(
+        self, subscription: Subscription
+    ) -> tuple[RegistryRecord | None, dict[str, FetchMember]]:
         record = self._registry.get(KIND, key(subscription), self._options.backend_timeout)
         return record, {} if record is None else self._members(record)
 
-    def _members(self, record: Record) -> dict[str, Member]:
+    def _members(self, record: RegistryRecord) -> dict[str, FetchMember]:
         since = self._wall_ms() - self._options.idle * 1000
         found = (
-            Member(identity, name, seen, start, ReadSchema(*schema))
+            FetchMember(identity, name, seen, start, ReadSchema(*schema))
             for identity, name, seen, start, schema in orjson.loads(record.value)
         )
         return {member.id: member for member in found if member.seen >= since}
 
     def _write(
-        self, subscription: Subscription, record: Record | None, members: dict[str, Member]
+        self,
+        subscription: Subscription,
+        record: RegistryRecord | None,
+        members: dict[str, FetchMember],
     ) -> None:
         # A record stays when its last consumer goes, empty, for the next one; `sweep` takes it.
         value = orjson.dumps(

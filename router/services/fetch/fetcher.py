@@ -13,14 +13,14 @@ from router.metrics import Metrics
 from router.model import CursorState, Position, Stored, Subscription
 from router.node import Node
 from router.services.consume import (
-    Client,
     ClientGoneError,
     ConsumeOptions,
     PollMailbox,
     PollRequest,
-    Subscriber,
+    PollServer,
+    WaitingClient,
 )
-from router.services.fetch.consumers import Consumers, FetchOptions, Member, NewConsumer
+from router.services.fetch.consumers import FetchConsumers, FetchMember, FetchOptions, NewConsumer
 from router.services.fetch.reader import FetchReader
 from router.services.read import ReadBounds
 from router.services.topic_metadata import TopicMetadataCache
@@ -38,7 +38,7 @@ class FetchingConsumer:
     """
 
     subscription: Subscription
-    member: Member
+    member: FetchMember
     live: frozenset[str]
     live_at_ms: int
     record: RecordVersion | None = None
@@ -58,10 +58,10 @@ class Fetcher:
         self._backend, node, self._topics = parts
         self._options = options
         self._registry = node.registry
-        self._consumers = Consumers(node.registry, options, clock, wall_ms)
+        self._consumers = FetchConsumers(node.registry, options, clock, wall_ms)
         self._clock = clock
         self._wall_ms = wall_ms
-        self._subscriber = Subscriber(
+        self._subscriber = PollServer(
             *parts,
             ConsumeOptions(options.max_bytes, options.backend_timeout, options.create_topics),
             metrics,
@@ -72,7 +72,7 @@ class Fetcher:
         """Answer all waiting fetches now, and those that still come after one reading."""
         self._subscriber.stop()
 
-    def create(self, subscription: Subscription, new: NewConsumer) -> Member:
+    def create(self, subscription: Subscription, new: NewConsumer) -> FetchMember:
         """Add a consumer to a subscription, which is made where there is none.
 
         Raises TopicNotFoundError, ConsumerExistsError, SubscriptionLimitError.
@@ -102,13 +102,21 @@ class Fetcher:
         return FetchingConsumer(subscription, *self._consumers.get(subscription, identity), now_ms)
 
     def fetch(
-        self, consumer: FetchingConsumer, bounds: ReadBounds, mailbox: PollMailbox, client: Client
+        self,
+        consumer: FetchingConsumer,
+        bounds: ReadBounds,
+        mailbox: PollMailbox,
+        client: WaitingClient,
     ) -> list[Stored]:
         """Return messages as `fetch_steps` does, waiting here."""
         return run_blocking(self.fetch_steps(consumer, bounds, mailbox, client))
 
     def fetch_steps(
-        self, consumer: FetchingConsumer, bounds: ReadBounds, mailbox: PollMailbox, client: Client
+        self,
+        consumer: FetchingConsumer,
+        bounds: ReadBounds,
+        mailbox: PollMailbox,
+        client: WaitingClient,
     ) -> Steps[list[Stored]]:
         """Return messages that are not in flight, as soon as there are some.
 

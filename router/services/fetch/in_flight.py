@@ -33,7 +33,7 @@ MAX_RECORD_BYTES: Final = 60_000
 NO_CONSUMER: Final = ""
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message is in its partition; the order of places is that of messages."""
 
     ledger: int
@@ -48,7 +48,7 @@ class InFlightSpan(NamedTuple):
     with nothing to wait for (`due` 0), messages that say themselves when they are to come.
     """
 
-    upto: Place
+    upto: MessagePlace
     due: int
     consumer: str
 
@@ -57,9 +57,9 @@ class InFlightSpan(NamedTuple):
         return self.due <= now_ms or (self.consumer != NO_CONSUMER and self.consumer not in live)
 
 
-def place_of(position: Position) -> Place:
+def place_of(position: Position) -> MessagePlace:
     """Return the place of a message."""
-    return Place(position.ledger, position.entry, position.batch_index)
+    return MessagePlace(position.ledger, position.entry, position.batch_index)
 
 
 class InFlightTracker:
@@ -70,7 +70,7 @@ class InFlightTracker:
         self._known = spans or []
         self._made: list[InFlightSpan] = []
         self._at = 0
-        self._last: Place | None = None
+        self._last: MessagePlace | None = None
         self.passed_over = 0
         self.next_due: int | None = None
 
@@ -78,7 +78,7 @@ class InFlightTracker:
     def load(cls, value: bytes) -> InFlightTracker:
         """Return what a record says; raise ValueError for bytes that are none."""
         epoch, spans = orjson.loads(value)
-        return cls([InFlightSpan(Place(*s[:3]), s[3], s[4]) for s in spans], epoch)
+        return cls([InFlightSpan(MessagePlace(*s[:3]), s[3], s[4]) for s in spans], epoch)
 
     def dump(self) -> bytes:
         """Return the record of the spans as they are now, at most MAX_RECORD_BYTES long."""
@@ -121,12 +121,12 @@ class InFlightTracker:
         """Give the message to a consumer, until then."""
         self._add(place_of(stored.position), due, consumer)
 
-    def _cover(self, place: Place, due: int, until: int, consumer: str) -> None:
+    def _cover(self, place: MessagePlace, due: int, until: int, consumer: str) -> None:
         self.passed_over += 1
         self.next_due = due if self.next_due is None else min(self.next_due, due)
         self._add(place, until, consumer)
 
-    def _add(self, place: Place, due: int, consumer: str) -> None:
+    def _add(self, place: MessagePlace, due: int, consumer: str) -> None:
         if self._made and self._made[-1][1:] == (due, consumer):
             self._made.pop()
         self._made.append(InFlightSpan(place, due, consumer))

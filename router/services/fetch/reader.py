@@ -17,8 +17,8 @@ from typing import Final
 
 from router.errors import ConflictError, RouterError, SubscriptionBusyError, TooManyRequestsError
 from router.model import NOT_PARTITIONED, Stored, Subscription
-from router.services.consume import OpenPartitions, PollReader
-from router.services.fetch.consumers import Consumers, FetchOptions, Member
+from router.services.consume import OpenPartitionReader, OpenPartitions
+from router.services.fetch.consumers import FetchConsumers, FetchMember, FetchOptions
 from router.services.fetch.in_flight import KIND, InFlightTracker
 from router.sharing.registry import Registry
 
@@ -29,7 +29,7 @@ LIVE_CONSUMERS_SECONDS: Final = 1.0
 
 
 @dataclass(eq=False, slots=True)
-class _Opened:
+class _OpenPartition:
     """What is in flight of an open partition, and the version of the record that says so."""
 
     tracker: InFlightTracker
@@ -38,19 +38,19 @@ class _Opened:
 
 
 @dataclass(eq=False, slots=True)
-class FetchReader(PollReader):
+class FetchReader(OpenPartitionReader):
     """Takes what is not in flight for one consumer; used by one poll."""
 
     _registry: Registry
-    _consumers: Consumers
+    _consumers: FetchConsumers
     _options: FetchOptions
     _subscription: Subscription
-    _member: Member
+    _member: FetchMember
     _live: frozenset[str]
     _wall_ms: Callable[[], int]
     _live_at: int = field(init=False)
     _now_ms: int = field(init=False)
-    _opened: dict[int, _Opened] = field(default_factory=dict, init=False)
+    _opened: dict[int, _OpenPartition] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._live_at = self._now_ms = self._wall_ms()
@@ -81,7 +81,7 @@ class FetchReader(PollReader):
             self._live = self._consumers.live(self._subscription)
             self._live_at = now
         tracker = InFlightTracker() if record is None else InFlightTracker.load(record.value)
-        self._opened[partition] = _Opened(tracker, 0 if record is None else record.version)
+        self._opened[partition] = _OpenPartition(tracker, 0 if record is None else record.version)
 
     def closed(self, partition: int) -> None:
         """Forget what is in flight of a partition."""
@@ -132,7 +132,7 @@ class FetchReader(PollReader):
         due = [at for one in self._opened.values() if (at := one.tracker.next_due) is not None]
         return (min(due) - self._wall_ms()) / 1000 if due else math.inf
 
-    def _give(self, opened: _Opened, stored: Stored) -> bool:
+    def _give(self, opened: _OpenPartition, stored: Stored) -> bool:
         """Give a message to this consumer, unless it is in flight or is to come later."""
         if not opened.tracker.may_give(stored, self._now_ms, self._live):
             return False
@@ -143,7 +143,7 @@ class FetchReader(PollReader):
         opened.taken = True
         return True
 
-    def _tidy(self, partition: int, opened: _Opened) -> None:
+    def _tidy(self, partition: int, opened: _OpenPartition) -> None:
         """Delete the record of a partition of which nothing is to be remembered any more."""
         tracker = opened.tracker
         if opened.version and not tracker.passed_over and tracker.over(self._wall_ms(), self._live):

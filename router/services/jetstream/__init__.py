@@ -14,8 +14,8 @@ from router.clocks.steps import Steps
 from router.errors import OutcomeUnknownError
 from router.model import Principal
 from router.node.nats import NatsCall, NatsRoad
-from router.pulsar_client.connection import LostError
-from router.services.consume import Client, ClientGoneError, ConnectedClient
+from router.pulsar_client.connection import PulsarConnectionLostError
+from router.services.consume import ClientGoneError, ConnectedClient, WaitingClient
 from router.wire.nats.message import AckResult, NatsMessage
 
 API_PREFIX: Final = "$JS.API."
@@ -51,7 +51,7 @@ class AckRequest(NamedTuple):
     seconds: float = 5.0
 
 
-class WatchedClient(Client, Protocol):
+class WatchedClient(WaitingClient, Protocol):
     """A client that is watched until `close`."""
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class BrokerStreams:
         while True:
             try:
                 return (yield from self._once(request, watch, until))
-            except LostError as error:
+            except PulsarConnectionLostError as error:
                 if request.reads and time.monotonic() < until:
                     continue
                 if request.reads or request.long_poll:
@@ -163,7 +163,7 @@ class BrokerStreams:
                 return call.acknowledged()
             finally:
                 call.cancel()
-        except LostError as error:
+        except PulsarConnectionLostError as error:
             raise OutcomeUnknownError.because(error) from error
 
     def stop(self) -> None:
@@ -172,7 +172,7 @@ class BrokerStreams:
         for call in list(self._long_polls):
             call.wake()
 
-    def _wait(self, call: NatsCall, client: Client, deadline: float) -> Steps[None]:
+    def _wait(self, call: NatsCall, client: WaitingClient, deadline: float) -> Steps[None]:
         while not call.is_done():
             left = deadline - time.monotonic()
             if left <= 0 or (self._stopping and call in self._long_polls):

@@ -23,7 +23,7 @@ _DOT: Final = "%2E"
 _SPACES: Final = frozenset(" \t\r\n\f")
 
 
-class Call(NamedTuple):
+class JetStreamCall(NamedTuple):
     """A call by its subject; `subject` is what follows `$JS.API.`.
 
     `stream` and `consumer` are empty where the call names none. `seed_subject`: what the seed's
@@ -168,7 +168,7 @@ ZERO_BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def call_of(subject: str) -> Call:
+def call_of(subject: str) -> JetStreamCall:
     """Return the call of a subject, which has a fault if it cannot be made."""
     subject = subject.removeprefix(PREFIX)
     tokens = subject.split(".")
@@ -178,7 +178,9 @@ def call_of(subject: str) -> Call:
             return _named(rule, subject, tokens[count:])
     words = set(tokens[:2])
     near = next((r.type for r in _RULES if len(words) == 2 and words <= {*r.words}), UNKNOWN)
-    return Call(near, subject, fault=bad_request(f"{quoted(subject, 80)} is no call of the API"))
+    return JetStreamCall(
+        near, subject, fault=bad_request(f"{quoted(subject, 80)} is no call of the API")
+    )
 
 
 def bad_request(sentence: str) -> JetStreamError:
@@ -187,7 +189,7 @@ def bad_request(sentence: str) -> JetStreamError:
     return JetStreamError(number, f"{number.description}: {sentence}")
 
 
-def _named(rule: _Rule, subject: str, names: list[str]) -> Call:
+def _named(rule: _Rule, subject: str, names: list[str]) -> JetStreamCall:
     if rule.names == ("stream",) and not rule.more and len(names) > 1:
         # `%2E` of a stream's name is a dot in the path of a URL.
         names = [_DOT.join(names)]
@@ -197,7 +199,9 @@ def _named(rule: _Rule, subject: str, names: list[str]) -> Call:
     if rule.more and len(names) > 1 and rule.type == "consumer_create":
         given["consumer"] = names[1]
     seed = ".".join((*rule.seed_words, *names)) if rule.seed_words else subject
-    call = Call(rule.type, subject, given.get("stream", ""), given.get("consumer", ""), seed)
+    call = JetStreamCall(
+        rule.type, subject, given.get("stream", ""), given.get("consumer", ""), seed
+    )
     name = ".".join(rule.words)
     if rule.refusal is not None:
         return call._replace(fault=error(rule.refusal))

@@ -32,10 +32,10 @@ from router.errors import (
 from router.model import Position, Principal, TopicInfo, TopicName, TopicStats
 from router.model.policies import Policies
 from router.services.jetstream import API_PREFIX, AckRequest, JetStreamRequest, Watch, unwatched
-from router.services.jetstream.calls import Call, call_of
-from router.services.manage import NewTopic, Topics
-from router.services.producing import Outgoing, Producer, Sender
-from router.services.read import Reading
+from router.services.jetstream.calls import JetStreamCall, call_of
+from router.services.manage import NewTopic, TopicManagement
+from router.services.producing import MessageProducer, Outgoing, Sender
+from router.services.read import TopicReader
 from router.wire.nats.headers import MSG_ID, NO_RESPONDERS, first, status
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
@@ -46,9 +46,9 @@ from router.wire.nats.jetstream.replies import (
     ApiReply,
     ListPage,
     MessageReply,
-    Page,
+    PagedReply,
     PubAck,
-    Result,
+    ReplyResult,
     StreamInfo,
     StreamInfoPage,
     StreamState,
@@ -82,9 +82,9 @@ class TopicStore:
 
     name: str
     sequences: bool
-    topics: Topics
-    producer: Producer
-    reading: Reading
+    topics: TopicManagement
+    producer: MessageProducer
+    reading: TopicReader
     tenant: str
     namespace: str
 
@@ -98,7 +98,7 @@ class TopicStreams:
         self._store = store
         self._permissions = permissions
         self._wall_ns = wall_ns
-        self._answers: Mapping[str, Callable[[Principal, Call, bytes], Result]] = {
+        self._answers: Mapping[str, Callable[[Principal, JetStreamCall, bytes], ReplyResult]] = {
             "account_info": self._account,
             "stream_create": self._create,
             "stream_info": self._info,
@@ -131,7 +131,7 @@ class TopicStreams:
     def stop(self) -> None:
         """Do nothing: no request waits."""
 
-    def _answer(self, principal: Principal, call: Call, body: bytes) -> bytes:
+    def _answer(self, principal: Principal, call: JetStreamCall, body: bytes) -> bytes:
         try:
             if call.fault is not None:
                 raise call.fault
@@ -189,27 +189,27 @@ class TopicStreams:
         first, last = partition.first_entry + 1, partition.next_entry
         return replace(state, first_seq=first, last_seq=last)
 
-    def _account(self, principal: Principal, call: Call, body: bytes) -> AccountInfo:
+    def _account(self, principal: Principal, call: JetStreamCall, body: bytes) -> AccountInfo:
         del call, body
         return AccountInfo(streams=len(self._infos(principal, "")))
 
-    def _info(self, principal: Principal, call: Call, body: bytes) -> StreamInfoPage:
+    def _info(self, principal: Principal, call: JetStreamCall, body: bytes) -> StreamInfoPage:
         del body
         return StreamInfoPage(self._described(self._stats(principal, call.stream)))
 
-    def _names(self, principal: Principal, call: Call, body: bytes) -> ListPage:
+    def _names(self, principal: Principal, call: JetStreamCall, body: bytes) -> ListPage:
         del call
         request = StreamPageRequest.read(body)
         found = [_stream_name(info.topic) for info in self._infos(principal, request.subject)]
         page = found[request.offset : request.offset + MAX_NAMES]
-        return ListPage("streams", page, Page(len(found), request.offset, MAX_NAMES))
+        return ListPage("streams", page, PagedReply(len(found), request.offset, MAX_NAMES))
 
-    def _list(self, principal: Principal, call: Call, body: bytes) -> ListPage:
+    def _list(self, principal: Principal, call: JetStreamCall, body: bytes) -> ListPage:
         del call
         request = StreamPageRequest.read(body)
         found = self._infos(principal, request.subject)
         shown = found[request.offset : request.offset + MAX_INFOS]
-        page = Page(len(found), request.offset, MAX_INFOS)
+        page = PagedReply(len(found), request.offset, MAX_INFOS)
         return ListPage("streams", list(self._each(shown)), page)
 
     def _each(self, infos: Iterable[TopicInfo]) -> Iterable[StreamInfo]:
@@ -219,7 +219,7 @@ class TopicStreams:
             except TopicNotFoundError:
                 continue  # deleted meanwhile
 
-    def _create(self, principal: Principal, call: Call, body: bytes) -> StreamInfo:
+    def _create(self, principal: Principal, call: JetStreamCall, body: bytes) -> StreamInfo:
         config = StreamConfigRequest.read(body).config
         if config.name != call.stream:
             raise error(ErrorCode.STREAM_MISMATCH)
@@ -247,7 +247,7 @@ class TopicStreams:
             raise JetStreamError(ErrorCode.NOT_ENABLED, str(refused)) from refused
         return replace(self._described(self._stats(principal, call.stream)), did_create=True)
 
-    def _delete(self, principal: Principal, call: Call, body: bytes) -> Success:
+    def _delete(self, principal: Principal, call: JetStreamCall, body: bytes) -> Success:
         del body
         stats = self._stats(principal, call.stream)
         self._permissions.authorize(principal, stats.info.topic, Right.DELETE)
@@ -259,7 +259,7 @@ class TopicStreams:
             raise JetStreamError(ErrorCode.NOT_ENABLED, str(refused)) from refused
         return Success()
 
-    def _message(self, principal: Principal, call: Call, body: bytes) -> MessageReply:
+    def _message(self, principal: Principal, call: JetStreamCall, body: bytes) -> MessageReply:
         request = MessageGetRequest.read(body)
         stats = self._stats(principal, call.stream)
         topic = stats.info.topic

@@ -10,19 +10,19 @@ broker's listeners need of this as well is in router/access.
 from __future__ import annotations
 
 from router.access.permissions import Permissions, Right
-from router.web.access.authentication import Access, Passwords
+from router.web.access.authentication import RequestAuthorizer, WorkerPasswords
 from router.web.access.management import AccessLists, ApiKeys
-from router.web.access.sessions import Session, Sessions
+from router.web.access.sessions import ConsoleSession, Sessions
 from router.web.access.signatures import Signatures
 
 __all__ = [
-    "Access",
     "AccessLists",
     "ApiKeys",
-    "Passwords",
+    "ConsoleSession",
     "Permissions",
+    "RequestAuthorizer",
     "Right",
-    "Session",
     "Sessions",
     "Signatures",
+    "WorkerPasswords",
 ]

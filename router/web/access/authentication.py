@@ -40,7 +40,7 @@ _NO_CREDENTIALS: Final = "This server needs to know who you are: a name and a pa
 _WRONG: Final = "The name or the password is wrong."
 
 
-class Access(Authorizer):
+class RequestAuthorizer(Authorizer):
     """Says who makes a request, and decides whether they may; callable from many threads.
 
     `passwords` is None if there are no users. Where settings name neither users nor keys of tokens,
@@ -50,7 +50,7 @@ class Access(Authorizer):
     def __init__(
         self,
         settings: Settings,
-        passwords: Passwords | None,
+        passwords: WorkerPasswords | None,
         signatures: Signatures,
         rights: Rights,
         clocks: tuple[Callable[[], float], Callable[[], float]],
@@ -125,7 +125,7 @@ class Access(Authorizer):
         return self._passwords.principal(_credentials(given), address, client)
 
 
-class Passwords:
+class WorkerPasswords:
     """Checks names and passwords; callable from many threads or greenlets, which wait meanwhile."""
 
     def __init__(

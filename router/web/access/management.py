@@ -17,9 +17,9 @@ from router.errors import (
 from router.model import Principal, TopicName
 from router.node import Node
 from router.services.keys import ApiKey, Keys
-from router.services.manage import Topics
+from router.services.manage import TopicManagement
 from router.services.rights import Rights
-from router.web.access.authentication import Access
+from router.web.access.authentication import RequestAuthorizer
 
 # Keys are kept for ever, so anonymous clients must not make them by the thousand.
 MAX_KEYS_PER_MINUTE: Final = 60
@@ -28,7 +28,7 @@ MAX_KEYS_PER_MINUTE: Final = 60
 class ApiKeys:
     """The API keys of all nodes; a key is changed by itself, and by administrators."""
 
-    def __init__(self, access: Access, keys: Keys, node: Node, timeout: float) -> None:
+    def __init__(self, access: RequestAuthorizer, keys: Keys, node: Node, timeout: float) -> None:
         self._access = access
         self._keys = keys
         self._node = node
@@ -72,7 +72,7 @@ class ApiKeys:
 class AccessLists:
     """The lists of all topics, for those who may see and change them."""
 
-    def __init__(self, access: Access, topics: Topics, rights: Rights) -> None:
+    def __init__(self, access: RequestAuthorizer, topics: TopicManagement, rights: Rights) -> None:
         self._access = access
         self._topics = topics
         self._rights = rights

@@ -23,7 +23,7 @@ from router.clocks.ttl_cache import TTLCache
 from router.errors import BadRequestError, RouterError
 from router.services.shared_secret import ENDED_SESSIONS, SharedSecret
 from router.sharing.registry import ANY, Registry
-from router.web.access.authentication import Passwords
+from router.web.access.authentication import WorkerPasswords
 
 RECORD: Final = "console-session"
 """The name of the secret in the registry."""
@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ConsoleSession:
     """A signed-in user, and the token that each change in the session has to present."""
 
     user: str
@@ -106,7 +106,7 @@ class Sessions:
 
     def __init__(
         self,
-        passwords: Passwords,
+        passwords: WorkerPasswords,
         secret: SharedSecret,
         ended: EndedSessions,
         lifetime: float,
@@ -143,7 +143,7 @@ class Sessions:
             raise BadRequestError("The name is too long for a session.")
         return text
 
-    def read(self, text: str) -> Session | None:
+    def read(self, text: str) -> ConsoleSession | None:
         """Return the session if it is valid now, otherwise None; raise what the registry raises."""
         if len(text) > MAX_SESSION_BYTES or not text.isascii():
             return None
@@ -158,9 +158,11 @@ class Sessions:
             return None
         if self._ended.has(held["id"]):
             return None
-        return Session(user, self._signature(_TOKEN, payload).decode(), held["id"], held["ends"])
+        return ConsoleSession(
+            user, self._signature(_TOKEN, payload).decode(), held["id"], held["ends"]
+        )
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ConsoleSession) -> None:
         """End a session at all nodes."""
         self._ended.add(session.id, session.ends_ms)
 

@@ -16,15 +16,15 @@ is stricter or looser, the reading here is the one its documentation gives:
 from __future__ import annotations
 
 from router.web.bodies.answers import event_line, write
-from router.web.bodies.inflate import Bounds, inflate
-from router.web.bodies.reader import JSON, Body, BodyReader, light, read
+from router.web.bodies.inflate import PublishBounds, inflate
+from router.web.bodies.reader import JSON, BodyReader, PublishBody, light, read
 from router.wire.ndjson import line
 
 __all__ = [
     "JSON",
-    "Body",
     "BodyReader",
-    "Bounds",
+    "PublishBody",
+    "PublishBounds",
     "event_line",
     "inflate",
     "light",

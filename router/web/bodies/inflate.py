@@ -21,7 +21,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds(SettingsOptions):
+class PublishBounds(SettingsOptions):
     """What one request may publish: bytes after unpacking, growth in unpacking, messages."""
 
     batch: int = from_setting("publish.max_batch")
@@ -34,7 +34,7 @@ class Bounds(SettingsOptions):
         return BatchTooLargeError(f"The limit is {self.batch} bytes.")
 
 
-def inflate(encoding: str, body: bytes, bounds: Bounds) -> bytes:
+def inflate(encoding: str, body: bytes, bounds: PublishBounds) -> bytes:
     """Undo a content encoding; an empty body stays empty.
 
     Raises UnsupportedEncodingError, BadFramingError when the body is not what the encoding says,
@@ -59,12 +59,12 @@ def _is_zlib(body: bytes) -> bool:
     return len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
 
 
-def most_inflated(size: int, bounds: Bounds) -> int:
+def most_inflated(size: int, bounds: PublishBounds) -> int:
     """Return how many bytes a compressed body of this size may have without its compression."""
     return min(bounds.batch, max(MAX_FREE_BYTES, bounds.ratio * size))
 
 
-def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
+def _inflated(kind: int, body: bytes, bounds: PublishBounds) -> Iterator[bytes]:
     allowed = most_inflated(len(body), bounds)
     size = at = members = 0
     while at < len(body):
@@ -87,7 +87,7 @@ def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
             yield part
 
 
-def _over(bounds: Bounds, allowed: int) -> BatchTooLargeError:
+def _over(bounds: PublishBounds, allowed: int) -> BatchTooLargeError:
     if allowed == bounds.batch:
         return bounds.too_large()
     return BatchTooLargeError(f"Compressed bodies may grow {bounds.ratio} times at most.")

@@ -101,19 +101,19 @@ def _behind(text: str, at: int) -> int:
     return at
 
 
-def _reader(body: bytes, longest: int) -> _Reader:
+def _reader(body: bytes, longest: int) -> _ObjectReader:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise BadJsonError(f"The body is not UTF-8 at byte {error.start}.") from error
     if text.startswith("\ufeff"):
         raise BadJsonError("The body begins with a byte order mark; send it without one.")
-    reader = _Reader(text, body if text.isascii() else None, max(MAX_WINDOW, 2 * longest))
+    reader = _ObjectReader(text, body if text.isascii() else None, max(MAX_WINDOW, 2 * longest))
     reader.blank()
     return reader
 
 
-def _elements(reader: _Reader, take: Callable[[], T]) -> Iterator[T]:
+def _elements(reader: _ObjectReader, take: Callable[[], T]) -> Iterator[T]:
     """Yield what is taken for each object of an array."""
     reader.at += 1
     reader.blank()
@@ -132,7 +132,7 @@ def _elements(reader: _Reader, take: Callable[[], T]) -> Iterator[T]:
             return
 
 
-class _Reader:
+class _ObjectReader:
     """A place in a text, with the window through which the parser sees it."""
 
     def __init__(self, text: str, ascii_body: bytes | None, width: int) -> None:

@@ -28,7 +28,7 @@ from router.errors.quoting import quoted
 from router.model import Message
 from router.services.memory_budget import MemoryBudget, Reservation
 from router.web.bodies.cloudevents import EVENT, EVENT_BATCH, REQUIRED, check_name, events
-from router.web.bodies.inflate import Bounds, inflate, most_inflated
+from router.web.bodies.inflate import PublishBounds, inflate, most_inflated
 from router.web.bodies.objects import objects
 from router.web.media import media_type
 from router.wire import ndjson
@@ -65,7 +65,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _ENCODED: Final = re.compile(r"(?:[ -$&-~]|%[0-9A-Fa-f]{2})*+")
 
 
-class Body(NamedTuple):
+class PublishBody(NamedTuple):
     """A body as it was sent; `key` is for messages that its format gives none."""
 
     kind: str
@@ -82,7 +82,7 @@ class Body(NamedTuple):
 class BodyReader:
     """Reads the bodies of one worker's requests; calls may be made from many threads."""
 
-    bounds: Bounds
+    bounds: PublishBounds
     _budget: MemoryBudget
     offload: Offload
     _timeout: float
@@ -93,7 +93,7 @@ class BodyReader:
         bounds = replace(self.bounds, message=limit, batch=max(limit, self.bounds.batch))
         return BodyReader(bounds, self._budget, self.offload, self._timeout, self._clock)
 
-    def messages(self, body: Body) -> Steps[tuple[list[Message], Reservation]]:
+    def messages(self, body: PublishBody) -> Steps[tuple[list[Message], Reservation]]:
         """Return the messages of a body, and what the caller releases when they are stored.
 
         Raises what `parse` and `plain` raise, and OverloadedError.
@@ -112,7 +112,7 @@ class BodyReader:
         reserved.shrink(_size(body.kind, size, messages))
         return messages, reserved
 
-    def at_once(self, body: Body) -> tuple[list[Message], Reservation] | None:
+    def at_once(self, body: PublishBody) -> tuple[list[Message], Reservation] | None:
         """Return what `messages` does if nothing has to be waited for, else None.
 
         Raises what `parse` and `plain` raise.
@@ -124,7 +124,7 @@ class BodyReader:
         reserved = self._budget.try_reserve(size)
         return None if reserved is None else (messages, reserved)
 
-    def _light(self, body: Body) -> tuple[list[Message], int] | None:
+    def _light(self, body: PublishBody) -> tuple[list[Message], int] | None:
         """Return the messages of a light body, and the memory that they take."""
         data = light(body, self.bounds)
         if data is None:
@@ -132,7 +132,7 @@ class BodyReader:
         messages = parse(body.kind, data, body.key, self.bounds)
         return messages, _size(body.kind, len(data), messages)
 
-    def reserve(self, body: Body, message_bytes: int) -> Steps[tuple[Reservation, Offload]]:
+    def reserve(self, body: PublishBody, message_bytes: int) -> Steps[tuple[Reservation, Offload]]:
         """Reserve what a body and its messages can take; return that, and what to read it by.
 
         For who reads it otherwise than `messages` does, so that each of its messages takes
@@ -148,7 +148,7 @@ class BodyReader:
         reserved = yield from self._budget.reserve(size, len(body.data), deadline)
         return reserved, self.offload if data is None else run_here
 
-    def most(self, body: Body, message_bytes: int = MESSAGE_BYTES) -> int:
+    def most(self, body: PublishBody, message_bytes: int = MESSAGE_BYTES) -> int:
         """Return how much memory a body and its messages can take."""
         size = len(body.data)
         if body.is_compressed():
@@ -165,7 +165,7 @@ class BodyReader:
         return size + message_bytes * messages
 
 
-def light(body: Body, bounds: Bounds) -> bytes | None:
+def light(body: PublishBody, bounds: PublishBounds) -> bytes | None:
     """Return a body without its compression if it can be read in little time, None: it may not.
 
     Raises what `plain` raises.
@@ -186,7 +186,7 @@ def light(body: Body, bounds: Bounds) -> bytes | None:
     return None if heavy else data
 
 
-def _read(body: Body, bounds: Bounds) -> tuple[int, list[Message]]:
+def _read(body: PublishBody, bounds: PublishBounds) -> tuple[int, list[Message]]:
     data = plain(body.kind, body.encoding, body.data, bounds)
     return len(data), parse(body.kind, data, body.key, bounds)
 
@@ -207,7 +207,7 @@ def _size(kind: str, length: int, messages: list[Message]) -> int:
     return length + MESSAGE_BYTES * parsed
 
 
-def read(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Message]:
+def read(kind: str, body: bytes, key: bytes | None, bounds: PublishBounds) -> list[Message]:
     """Return the messages of a body; `key` is for those that the format gives none.
 
     Refuses the body whole: raises BadFramingError, BadJsonError, BadCloudEventError,
@@ -217,13 +217,13 @@ def read(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Mess
     return parse(kind, plain(kind, "", body, bounds), key, bounds)
 
 
-def plain(kind: str, encoding: str, body: bytes, bounds: Bounds) -> bytes:
+def plain(kind: str, encoding: str, body: bytes, bounds: PublishBounds) -> bytes:
     """Return a body without its compression; raise what `inflate` raises."""
     body = inflate(encoding, body, bounds)
     return inflate("gzip", body, bounds) if kind == CAMBRIA_ZIP else body
 
 
-def parse(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Message]:
+def parse(kind: str, body: bytes, key: bytes | None, bounds: PublishBounds) -> list[Message]:
     """Return the messages of a body that is not compressed any more, as `read` does."""
     if not body:
         return []
@@ -248,7 +248,7 @@ def most_messages(kind: str, body: bytes) -> int:
     return body.count(b"{") if kind in EVENTS else 1
 
 
-def _described(body: bytes, key: bytes | None, bounds: Bounds) -> Iterator[Message]:
+def _described(body: bytes, key: bytes | None, bounds: PublishBounds) -> Iterator[Message]:
     """Yield the messages of lines of NDJSON, with at most as many properties as messages."""
     left = bounds.messages
     for number, line in enumerate(_lines(body), 1):
@@ -288,14 +288,14 @@ def _find(body: bytes, byte: bytes, start: int) -> int:
     return found if found >= 0 else len(body)
 
 
-def _bounded(messages: Iterable[Message], bounds: Bounds) -> list[Message]:
+def _bounded(messages: Iterable[Message], bounds: PublishBounds) -> list[Message]:
     found = list(islice(messages, bounds.messages + 1))
     if len(found) > bounds.messages:
         raise BatchTooLargeError(f"The limit is {bounds.messages} messages.")
     return found
 
 
-_READERS: Final[Mapping[str, Callable[[bytes, bytes | None, Bounds], Iterable[Message]]]] = {
+_READERS: Final[Mapping[str, Callable[[bytes, bytes | None, PublishBounds], Iterable[Message]]]] = {
     JSON: lambda body, key, bounds: objects(body, key, bounds.message),
     CAMBRIA: lambda body, _key, _bounds: records(body),
     CAMBRIA_ZIP: lambda body, _key, _bounds: records(body),

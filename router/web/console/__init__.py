@@ -8,7 +8,7 @@ from flask import Blueprint
 
 from router.model import TopicName
 from router.settings import Settings
-from router.web.access import Access, Sessions
+from router.web.access import RequestAuthorizer, Sessions
 from router.web.console.access import AccessViews, KeyPageViews
 from router.web.console.administrators import (
     ConnectionViews,
@@ -24,7 +24,7 @@ from router.web.console.failures import ConsoleFailures
 from router.web.console.groups import GroupDetailViews, GroupPageViews
 from router.web.console.home import HomeViews
 from router.web.console.jetstream import StreamPageViews
-from router.web.console.message_page import MessageViews
+from router.web.console.message_page import MessagePageViews
 from router.web.console.overview import OverviewViews
 from router.web.console.pages import Assets, Pages
 from router.web.console.publish_tab import PublishTab
@@ -46,7 +46,7 @@ class Console:
 
     def __init__(
         self,
-        access: Access,
+        access: RequestAuthorizer,
         sessions: Sessions | None,
         topic_name: Callable[[str], TopicName],
         services: ConsoleServices,
@@ -68,7 +68,7 @@ class Console:
             publish := PublishTab(context),
             settings_tab := SettingsTab(context),
             TopicPageViews(context, publish, settings_tab),
-            MessageViews(context),
+            MessagePageViews(context),
             WatchViews(context),
             StreamViews(context),
             ExportViews(context),

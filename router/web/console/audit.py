@@ -11,7 +11,7 @@ from router.errors import NotSupportedError
 from router.web.console import commands
 from router.web.console.context import PageViews, words
 from router.web.console.pages import HEADERS, NO_STORE, page
-from router.web.openapi.description import Reply, number, operation, text
+from router.web.openapi.description import ReplyDescription, number, operation, text
 from router.web.requests import Query
 
 NDJSON: Final = "application/x-ndjson"
@@ -49,7 +49,11 @@ class AuditViews(PageViews):
         f"GET {PATH}/export",
         SEARCH,
         number("limit", f"At most so many, up to {MAX_EXPORTED}."),
-        answers={200: Reply("A line of JSON for each change, the newest first.", {NDJSON: str})},
+        answers={
+            200: ReplyDescription(
+                "A line of JSON for each change, the newest first.", {NDJSON: str}
+            )
+        },
         fails=("not-supported", "backend-unavailable", "backend-timeout", "read-failed"),
     )
     def export_audit(self) -> Response:

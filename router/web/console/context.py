@@ -14,16 +14,16 @@ from router.services.activity import Activities
 from router.services.compaction import Compaction
 from router.services.dead_letters.service import DeadLetters
 from router.services.group_details import GroupInspection
-from router.services.groups import Groups
+from router.services.groups import TopicGroups
 from router.services.history import Histories
 from router.services.jetstream import JetStream
-from router.services.manage import Topics
+from router.services.manage import TopicManagement
 from router.services.message_groups import MessageGroups
 from router.services.message_offsets import MessageOffsets
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
-from router.services.read import Reading
-from router.services.replay import Replay
+from router.services.read import TopicReader
+from router.services.replay import Replayer
 from router.services.rights import Rights
 from router.services.topic_schemas import TopicSchemas
 from router.services.transactions import OpenTransactions
@@ -41,7 +41,7 @@ MAX_PAGES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class TablePage(Generic[T]):
     """Some rows of many; pages are counted from 1."""
 
     page: int
@@ -58,16 +58,16 @@ class Page(Generic[T]):
 class ConsoleServices:
     """The services behind the pages."""
 
-    topics: Topics
+    topics: TopicManagement
     compaction: Compaction
-    groups: Groups
+    groups: TopicGroups
     inspection: GroupInspection
     message_groups: MessageGroups
     dead_letters: DeadLetters
     rights: Rights
-    reading: Reading
+    reading: TopicReader
     schemas: TopicSchemas
-    replay: Replay
+    replay: Replayer
     reader: BodyReader
     publisher: Publisher
     streams: EventStreams
@@ -129,11 +129,11 @@ class PageViews:
         self._services = context.services
 
 
-def paged(query: Query, found: Sequence[T], size: int) -> Page[T]:
+def paged(query: Query, found: Sequence[T], size: int) -> TablePage[T]:
     """Return the page that `?page=` asks for."""
     page = max(query.number("page", 1, MAX_PAGES), 1)
     first = (page - 1) * size
-    return Page(page, max(1, -(-len(found) // size)), len(found), found[first : first + size])
+    return TablePage(page, max(1, -(-len(found) // size)), len(found), found[first : first + size])
 
 
 def words(query: Query, name: str) -> str:

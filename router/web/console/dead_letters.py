@@ -17,7 +17,7 @@ from router.services.dead_letters.letters import (
     write_letter,
     write_marks,
 )
-from router.services.dead_letters.service import GROUP, Chosen, Outcome
+from router.services.dead_letters.service import GROUP, DeadLetterOutcome, DeadLetterSelection
 from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageViews, words
@@ -89,7 +89,9 @@ class DeadLetterPageViews(PageViews):
             "commands": _lines(principal, name),
         }
         try:
-            found = self._services.dead_letters.page(name, Chosen(None, after, limit=SHOWN_LETTERS))
+            found = self._services.dead_letters.page(
+                name, DeadLetterSelection(None, after, limit=SHOWN_LETTERS)
+            )
             counted = self._services.dead_letters.count(name)
         except (NotSupportedError, NotAllowedError) as error:
             data["no_change"] = f"{_NOT_AVAILABLE}: {error}."
@@ -134,21 +136,23 @@ class DeadLetterPageViews(PageViews):
             name, chosen, self._services.dead_letters.discard(name, chosen), "discard"
         )
 
-    def _chosen(self) -> Chosen:
+    def _chosen(self) -> DeadLetterSelection:
         fields = Fields(request.environ)
         which = fields.text("which", "selected")
         if which == "all":
             before = fields.number("before")
             after = read_marks("behind", fields.text("behind", ""))
-            return Chosen(
+            return DeadLetterSelection(
                 None, after, self._services.dead_letters.now_ms() if before is None else before
             )
         named = [name.removeprefix(LETTER) for name in fields.names(LETTER)]
         if which != "selected" or not named:
             raise BadRequestError("which: choose letters, or all of them.")
-        return Chosen(read_letters("letter", ",".join(named[:MAX_BATCH])))
+        return DeadLetterSelection(read_letters("letter", ",".join(named[:MAX_BATCH])))
 
-    def _answer(self, name: TopicName, chosen: Chosen, outcome: Outcome, what: str) -> Response:
+    def _answer(
+        self, name: TopicName, chosen: DeadLetterSelection, outcome: DeadLetterOutcome, what: str
+    ) -> Response:
         user = self._context.principal()
         _log.info(f"dead-letters-{what}", topic=name.local, count=outcome.done, user=user.name)
         lines = _doing(user, name, chosen, what)
@@ -193,11 +197,13 @@ def _lines(principal: Principal, name: TopicName) -> list[str]:
         commands.router("dead-letters", "show", name.local),
     ]
     for what in ("requeue", "discard"):
-        lines += _doing(principal, name, Chosen(), what)
+        lines += _doing(principal, name, DeadLetterSelection(), what)
     return lines
 
 
-def _doing(principal: Principal, name: TopicName, chosen: Chosen, what: str) -> list[str]:
+def _doing(
+    principal: Principal, name: TopicName, chosen: DeadLetterSelection, what: str
+) -> list[str]:
     places = ",".join(map(write_letter, chosen.positions or ()))
     query, options = (
         (f"position={places}", ["--position", places]) if places else ("all", ["--all"])

@@ -15,7 +15,7 @@ from flask import Response, request
 from router.errors import BackendTimeoutError, RouterError
 from router.model import Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
-from router.services.read import Reading
+from router.services.read import TopicReader
 from router.services.scan import Scan, ScanBounds
 from router.web import bodies, streams
 from router.web.access import Right
@@ -26,7 +26,7 @@ from router.web.console.message_tab import ends_of, find_messages, masked_line
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN
 from router.web.console.selection import SELECTION, Selection, read_selection, texts, with_positions
 from router.web.dmaap.stream import STREAM_FAILS, STREAMED
-from router.web.openapi.description import EVENTS, Reply, choice, operation
+from router.web.openapi.description import EVENTS, ReplyDescription, choice, operation
 from router.web.requests import Query
 
 MAX_EXPORTED: Final = 1_000
@@ -52,7 +52,9 @@ class ExportViews(PageViews):
         choice("as", KINDS, "Of which type the file is."),
         *SELECTION,
         answers={
-            200: Reply("The file.", {kind.partition(";")[0]: str for kind in KINDS.values()}),
+            200: ReplyDescription(
+                "The file.", {kind.partition(";")[0]: str for kind in KINDS.values()}
+            ),
             **SIGN_IN,
         },
         fails=(*FAILS, "read-failed"),
@@ -69,7 +71,7 @@ class ExportViews(PageViews):
         given = with_positions(texts(query), partitions, position)
         chosen = read_selection(given, partitions, now)
         write = _ndjson if kind == "ndjson" else _csv
-        body = _File(self._services.reading, write, *self._messages(name, stats, chosen))
+        body = _DownloadBody(self._services.reading, write, *self._messages(name, stats, chosen))
         answer = Response(body, content_type=KINDS[kind], headers=HEADERS | NO_STORE)
         # A topic's name holds nothing that would end the quotes.
         answer.headers["Content-Disposition"] = f'attachment; filename="{name.local}.{kind}"'
@@ -88,12 +90,12 @@ class ExportViews(PageViews):
         return filter(chosen.chosen.matches, _all_of(scan)), scan.close
 
 
-class _File:
+class _DownloadBody:
     """The body of a download; it is read on as the client takes it."""
 
     def __init__(
         self,
-        reading: Reading,
+        reading: TopicReader,
         write: Callable[[Stored], bytes],
         messages: Iterable[Stored],
         close: Callable[[], None],
@@ -198,7 +200,7 @@ class StreamViews(PageViews):
         "GET /console/topics/<topic>/stream",
         *STREAMED,
         answers={
-            200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS}),
+            200: ReplyDescription("Messages as server-sent events.", {streams.MIMETYPE: EVENTS}),
             **SIGN_IN,
         },
         fails=STREAM_FAILS,

@@ -109,7 +109,7 @@ class Filter:
             )
         text = given.get("filter", "")
         return cls(
-            _Reader(text).expression() if text.strip(_BLANK) else None,
+            _ExpressionReader(text).expression() if text.strip(_BLANK) else None,
             given.get("key", ""),
             given.get("header", ""),
             JsonPath.read(path) if path.strip(_BLANK) else None,
@@ -133,7 +133,7 @@ class Filter:
         return found is not None and (not equals or found == value)
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads an expression from left to right."""
 
     def __init__(self, text: str) -> None:

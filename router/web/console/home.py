@@ -34,7 +34,7 @@ from router.web.console.pages import (
 )
 from router.web.console.signin import own_page
 from router.web.errors import allowed
-from router.web.openapi.description import JSON, Reply, one_of, operation
+from router.web.openapi.description import JSON, ReplyDescription, one_of, operation
 
 NAME: Final = "message-router"
 
@@ -54,8 +54,8 @@ class HomeViews(PageViews):
     @operation(
         "GET /",
         answers={
-            200: Reply("What runs here and where to go.", {JSON: dict}),
-            302: Reply("For a browser: `Location` is the console."),
+            200: ReplyDescription("What runs here and where to go.", {JSON: dict}),
+            302: ReplyDescription("For a browser: `Location` is the console."),
         },
         fails=(),
         public=True,
@@ -73,7 +73,7 @@ class HomeViews(PageViews):
 
     @operation(
         "GET /favicon.ico",
-        answers={200: Reply("The icon.", {"image/svg+xml": str})},
+        answers={200: ReplyDescription("The icon.", {"image/svg+xml": str})},
         fails=(),
         public=True,
     )
@@ -83,7 +83,11 @@ class HomeViews(PageViews):
 
     @operation(
         "GET /console/static/<digest>/<name>",
-        answers={200: Reply("The file.", {kind.partition(";")[0]: str for kind in TYPES.values()})},
+        answers={
+            200: ReplyDescription(
+                "The file.", {kind.partition(";")[0]: str for kind in TYPES.values()}
+            )
+        },
         fails=("path-not-found",),
         public=True,
     )

@@ -18,7 +18,7 @@ from router.model import Principal
 from router.services.jetstream import management
 from router.web.access import Right
 from router.web.console import commands
-from router.web.console.context import MAX_PAGES, Page, PageContext, PageViews, paged, words
+from router.web.console.context import MAX_PAGES, PageContext, PageViews, TablePage, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import CONFIRMED, FAILS, PAGED, action, page
 from router.web.openapi.description import text
@@ -47,7 +47,7 @@ class StreamPageViews(PageViews):
         """Answer the streams that the caller may see, with what they hold."""
         principal, query = self._context.principal(), Query(request.environ)
         search, note = words(query, "q"), ""
-        shown: Page[dict[str, Any]] = paged(query, [], PAGE_STREAMS)
+        shown: TablePage[dict[str, Any]] = paged(query, [], PAGE_STREAMS)
         try:
             shown = _streams(self._calls(principal).call, query, search.lower())
         except NotSupportedError as error:
@@ -200,7 +200,7 @@ def _token(name: str) -> str:
     return name
 
 
-def _streams(call: management.ApiCall, query: Query, search: str) -> Page[dict[str, Any]]:
+def _streams(call: management.ApiCall, query: Query, search: str) -> TablePage[dict[str, Any]]:
     """Return the streams of a page; without a search no more is asked for than one answer has."""
     if search:
         found = map(_row, management.streams(call))
@@ -209,7 +209,7 @@ def _streams(call: management.ApiCall, query: Query, search: str) -> Page[dict[s
     page = max(query.number("page", 1, MAX_PAGES), 1)
     listed, total = management.stream_page(call, (page - 1) * PAGE_STREAMS)
     rows = [_row(one) for one in listed[:PAGE_STREAMS]]
-    return Page(page, max(1, -(-total // PAGE_STREAMS)), total, rows)
+    return TablePage(page, max(1, -(-total // PAGE_STREAMS)), total, rows)
 
 
 def _row(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from router.web.console.masking import REASON, VisibleMessage
 from router.web.console.message_tab import position_url
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN, action, page
 from router.web.console.publish_tab import PUBLISH_FAILS, read_headers
-from router.web.openapi.description import Reply, choice, number, operation
+from router.web.openapi.description import ReplyDescription, choice, number, operation
 from router.web.pulsar_rest import ids
 from router.web.requests import Query, decode
 
@@ -43,7 +43,7 @@ _FAILS: Final = (*FAILS, "value-not-found", "read-failed")
 _log = structlog.get_logger(__name__)
 
 
-class MessageViews(PageViews):
+class MessagePageViews(PageViews):
     """The views of `/console/topics/<topic>/messages/<message>`."""
 
     @page(
@@ -75,7 +75,7 @@ class MessageViews(PageViews):
 
     @operation(
         "GET /console/topics/<topic>/messages/<message>/value",
-        answers={200: Reply("The value, as it is stored.", {RAW: str}), **SIGN_IN},
+        answers={200: ReplyDescription("The value, as it is stored.", {RAW: str}), **SIGN_IN},
         fails=_FAILS,
     )
     def value(self, topic: str, message: str) -> Response:

@@ -13,9 +13,9 @@ from router.errors import BadReadOptionError
 from router.model import Principal, TopicName, TopicStats
 from router.services.message_details import headers_of
 from router.services.message_offsets import MessageOffsets
-from router.services.pages import Found, after, before, first_since
+from router.services.pages import MessagePage, after, before, first_since
 from router.services.position_texts import write_position
-from router.services.read import Reading
+from router.services.read import TopicReader
 from router.services.scan import After, Places, ScanBounds, Start, StartPosition, beginning, end_of
 from router.web import bodies
 from router.web.access import Right
@@ -45,7 +45,7 @@ class MessageTab:
     def __init__(
         self,
         context: PageContext,
-        reading: Reading,
+        reading: TopicReader,
         offsets: MessageOffsets,
         now_ms: Callable[[], int],
     ) -> None:
@@ -91,7 +91,7 @@ class MessageTab:
         return data
 
     def _live(
-        self, name: TopicName, partitions: list[int], found: Found, note: str
+        self, name: TopicName, partitions: list[int], found: MessagePage, note: str
     ) -> dict[str, str]:
         """Return where live messages come from: behind those that the page has."""
         if len(partitions) > ids.MAX_MARKS:
@@ -134,7 +134,7 @@ def _empty(given: Mapping[str, str], partitions: list[int], view: str) -> dict[s
 
 
 def _search(
-    found: Found, chosen: Selection, stats: TopicStats | None, links: Mapping[str, str]
+    found: MessagePage, chosen: Selection, stats: TopicStats | None, links: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return how far a search is, None: nothing is searched for, or its end is not known.
 
@@ -157,12 +157,12 @@ _GIVEN: Final = ("filter", "key", "header", "path", "partition", "from", "before
 
 
 def find_messages(
-    reading: Reading,
+    reading: TopicReader,
     name: TopicName,
     stats: TopicStats | None,
     of: tuple[Selection, Mask],
     most: int,
-) -> Found:
+) -> MessagePage:
     """Return what a selection is about, at most so many messages; raise what reading raises.
 
     Its filters are evaluated on messages as a mask shows them.
@@ -172,7 +172,7 @@ def find_messages(
     if stats is None:
         if chosen.starts is None:
             none = beginning(chosen.partitions, Start.LATEST)
-            return Found((), none, none, 0, whole=True)
+            return MessagePage((), none, none, 0, whole=True)
         return after(reading, name, (chosen.starts, {}), most, matches, BLIND_BOUNDS)
     ends = ends_of(reading, stats, chosen)
     if chosen.starts is not None:
@@ -180,7 +180,7 @@ def find_messages(
     return before(reading, stats, ends, most, matches)
 
 
-def ends_of(reading: Reading, stats: TopicStats, chosen: Selection) -> Places:
+def ends_of(reading: TopicReader, stats: TopicStats, chosen: Selection) -> Places:
     """Return where the partitions end that a selection is about: as it says, or now."""
     now = end_of(stats)
     ends = {p: now.get(p, Start.EARLIEST) for p in chosen.partitions}
@@ -190,7 +190,7 @@ def ends_of(reading: Reading, stats: TopicStats, chosen: Selection) -> Places:
     return first_since(reading, stats.info.topic, ends, times[0]) if times else chosen.ends
 
 
-def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
+def _links(chosen: Selection, found: MessagePage, *, known: bool) -> dict[str, str]:
     links = {"older": "", "newer": ""}
     forward = chosen.starts is not None
     back = _begin(found) if forward else found.begin
@@ -202,7 +202,7 @@ def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
     return links
 
 
-def _begin(found: Found) -> Places:
+def _begin(found: MessagePage) -> Places:
     """Return where a page begins that was found from a place on."""
     begin = dict(found.begin)
     for stored in reversed(found.messages):
@@ -218,7 +218,7 @@ def _has_earlier(places: Places) -> bool:
     )
 
 
-def _note(found: Found, chosen: Selection, *, known: bool) -> str:
+def _note(found: MessagePage, chosen: Selection, *, known: bool) -> str:
     if not known and chosen.live:
         return f"{NOT_AVAILABLE} Messages that come are shown."
     if not known and chosen.ends is not None:
@@ -229,7 +229,7 @@ def _note(found: Found, chosen: Selection, *, known: bool) -> str:
     return f"{found.looked:,} messages were checked; {further} goes on."
 
 
-def _emptiness(found: Found, chosen: Selection) -> str:
+def _emptiness(found: MessagePage, chosen: Selection) -> str:
     """Return the sentence that stands where messages would be."""
     checked = f"{found.looked:,} messages were checked"
     if chosen.filters:

@@ -68,7 +68,7 @@ FORMATS: Final = ("html", "json")
 FORMAT: Final = api.choice("format", FORMATS, "A page, or its data; `Accept` says it as well.")
 PAGED: Final = api.number("page", "Which page, from 1 on.")
 SIGN_IN: Final = {
-    303: api.Reply("For a browser without credentials: `Location` is the sign-in page.")
+    303: api.ReplyDescription("For a browser without credentials: `Location` is the sign-in page.")
 }
 _NO_KINDS: Final[Mapping[str, api.Form]] = {}
 CONFIRMED: Final = {
@@ -229,7 +229,7 @@ def page(
         FORMAT,
         *about,
         answers={
-            200: api.Reply("The page, or its data.", {api.HTML: str, api.JSON: dict}),
+            200: api.ReplyDescription("The page, or its data.", {api.HTML: str, api.JSON: dict}),
             **SIGN_IN,
         },
         fails=fails,
@@ -255,13 +255,13 @@ def action(
     return api.operation(
         route,
         FORMAT,
-        body=api.Body(
+        body=api.BodyDescription(
             {FORM: form} | ({MULTIPART: form} if multipart else {}),
             required=bool(fields or optional),
         ),
         answers={
-            200: api.Reply("What was done.", {api.JSON: dict, api.HTML: str}),
-            303: api.Reply("Done; `Location` is the page that shows it."),
+            200: api.ReplyDescription("What was done.", {api.JSON: dict, api.HTML: str}),
+            303: api.ReplyDescription("Done; `Location` is the page that shows it."),
         },
         fails=(*FAILS, *fails),
     )

@@ -98,10 +98,10 @@ class _Form:
             return None
         return Message(b"", self.key.encode() or None, null=self.null)
 
-    def body(self) -> bodies.Body:
+    def body(self) -> bodies.PublishBody:
         data = self.message.encode() if self.upload is None else self.upload.data
         kind = RAW if self.whole else FORMATS[self.format]
-        return bodies.Body(kind, "", data, self.key.encode() or None)
+        return bodies.PublishBody(kind, "", data, self.key.encode() or None)
 
 
 class PublishTab(PageViews):

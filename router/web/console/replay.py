@@ -18,7 +18,7 @@ from flask import Response, request
 from router.errors import BadRequestError, TopicNotFoundError
 from router.errors.quoting import quoted
 from router.model import Principal, TopicName, TopicStats
-from router.services.replay import MAX_BATCH_MESSAGES, Stretch, entries_left
+from router.services.replay import MAX_BATCH_MESSAGES, ReplayRange, entries_left
 from router.services.scan import Places, StartPosition
 from router.web.access import Right
 from router.web.console.context import PageViews
@@ -96,7 +96,7 @@ class ReplayViews(PageViews):
             for one in ("cursor", "until", "end")
         )
         most = min(max(fields.number("most") or MAX_BATCH_MESSAGES, 1), MAX_BATCH_MESSAGES)
-        batch = Stretch(name, cursor, until)
+        batch = ReplayRange(name, cursor, until)
         copied = self._services.replay.copy(
             batch, target, chosen.chosen.matches, (principal.name, number)
         )
@@ -146,7 +146,7 @@ class ReplayViews(PageViews):
     ) -> dict[str, Any]:
         """Return the places of the next batch, for the form, and what is left."""
         starts, ends = stretch
-        until, whole = self._services.replay.next_batch(Stretch(name, starts, ends), most)
+        until, whole = self._services.replay.next_batch(ReplayRange(name, starts, ends), most)
         marks = [chosen.marks(places) for places in (starts, until, ends)]
         if None in marks:
             raise BadRequestError(f"A replay has at most {ids.MAX_MARKS} partitions.")

@@ -14,7 +14,7 @@ from router.errors.quoting import quoted
 from router.model import Principal, TopicName, TopicStats
 from router.model.policies import CLEANUP_POLICIES, Policies
 from router.services import compaction
-from router.services.groups import Group, grouped
+from router.services.groups import TopicGroup, grouped
 from router.services.manage import MAX_PARTITIONS
 from router.settings.parsing import duration, size
 from router.web.access import Right
@@ -111,7 +111,7 @@ class TopicPageViews(PageViews):
 
 def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> dict[str, Any]:
     url = commands.url("topics", name.local, "groups")
-    found: list[Group] = [] if stats is None else grouped(stats.subscriptions)
+    found: list[TopicGroup] = [] if stats is None else grouped(stats.subscriptions)
     return {
         "groups": [
             {"group": group.name, "lag": group.backlog, "members": group.consumers}

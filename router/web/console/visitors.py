@@ -16,7 +16,7 @@ from wsgiref.types import WSGIEnvironment
 
 from router.errors import ForeignPageError
 from router.model import Principal
-from router.web.access import Access, Session, Sessions
+from router.web.access import ConsoleSession, RequestAuthorizer, Sessions
 from router.web.addresses import USER, root
 from router.web.console.fields import FORM, MULTIPART, Fields
 from router.web.media import media_type
@@ -36,18 +36,18 @@ MAX_COOKIES: Final = 50
 class Visitors:
     """Answers who makes a request for a page; `sessions` is None where there are no users."""
 
-    def __init__(self, access: Access, sessions: Sessions | None) -> None:
+    def __init__(self, access: RequestAuthorizer, sessions: Sessions | None) -> None:
         self._access = access
         self.sessions = sessions
 
     def principal(self, environ: WSGIEnvironment) -> Principal:
-        """Return who makes a request; raise ForeignPageError, what `Access.principal` raises."""
+        """Return who makes a request; raise ForeignPageError or as `RequestAuthorizer`."""
         session = self.session(environ)
         if session is None:
             return self._access.principal(environ)
         return Principal(session.user)
 
-    def session(self, environ: WSGIEnvironment) -> Session | None:
+    def session(self, environ: WSGIEnvironment) -> ConsoleSession | None:
         """Return the session of a request, None: it has none, or other credentials.
 
         Raises ForeignPageError for a page of another origin, and for a change without the token.
@@ -70,9 +70,9 @@ class Visitors:
         return session
 
 
-def current(environ: WSGIEnvironment) -> Session | None:
+def current(environ: WSGIEnvironment) -> ConsoleSession | None:
     """Return the session that a request was found to have."""
-    found: Session | None = environ.get(_SESSION)
+    found: ConsoleSession | None = environ.get(_SESSION)
     return found
 
 
@@ -108,7 +108,7 @@ def _is_secure(environ: WSGIEnvironment) -> bool:
     return root(environ).startswith("https:")
 
 
-def _check_token(environ: WSGIEnvironment, session: Session) -> None:
+def _check_token(environ: WSGIEnvironment, session: ConsoleSession) -> None:
     given = environ.get(_HEADER, "")
     if not given and media_type(environ.get("CONTENT_TYPE", "")) in {FORM, MULTIPART}:
         given = Fields(environ).text(FIELD, "")

@@ -32,7 +32,7 @@ from router.web.console.masking import Mask, VisibleMessage
 from router.web.console.message_tab import SHOWN_MESSAGES, error_of, line_of, masked_line
 from router.web.console.pages import FAILS, SIGN_IN, base, page, wants_problem
 from router.web.dmaap.stream import failure
-from router.web.openapi.description import EVENTS, Reply, operation, text
+from router.web.openapi.description import EVENTS, ReplyDescription, operation, text
 from router.web.pulsar_rest import ids
 from router.web.requests import Query
 
@@ -93,7 +93,7 @@ class WatchViews(PageViews):
         *_PARAMETERS,
         text("last_event_id", "The same as the header `Last-Event-ID`."),
         answers={
-            200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS}),
+            200: ReplyDescription("Messages as server-sent events.", {streams.MIMETYPE: EVENTS}),
             **SIGN_IN,
         },
         fails=(*FAILS, "read-failed", "too-many-requests"),
@@ -113,7 +113,7 @@ class WatchViews(PageViews):
 
         def begin(
             mailbox: PollMailbox, client: offload.Watch
-        ) -> tuple[streams.Source, streams.EventFormat]:
+        ) -> tuple[streams.StreamSource, streams.EventFormat]:
             stream = watch(self._services.reading, starts, mailbox, client)
             places = _Places(stream.feed, masks)
             return stream, streams.EventFormat(places, places.line, failure)

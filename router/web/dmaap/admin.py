@@ -15,11 +15,11 @@ from flask import Response, request
 from router.access.addresses import normal
 from router.access.authorizer import unproven
 from router.errors import KeyNotFoundError, PathNotFoundError, TopicNotFoundError
-from router.services.blacklist import Blacklist
+from router.services.blacklist import WorkerBlacklist
 from router.services.keys import ApiKey
-from router.services.manage import Topics
+from router.services.manage import TopicManagement
 from router.web import forms, requests
-from router.web.access import Access, ApiKeys
+from router.web.access import ApiKeys, RequestAuthorizer
 from router.web.front import check_administrator
 from router.web.openapi import description as api
 from router.web.requests import consumer_name, decode
@@ -37,7 +37,7 @@ _KEY: Final[Mapping[str, api.Form]] = {
     "key": str,
     "aux": api.shape({"email": str, "description": str}),
 }
-_ABOUT: Final = api.Body(
+_ABOUT: Final = api.BodyDescription(
     {api.JSON: api.shape({}, {"email": str | None, "description": str | None})},
     "What the key is for.",
     examples={api.JSON: {"email": "anna@example.com", "description": "orders of the shop"}},
@@ -62,8 +62,8 @@ class AdminViews:
     """The views of `/admin` and `/v1/admin`."""
 
     callers: TopicAccess
-    topics: Topics
-    blocked: Blacklist
+    topics: TopicManagement
+    blocked: WorkerBlacklist
 
     @api.operation(
         *_both("GET /admin/consumerCache"),
@@ -98,7 +98,7 @@ class AdminViews:
 
     @api.operation(
         *_both("POST /admin/dropConsumerCache"),
-        answers={200: api.Reply("Done.", {api.HTML: str})},
+        answers={200: api.ReplyDescription("Done.", {api.HTML: str})},
         fails=(*api.STORE, "read-body-too-large"),
     )
     def drop_consumers(self) -> Response:
@@ -149,7 +149,7 @@ def _address(ip: str, bits: str | None) -> str:
 class KeyViews:
     """The views of `/apiKeys` and `/v1/apiKeys`."""
 
-    access: Access
+    access: RequestAuthorizer
     keys: ApiKeys
 
     @api.operation(
@@ -207,7 +207,7 @@ class KeyViews:
 
     @api.operation(
         *_both("DELETE /apiKeys/<key>"),
-        answers={200: api.Reply("The key is deleted.", {api.HTML: str})},
+        answers={200: api.ReplyDescription("The key is deleted.", {api.HTML: str})},
         fails=(*api.STORE, "key-not-found", "conflict", "read-body-too-large"),
     )
     def delete(self, key: str) -> Response:

@@ -22,25 +22,25 @@ from router.backends import Start
 from router.clocks.steps import Prepared, Steps, run_blocking
 from router.errors import MissingConsumerError
 from router.model import VALUE_OF, ConsumerId, Message, Subscription, TopicName
-from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
+from router.services.consume import AckMode, AnsweredPoll, PollMailbox, PollRequest, PollServer
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
 from router.settings.options import SettingsOptions, from_setting
 from router.web import bodies, offload, requests, tracing
-from router.web.access import Access, Right
+from router.web.access import RequestAuthorizer, Right
 from router.web.bodies.cloudevents import message as event_message
 from router.web.bodies.reader import HEADERS, event_attributes
 from router.web.dmaap import prepared
 from router.web.dmaap.prepared_polls import PreparedPoll
-from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, REPEATABLE, Answer, MarksOf
+from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, REPEATABLE, DirectAnswer, MarksOf
 from router.web.media import Format, answer_format, media_type
 from router.web.openapi import description as api
 from router.web.requests import (
     BYTES,
     MILLISECONDS,
     TRANSACTION,
+    DmaapTransactionIds,
     Query,
-    TransactionIds,
     consumer_name,
 )
 from router.web.tracing import TRACE_HEADER
@@ -66,7 +66,7 @@ _ATTRIBUTE: Final = {"type": ["string", "boolean", "integer"], "minLength": 1}
 _EVENT: Final = api.shape(
     {"specversion": {"const": "1.0"}, "id": _ATTRIBUTE, "source": _ATTRIBUTE, "type": _ATTRIBUTE}
 )
-MESSAGES: Final = api.Body(
+MESSAGES: Final = api.BodyDescription(
     {
         "text/plain": str,
         api.JSON: {"anyOf": [api.schema(dict), api.schema([dict])]},
@@ -119,9 +119,9 @@ _POLL_FAILS: Final = (
 )
 
 
-def _published(more: Mapping[str, api.Form] | None = None) -> Mapping[int, api.Reply]:
+def _published(more: Mapping[str, api.Form] | None = None) -> Mapping[int, api.ReplyDescription]:
     fields: dict[str, api.Form] = {"serverTimeMs": int, "count": int, **(more or {})}
-    return {200: api.Reply("The messages are on disk.", {api.JSON: api.shape(fields)})}
+    return {200: api.ReplyDescription("The messages are on disk.", {api.JSON: api.shape(fields)})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class EventOptions(SettingsOptions):
 class Delivery:
     """The body of a poll's answer, in one piece; what it holds is acknowledged once it is out."""
 
-    def __init__(self, poll: Poll, body: bytes, watch: offload.Watch) -> None:
+    def __init__(self, poll: AnsweredPoll, body: bytes, watch: offload.Watch) -> None:
         self._poll = poll
         self._body: bytes | None = body
         self._watch = watch
@@ -167,12 +167,12 @@ class Events:
 
     def __init__(
         self,
-        access: Access,
+        access: RequestAuthorizer,
         publishing: tuple[bodies.BodyReader, Publisher],
-        subscriber: Subscriber,
+        subscriber: PollServer,
         topic_name: Callable[[str], TopicName],
         options: EventOptions,
-        transactions: TransactionIds,
+        transactions: DmaapTransactionIds,
     ) -> None:
         self._access = access
         self._reader, self._publisher = publishing
@@ -197,7 +197,7 @@ class Events:
         """Store the messages of the body; answer when they are durable."""
         return run_blocking(self.published(request.environ, topic)).response()
 
-    def published(self, environ: WSGIEnvironment, topic: str) -> Steps[Answer]:
+    def published(self, environ: WSGIEnvironment, topic: str) -> Steps[DirectAnswer]:
         """Store the messages of a request's body, as `publish` does."""
         return prepared.answer(environ, (yield from self._publish(environ, topic)))
 
@@ -298,7 +298,7 @@ class Events:
             ACK,
         ),
         answers={
-            200: api.Reply(
+            200: api.ReplyDescription(
                 "Messages, none if there were none in time; the format is chosen by `Accept`."
                 " With `ack=explicit` the header `Ack-Token` names them.",
                 {
@@ -318,7 +318,7 @@ class Events:
 
     def polled(
         self, environ: WSGIEnvironment, topic: str, group: str, consumer: str
-    ) -> Steps[Answer]:
+    ) -> Steps[DirectAnswer]:
         """Answer as `poll` does."""
         principal = self._access.principal(environ)
         name = self._topic_name(topic)
@@ -329,7 +329,7 @@ class Events:
         poll_request = self._request(subscription, consumer, Query(environ))
         requests.no_body(environ, self._reader.bounds.batch)
         if environ["REQUEST_METHOD"] == "HEAD":
-            return Answer((b"",), [("Content-Type", _KINDS[choice]), *NO_STORE])
+            return DirectAnswer((b"",), [("Content-Type", _KINDS[choice]), *NO_STORE])
         mailbox = PollMailbox()
         watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
         try:
@@ -368,7 +368,7 @@ class Events:
             form=choice,
         )
 
-    def written(self, form: Format, poll: Poll) -> bytes:
+    def written(self, form: Format, poll: AnsweredPoll) -> bytes:
         """Return the body of an answer; CloudEvents that the router makes have the topic's path."""
         source = f"/events/{poll.topic.local}"
         size = sum(map(len, map(VALUE_OF, poll.messages)))
@@ -377,8 +377,8 @@ class Events:
         return bodies.write(form, poll.messages, source)
 
     def answer_poll(
-        self, environ: WSGIEnvironment, form: Format, poll: Poll, watch: offload.Watch
-    ) -> Answer:
+        self, environ: WSGIEnvironment, form: Format, poll: AnsweredPoll, watch: offload.Watch
+    ) -> DirectAnswer:
         """Return the answer to a poll, which is acknowledged when it is written."""
         del environ
         try:
@@ -392,8 +392,8 @@ class Events:
             headers.append((ACK_HEADER, poll.token))
         if not poll.messages:
             watch.close()
-            return Answer((body,), headers)
-        return Answer(Delivery(poll, body, watch), headers)
+            return DirectAnswer((body,), headers)
+        return DirectAnswer(Delivery(poll, body, watch), headers)
 
     def _request(self, subscription: Subscription, consumer: str, query: Query) -> PollRequest:
         options = self._options
@@ -430,10 +430,10 @@ def _headers(choice: Format, length: str) -> list[tuple[str, str]]:
     return [("Content-Type", _KINDS[choice]), *NO_STORE, ("Content-Length", length)]
 
 
-def _body(environ: WSGIEnvironment, data: bytes, kind: str) -> bodies.Body:
+def _body(environ: WSGIEnvironment, data: bytes, kind: str) -> bodies.PublishBody:
     """Return a body of this type and the head's coding, with the key that the query names."""
     key = (Query(environ).text("partitionKey") or "").encode() or None
-    return bodies.Body(media_type(kind), environ.get("HTTP_CONTENT_ENCODING", ""), data, key)
+    return bodies.PublishBody(media_type(kind), environ.get("HTTP_CONTENT_ENCODING", ""), data, key)
 
 
 def incomplete(topic: str, missing: str) -> MissingConsumerError:

@@ -16,10 +16,10 @@ from flask import Response, request
 from router.errors import BadReadOptionError
 from router.model import Principal, Subscription
 from router.services.dead_letters.letters import MAX_BATCH, read_letters, read_marks
-from router.services.dead_letters.service import Chosen, DeadLetters
+from router.services.dead_letters.service import DeadLetters, DeadLetterSelection
 from router.services.group_details import GroupInspection, shown_target
-from router.services.groups import Group, Groups
-from router.services.manage import Topics
+from router.services.groups import TopicGroup, TopicGroups
+from router.services.manage import TopicManagement
 from router.web import forms
 from router.web.access import Right
 from router.web.openapi import description as api
@@ -73,7 +73,7 @@ class GroupViews:
     """The views of `/topics/<topic>/groups`."""
 
     callers: TopicAccess
-    groups: Groups
+    groups: TopicGroups
     inspection: GroupInspection
 
     @api.reads("/topics/<topic>/groups", _GROUPS, "The groups.", fails=_FAILS)
@@ -118,7 +118,7 @@ class GroupViews:
 
     @api.operation(
         "DELETE /topics/<topic>/groups/<group>",
-        answers={200: api.Reply("The group is deleted.", {api.HTML: str})},
+        answers={200: api.ReplyDescription("The group is deleted.", {api.HTML: str})},
         fails=(*_GROUP_FAILS, "subscription-busy"),
     )
     def delete(self, topic: str, group: str) -> Response:
@@ -135,7 +135,7 @@ class GroupViews:
         return principal, Subscription(name, group_name(group))
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_json(group: TopicGroup) -> dict[str, Any]:
     return {
         "name": group.name,
         "backlog": group.backlog,
@@ -153,7 +153,7 @@ class DeadLetterViews:
     """The views of `/dead-letters`."""
 
     callers: TopicAccess
-    topics: Topics
+    topics: TopicManagement
     letters: DeadLetters
 
     @api.reads("/dead-letters", _TOPICS, "The dead-letter topics.")
@@ -200,20 +200,20 @@ class DeadLetterViews:
         _log.info("dead-letters-discard", topic=name.local, count=outcome.done, user=principal.name)
         return forms.answer({"topic": name.local} | outcome.as_json(chosen))
 
-    def _chosen(self) -> Chosen:
+    def _chosen(self) -> DeadLetterSelection:
         query = Query(request.environ)
         whole = self._all(query, self.letters.now_ms())
         every, named = query.flag("all", default=False), query.text("position")
         if named:
-            return Chosen(read_letters("position", named))
+            return DeadLetterSelection(read_letters("position", named))
         if not every:
             raise BadReadOptionError(
                 "position: name letters, such as ?position=5:17:0, or say ?all."
             )
         return whole
 
-    def _all(self, query: Query, now_ms: int | None) -> Chosen:
+    def _all(self, query: Query, now_ms: int | None) -> DeadLetterSelection:
         before = query.number("before", -1, MAX_NUMBER, MILLISECONDS)
         limit = query.number("limit", MAX_BATCH, MAX_BATCH)
         after = read_marks("behind", query.text("behind") or "")
-        return Chosen(None, after, now_ms if before < 0 else before, limit)
+        return DeadLetterSelection(None, after, now_ms if before < 0 else before, limit)

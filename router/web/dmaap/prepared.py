@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 from wsgiref.types import WSGIEnvironment
 
-from router.clocks.steps import Client, Steps, Wait
+from router.clocks.steps import Steps, StepsClient, Wait
 from router.model import Principal, TopicName
 from router.services.appending import Append
 from router.services.batches import PublishBatch
@@ -22,7 +22,7 @@ from router.services.memory_budget import Reservation
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
 from router.web import bodies
 from router.web.addresses import USER
-from router.web.front import ELAPSED, Answer, Marks
+from router.web.front import ELAPSED, DirectAnswer, Marks
 
 REPLAYED: Final = ("Idempotency-Replayed", "true")
 
@@ -32,10 +32,10 @@ def stored(count: int, seconds: float) -> bytes:
     return b'{"serverTimeMs":%d,"count":%d}' % (round(seconds * 1000), count)
 
 
-def answer(environ: WSGIEnvironment, published: PublishResult) -> Answer:
+def answer(environ: WSGIEnvironment, published: PublishResult) -> DirectAnswer:
     """Return the answer to a publish."""
     body = stored(published.count, environ[ELAPSED]())
-    return Answer.whole(body, bodies.JSON, *([REPLAYED] if published.replayed else []))
+    return DirectAnswer.whole(body, bodies.JSON, *([REPLAYED] if published.replayed else []))
 
 
 @dataclass(eq=False, slots=True)
@@ -53,9 +53,9 @@ class PreparedPublish:
     name: TopicName
     who: Callable[[], Principal | None]
     authorize: Callable[[Principal], None]
-    form: bodies.Body
+    form: bodies.PublishBody
 
-    def begin(self, body: bytes, client: Client) -> BegunPublish | None:
+    def begin(self, body: bytes, client: StepsClient) -> BegunPublish | None:
         """Begin to store the messages of a body; see `router.clocks.steps.Prepared`."""
         began = self.marks.clock()
         kind, encoding, _, key = self.form
@@ -63,7 +63,7 @@ class PreparedPublish:
             if not self.marks.admits() or (principal := self.who()) is None:
                 return None
             self.authorize(principal)
-            found = self.reader.at_once(bodies.Body(kind, encoding, body, key))
+            found = self.reader.at_once(bodies.PublishBody(kind, encoding, body, key))
         except Exception:  # noqa: BLE001 - the step meets it too, and there is a handler for each
             return None
         if found is None:
@@ -107,7 +107,7 @@ class BegunPublish(Append):
     def __init__(
         self,
         prepared: PreparedPublish,
-        client: Client,
+        client: StepsClient,
         batch: PublishBatch,
         reserved: Reservation,
         began: float,
@@ -166,7 +166,7 @@ class BegunPublish(Append):
         took = marks.clock() - self.began
         self._client.answered(marks.answer(stored(len(self.batch.messages), took), took))
 
-    def finish(self, environ: WSGIEnvironment) -> Steps[Answer]:
+    def finish(self, environ: WSGIEnvironment) -> Steps[DirectAnswer]:
         """Go on with a publish that has failed, as `Events.published` does."""
         prepared = self._prepared
         if self.user:

@@ -18,11 +18,17 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final
 from wsgiref.types import WSGIEnvironment
 
-from router.clocks.steps import Client, Steps, Wait
+from router.clocks.steps import Steps, StepsClient, Wait
 from router.model import Principal
-from router.services.consume import ClientGoneError, Poll, PollMailbox, PollRequest, Subscriber
+from router.services.consume import (
+    AnsweredPoll,
+    ClientGoneError,
+    PollMailbox,
+    PollRequest,
+    PollServer,
+)
 from router.web.addresses import USER
-from router.web.front import Answer, Marks
+from router.web.front import DirectAnswer, Marks
 from router.web.media import Format
 from router.web.offload import CHECK_SECONDS, Watch
 
@@ -41,7 +47,7 @@ class PreparedPoll:
     """
 
     marks: Marks
-    subscriber: Subscriber
+    subscriber: PollServer
     request: PollRequest
     _: KW_ONLY
     who: Callable[[], Principal | None]
@@ -54,7 +60,7 @@ class PreparedPoll:
         """Return whether polls wait here, where they keep less than the steps of a request."""
         return self.subscriber.is_direct
 
-    def begin(self, body: bytes, client: Client) -> BegunPoll | None:
+    def begin(self, body: bytes, client: StepsClient) -> BegunPoll | None:
         """Begin a poll; see `router.clocks.steps.Prepared`."""
         del body  # there is none
         try:
@@ -88,7 +94,7 @@ class BegunPoll(PollMailbox):
         "began",
     )
 
-    def __init__(self, prepared: PreparedPoll, client: Client, user: str) -> None:
+    def __init__(self, prepared: PreparedPoll, client: StepsClient, user: str) -> None:
         super().__init__()
         self._prepared = prepared
         self._client = client
@@ -96,13 +102,13 @@ class BegunPoll(PollMailbox):
         self.began = prepared.marks.clock()
         self._steps = prepared.subscriber.poll_steps(prepared.request, self, self)
         self._wait: Wait | None = None
-        self._poll: Poll | None = None
+        self._poll: AnsweredPoll | None = None
         self._error: Exception | None = None
         self._watch: Watch | None = None
         self._is_closed = self._is_early = self._is_left = self._is_stepping = False
         self._is_gone = False
 
-    # What the poll asks of its client: router.services.consume.Client.
+    # What the poll asks of its client: router.services.consume.WaitingClient.
 
     def is_closed(self) -> bool:
         """Return whether the client left."""
@@ -138,7 +144,7 @@ class BegunPoll(PollMailbox):
         if poll is not None:
             poll.abandon()
 
-    def finish(self, environ: WSGIEnvironment) -> Steps[Answer]:
+    def finish(self, environ: WSGIEnvironment) -> Steps[DirectAnswer]:
         """Go on in steps, as `Events.polled` does."""
         if self._user:
             environ[USER] = self._user
@@ -223,7 +229,7 @@ class BegunPoll(PollMailbox):
         else:
             poll.abandon()
 
-    def _rest(self) -> Steps[Poll]:
+    def _rest(self) -> Steps[AnsweredPoll]:
         """Take the steps that are left, beginning with the wait of the last one."""
         try:
             if self._error is not None:

@@ -19,7 +19,7 @@ from router.backends import Start
 from router.errors import RouterError
 from router.model import Principal, Stored, TopicName
 from router.services.consume import PollMailbox
-from router.services.read import Reading
+from router.services.read import TopicReader
 from router.web import bodies, offload, streams
 from router.web.access import Right
 from router.web.dmaap.errors import TABLE
@@ -44,7 +44,7 @@ class EventStreams:
     """The view of streams."""
 
     callers: TopicAccess
-    reading: Reading
+    reading: TopicReader
     start: Start
     write_timeout: float
 
@@ -52,7 +52,11 @@ class EventStreams:
         "GET /events/<topic>",
         api.flag("stream", "Has to be true unless `Accept` begins with `text/event-stream`."),
         *STREAMED,
-        answers={200: api.Reply("Messages as server-sent events.", {streams.MIMETYPE: api.EVENTS})},
+        answers={
+            200: api.ReplyDescription(
+                "Messages as server-sent events.", {streams.MIMETYPE: api.EVENTS}
+            )
+        },
         fails=STREAM_FAILS,
     )
     def stream(self, topic: str) -> Response:
@@ -77,7 +81,7 @@ class EventStreams:
 
         def begin(
             mailbox: PollMailbox, watch: offload.Watch
-        ) -> tuple[streams.Source, streams.EventFormat]:
+        ) -> tuple[streams.StreamSource, streams.EventFormat]:
             stream = self.reading.stream(name, starts, mailbox, watch)
             places = Places(stream.feed, single=False)
             return stream, streams.EventFormat(places, written, failure)

@@ -18,10 +18,10 @@ from flask import Response, request
 
 from router.model import TopicInfo, TopicName
 from router.model.policies import CLEANUP_POLICIES, Policies
-from router.services.manage import MAX_PARTITIONS, NewTopic, Topics
+from router.services.manage import MAX_PARTITIONS, NewTopic, TopicManagement
 from router.services.rights import NO_OWNER, Rights, TopicRights
 from router.web import forms, requests
-from router.web.access import Access, AccessLists, Right
+from router.web.access import AccessLists, RequestAuthorizer, Right
 from router.web.openapi import description as api
 from router.web.requests import Query, consumer_name
 from router.web.topic_access import TopicAccess
@@ -90,16 +90,16 @@ _NEW: Final = api.shape(
     },
 )
 _FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")
-_CHANGED: Final = {200: api.Reply("The list is changed.", {api.HTML: str})}
+_CHANGED: Final = {200: api.ReplyDescription("The list is changed.", {api.HTML: str})}
 _CHANGE_FAILS: Final = (*api.TOPIC, *api.STORE, "conflict", "read-body-too-large")
 
 
 @dataclass(frozen=True, slots=True)
-class TopicViews:
+class DmaapTopicViews:
     """The views of `/topics`."""
 
     callers: TopicAccess
-    topics: Topics
+    topics: TopicManagement
     rights: Rights
 
     @api.reads("/topics", api.shape({"topics": [str]}), "The names.", _INTERNAL)
@@ -138,14 +138,14 @@ class TopicViews:
 
     @api.operation(
         "POST /topics/create",
-        body=api.Body(
+        body=api.BodyDescription(
             {api.JSON: _NEW},
             "Numbers and booleans may be sent as text; other fields are refused.",
             examples={api.JSON: {"topicName": "orders", "partitionCount": 4}},
         ),
         answers={
-            200: api.Reply("The topic, which now exists.", {api.JSON: _DETAILS}),
-            204: api.Reply("The topic exists already, and is left as it is."),
+            200: api.ReplyDescription("The topic, which now exists.", {api.JSON: _DETAILS}),
+            204: api.ReplyDescription("The topic exists already, and is left as it is."),
         },
         fails=(*_FAILS, "topic-exists", "conflict"),
     )
@@ -186,7 +186,7 @@ class TopicViews:
 
     @api.operation(
         "DELETE /topics/<topic>",
-        answers={200: api.Reply("The topic is deleted.", {api.HTML: str})},
+        answers={200: api.ReplyDescription("The topic is deleted.", {api.HTML: str})},
         fails=(*_FAILS, "conflict"),
     )
     def delete(self, topic: str) -> Response:
@@ -220,7 +220,9 @@ class TopicViews:
         }
 
 
-def listed(access: Access, topic: TopicName, rights: TopicRights, right: Right) -> dict[str, Any]:
+def listed(
+    access: RequestAuthorizer, topic: TopicName, rights: TopicRights, right: Right
+) -> dict[str, Any]:
     """Return an access list in the original's shape, in which `enabled` is always true.
 
     A topic with neither owner nor list shows whom the file of permissions names, if there is one.

@@ -9,10 +9,10 @@ import structlog
 from flask import Response, request
 
 from router.model import Principal
-from router.services.blacklist import Blacklist
+from router.services.blacklist import WorkerBlacklist
 from router.services.transactions import OpenTransactions
 from router.web import forms
-from router.web.access import Access
+from router.web.access import RequestAuthorizer
 from router.web.front import check_administrator
 from router.web.openapi import description as api
 from router.web.requests import decode
@@ -37,8 +37,8 @@ _log = structlog.get_logger(__name__)
 class TransactionViews:
     """The views of `/transactions`."""
 
-    access: Access
-    blocked: Blacklist
+    access: RequestAuthorizer
+    blocked: WorkerBlacklist
     transactions: OpenTransactions
 
     @api.reads("/transactions", _LISTED, "The transactions.", fails=_FAILS)

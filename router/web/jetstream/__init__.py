@@ -15,7 +15,7 @@ from router.services.jetstream import JetStream
 from router.services.jetstream.calls import READS
 from router.services.memory_budget import MemoryBudget
 from router.settings import Settings
-from router.web.access import Access
+from router.web.access import RequestAuthorizer
 from router.web.bodies import BodyReader
 from router.web.dmaap.errors import ErrorTexts
 from router.web.errors import JETSTREAM
@@ -23,7 +23,7 @@ from router.web.front import DIRECT, JETSTREAM_FETCH, JETSTREAM_PUBLISH
 from router.web.jetstream.acks import AckViews
 from router.web.jetstream.api import ApiViews
 from router.web.jetstream.context import JetStreamContext, JetStreamOptions
-from router.web.jetstream.errors import Failures
+from router.web.jetstream.errors import JetStreamFailures
 from router.web.jetstream.fetch import FetchViews
 from router.web.jetstream.forms import Writer
 from router.web.jetstream.publish import PublishViews
@@ -41,7 +41,7 @@ class JetStreamRoutes:
     def __init__(
         self,
         settings: Settings,
-        parts: tuple[Access, JetStream, BodyReader, MemoryBudget],
+        parts: tuple[RequestAuthorizer, JetStream, BodyReader, MemoryBudget],
         texts: ErrorTexts,
         wall_ns: Callable[[], int],
     ) -> None:
@@ -50,7 +50,7 @@ class JetStreamRoutes:
         access, streams, reader, unsent = parts
         reader = reader.with_message_limit(options.max_payload)
         context = JetStreamContext(access, streams, reader, unsent, options, writer, wall_ns)
-        self._failures = Failures(texts, writer)
+        self._failures = JetStreamFailures(texts, writer)
         self._api = ApiViews(context)
         self._publish = PublishViews(context)
         self._fetch = FetchViews(context)

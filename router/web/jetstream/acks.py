@@ -15,7 +15,7 @@ from router.clocks.steps import Steps, run_blocking
 from router.errors import BadRequestError
 from router.errors.quoting import quoted
 from router.services.jetstream import AckRequest
-from router.web.front import JETSTREAM_ACKS, Answer, Direct
+from router.web.front import JETSTREAM_ACKS, Direct, DirectAnswer
 from router.web.jetstream import light, shapes
 from router.web.jetstream.context import FAILED, MAX_BODY_BYTES, JetStreamContext
 from router.web.openapi import description as api
@@ -86,7 +86,7 @@ class AckViews:
     def _acknowledge(self, word: str) -> Response:
         return run_blocking(self._acknowledged(request.environ, _PAYLOADS[word])).response()
 
-    def _acknowledged(self, environ: WSGIEnvironment, payload: Payload) -> Steps[Answer]:
+    def _acknowledged(self, environ: WSGIEnvironment, payload: Payload) -> Steps[DirectAnswer]:
         context = self._context
         principal, kind = context.principal(environ), payload(environ)
         tokens = _tokens(context.body(environ, MAX_BODY_BYTES))
@@ -97,7 +97,7 @@ class AckViews:
             # What was done before a failure stands; the client learns how much that is.
             environ[FAILED] = {"token": tokens[done], "done": done}
             raise failure
-        return Answer.whole(_OK, light.KIND)
+        return DirectAnswer.whole(_OK, light.KIND)
 
 
 def _delayed(environ: WSGIEnvironment) -> bytes:

@@ -14,14 +14,14 @@ from router.clocks.steps import run_blocking
 from router.errors import BackendTimeoutError
 from router.errors.quoting import json_failure
 from router.services.jetstream import API_PREFIX
-from router.services.jetstream.calls import READS, Call, call_of
+from router.services.jetstream.calls import READS, JetStreamCall, call_of
 from router.web import forms as answers
 from router.web import requests
 from router.web.jetstream import shapes
 from router.web.jetstream.context import (
     MAX_BODY_BYTES,
-    Caller,
     FaultError,
+    JetStreamCaller,
     JetStreamContext,
     status_of,
 )
@@ -93,9 +93,9 @@ class ApiViews:
 
     def _failed(
         self,
-        call: Call,
+        call: JetStreamCall,
         form: Form,
-        caller: Caller,
+        caller: JetStreamCaller,
         environ: WSGIEnvironment,
         payload: bytes,
         reply: Mapping[str, Any],
@@ -110,7 +110,12 @@ class ApiViews:
         return answers.answer(self._context.writer.fault(call, fault, form), fault.status)
 
     def _with_names(
-        self, fault: Fault, call: Call, caller: Caller, environ: WSGIEnvironment, body: bytes
+        self,
+        fault: Fault,
+        call: JetStreamCall,
+        caller: JetStreamCaller,
+        environ: WSGIEnvironment,
+        body: bytes,
     ) -> Fault:
         """Return the error of overlapping subjects with the names of the streams that have them."""
         names: set[str] = set()
@@ -123,7 +128,9 @@ class ApiViews:
             return fault
         return fault._replace(sentence=f"{fault.sentence}: {', '.join(sorted(names))}")
 
-    def _call(self, caller: Caller, environ: WSGIEnvironment, subject: str, body: bytes) -> bytes:
+    def _call(
+        self, caller: JetStreamCaller, environ: WSGIEnvironment, subject: str, body: bytes
+    ) -> bytes:
         """Return the answer of a call in the form `v1`."""
         message = NatsMessage(API_PREFIX + subject, payload=body)
         reads = _READS.fullmatch(subject) is not None

@@ -16,7 +16,7 @@ from router.services.jetstream import JetStream, JetStreamRequest, unwatched
 from router.services.memory_budget import MemoryBudget
 from router.settings.options import SettingsOptions, from_setting
 from router.web import bodies, offload, requests
-from router.web.access import Access
+from router.web.access import RequestAuthorizer
 from router.web.jetstream.forms import Fault, Writer
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
 from router.wire.nats.jetstream.errors import error as jetstream_error
@@ -55,7 +55,7 @@ class FaultError(BadRequestError):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class JetStreamCaller:
     """Who makes a request, and whether they may administer the router."""
 
     principal: Principal
@@ -82,7 +82,7 @@ class JetStreamOptions(SettingsOptions):
 class JetStreamContext:
     """The parts that the views share; `streams` answers NATS messages."""
 
-    access: Access
+    access: RequestAuthorizer
     streams: JetStream
     reader: bodies.BodyReader
     unsent: MemoryBudget
@@ -100,10 +100,10 @@ class JetStreamContext:
             raise FaultError.of_code(ErrorCode.NOT_ENABLED)
         return principal
 
-    def caller(self, environ: WSGIEnvironment) -> Caller:
+    def caller(self, environ: WSGIEnvironment) -> JetStreamCaller:
         """Return who makes a request, with the rights of administrators; raise as `principal`."""
         principal = self.principal(environ)
-        return Caller(principal, self.access.may_administer(principal, environ))
+        return JetStreamCaller(principal, self.access.may_administer(principal, environ))
 
     def body(self, environ: WSGIEnvironment, limit: int) -> bytes:
         """Return a body without its compression; raise BatchTooLargeError for a longer one."""
@@ -115,7 +115,7 @@ class JetStreamContext:
     def ask(
         self,
         environ: WSGIEnvironment,
-        caller: Caller,
+        caller: JetStreamCaller,
         message: NatsMessage,
         *,
         max_replies: int = 1,

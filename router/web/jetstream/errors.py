@@ -9,7 +9,7 @@ import orjson
 from flask import Response, request
 
 from router.errors import BadNameError, BadReadOptionError, RouterError
-from router.services.jetstream.calls import UNKNOWN, Call, call_of
+from router.services.jetstream.calls import UNKNOWN, JetStreamCall, call_of
 from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.errors import FailureAnswers, failure_answer
 from router.web.jetstream import light
@@ -37,7 +37,7 @@ _NUMBERS: Final[Mapping[str, ErrorCode]] = {
 }
 
 
-class Failures(FailureAnswers):
+class JetStreamFailures(FailureAnswers):
     """Turns what fails below `/jetstream` into answers."""
 
     def __init__(self, texts: ErrorTexts, writer: Writer) -> None:
@@ -75,7 +75,7 @@ class Failures(FailureAnswers):
 
     def _light(self, error: RouterError, fault: Fault, stream: str) -> Response:
         if request.path.startswith(_PUBLISH) and _form() is Form.V1:
-            members = self._writer.fault(Call(UNKNOWN, ""), fault, Form.V1)["error"]
+            members = self._writer.fault(JetStreamCall(UNKNOWN, ""), fault, Form.V1)["error"]
             body = {"error": members, "stream": stream, "seq": 0}
             return Response(orjson.dumps(body), mimetype="application/json")
         fields: dict[str, object] = {}
@@ -96,13 +96,13 @@ def _form() -> Form:
         return Form.SEED
 
 
-def _call(path: str) -> Call:
+def _call(path: str) -> JetStreamCall:
     """Return the call whose type an error has."""
     if path.startswith(_FETCH):
         stream, _, consumer = path.removeprefix(_FETCH).partition("/")
-        return Call(FETCH_TYPE, "", _decoded(stream), _decoded(consumer))
+        return JetStreamCall(FETCH_TYPE, "", _decoded(stream), _decoded(consumer))
     if not path.startswith(_API):
-        return Call(UNKNOWN, "")
+        return JetStreamCall(UNKNOWN, "")
     return call_of(_decoded(path.removeprefix(_API)))
 
 

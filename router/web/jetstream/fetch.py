@@ -19,9 +19,9 @@ from router.errors import BadNameError, RouterError
 from router.services.jetstream import ACK_PREFIX, API_PREFIX
 from router.services.jetstream.calls import call_of
 from router.web import requests
-from router.web.front import Answer
+from router.web.front import DirectAnswer
 from router.web.jetstream import shapes
-from router.web.jetstream.context import Caller, FaultError, JetStreamContext, status_of
+from router.web.jetstream.context import FaultError, JetStreamCaller, JetStreamContext, status_of
 from router.web.jetstream.forms import Fault, form_of
 from router.web.openapi import description as api
 from router.web.requests import BYTES, MILLISECONDS, Query
@@ -58,7 +58,7 @@ class FetchViews:
         """Answer messages of a pull consumer, waiting for some."""
         return run_blocking(self.fetched(request.environ, stream, consumer)).response()
 
-    def fetched(self, environ: WSGIEnvironment, stream: str, consumer: str) -> Steps[Answer]:
+    def fetched(self, environ: WSGIEnvironment, stream: str, consumer: str) -> Steps[DirectAnswer]:
         """Answer as `fetch` does."""
         context, options = self._context, self._context.options
         query = Query(environ)
@@ -75,7 +75,7 @@ class FetchViews:
         shown = [_shown(message) for message in messages]
         del messages
         body = orjson.dumps(context.writer.written(TYPE, form, {"messages": shown}))
-        return Answer.unsent(context.unsent, body, ("Cache-Control", "no-store"))
+        return DirectAnswer.unsent(context.unsent, body, ("Cache-Control", "no-store"))
 
 
 class _Pull:
@@ -85,7 +85,7 @@ class _Pull:
         self,
         context: JetStreamContext,
         environ: WSGIEnvironment,
-        caller: Caller,
+        caller: JetStreamCaller,
         stream: str,
         consumer: str,
     ) -> None:

@@ -15,7 +15,7 @@ from wsgiref.types import WSGIEnvironment
 
 from router.errors import BadReadOptionError
 from router.errors.quoting import quoted
-from router.services.jetstream.calls import UNKNOWN, ZERO_BODIES, Call
+from router.services.jetstream.calls import UNKNOWN, ZERO_BODIES, JetStreamCall
 from router.web.requests import Query
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
 from router.wire.nats.jetstream.replies import ERROR_MEMBERS
@@ -132,7 +132,7 @@ class Writer:
     def __init__(self, wall_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
 
-    def fault(self, call: Call, fault: Fault, form: Form) -> dict[str, Any]:
+    def fault(self, call: JetStreamCall, fault: Fault, form: Form) -> dict[str, Any]:
         """Return an error inside the type that the call would have returned."""
         if form is Form.V1:
             members: dict[str, Any] = {"code": fault.code}
@@ -144,7 +144,7 @@ class Writer:
         members = {"message": _sentence(call, fault), "code": fault.number, "kind": fault.kind}
         return {**self._head(call), "error": members, **ZERO_BODIES[call.type]}
 
-    def seed(self, call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
+    def seed(self, call: JetStreamCall, reply: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of a call in the seed's form, from that of the form `v1`."""
         body = {name: value for name, value in reply.items() if name not in _V1_MEMBERS}
         if call.type in {"stream_info", "stream_create", "stream_update"}:
@@ -161,9 +161,9 @@ class Writer:
         """Return an answer that JetStream's API does not have, in either form."""
         if form is Form.V1:
             return {"type": type_of(call_type, form), **members}
-        return {**self._head(Call(call_type, "")), **members}
+        return {**self._head(JetStreamCall(call_type, "")), **members}
 
-    def _head(self, call: Call) -> dict[str, Any]:
+    def _head(self, call: JetStreamCall) -> dict[str, Any]:
         seconds, fraction = divmod(self._wall_ns(), 1_000_000_000)
         time = f"{format_second(seconds)}.{fraction // 1000:06d}Z"
         return {"type": type_of(call.type, Form.SEED), "time": time}
@@ -211,7 +211,7 @@ def _state(state: Mapping[str, Any]) -> dict[str, Any]:
     return made | {name: state[name] for name in _MORE_STATE if state.get(name)}
 
 
-def _sentence(call: Call, fault: Fault) -> str:
+def _sentence(call: JetStreamCall, fault: Fault) -> str:
     """Return an error's sentence, with the name that it is about where JetStream leaves it out."""
     if fault.err_code == ErrorCode.STREAM_NOT_FOUND and call.stream:
         return f"unknown stream {call.stream}"

@@ -13,7 +13,7 @@ from router.clocks.steps import Steps, run_blocking
 from router.errors import BadRequestError, MessageTooLargeError, OutcomeUnknownError
 from router.services.publish import timeouts_of_publish
 from router.web import bodies, requests, tracing
-from router.web.front import Answer
+from router.web.front import DirectAnswer
 from router.web.jetstream import light, shapes
 from router.web.jetstream.context import FaultError, JetStreamContext, check_subject, status_of
 from router.web.jetstream.forms import FORM_HEADER, Fault, Form, form_of
@@ -51,12 +51,12 @@ class PublishViews:
         """Store a message in the stream that has the subject; answer when it is durable."""
         return run_blocking(self.published(request.environ, subject)).response()
 
-    def published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
+    def published(self, environ: WSGIEnvironment, subject: str) -> Steps[DirectAnswer]:
         """Store a message as `publish` does."""
         with timeouts_of_publish():
             return (yield from self._published(environ, subject))
 
-    def _published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
+    def _published(self, environ: WSGIEnvironment, subject: str) -> Steps[DirectAnswer]:
         context = self._context
         form = form_of(environ)
         caller = context.caller(environ)
@@ -66,7 +66,7 @@ class PublishViews:
                 "$JS.API is served below /jetstream/api, tokens by /jetstream/ack."
             )
         encoding = environ.get("HTTP_CONTENT_ENCODING", "")
-        body = bodies.Body("", encoding, requests.body(environ, context.reader.bounds.batch))
+        body = bodies.PublishBody("", encoding, requests.body(environ, context.reader.bounds.batch))
         messages, reserved = yield from context.reader.messages(body)
         del body
         with reserved:
@@ -82,8 +82,8 @@ class PublishViews:
             raise FaultError.of_status(404, _NO_STREAM)
         if form is Form.V1:
             _acknowledged(replies[0].payload)
-            return Answer.whole(replies[0].payload, api.JSON)
-        return Answer.whole(light.ok(_acknowledged(replies[0].payload)).encode(), light.KIND)
+            return DirectAnswer.whole(replies[0].payload, api.JSON)
+        return DirectAnswer.whole(light.ok(_acknowledged(replies[0].payload)).encode(), light.KIND)
 
 
 def message_headers(environ: WSGIEnvironment) -> bytes:

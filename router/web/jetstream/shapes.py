@@ -28,19 +28,19 @@ FETCHING: Final = (
     api.number("expires", "Milliseconds to wait for a message; 0: none."),
     api.number("max_bytes", "Most bytes of messages to answer."),
 )
-CALL: Final = api.Body(
+CALL: Final = api.BodyDescription(
     {api.JSON: dict},
     "What the call takes, as over NATS; no body and `{}` mean the same.",
     required=False,
     examples={api.JSON: {"name": "ORDERS", "subjects": ["orders.*"]}},
 )
-MESSAGE: Final = api.Body(
+MESSAGE: Final = api.BodyDescription(
     {"application/octet-stream": str, "text/plain": str, api.JSON: dict},
     "The message, as it is.",
     required=False,
 )
 _TOKEN: Final = {"type": "string", "minLength": 1}
-TOKENS: Final = api.Body(
+TOKENS: Final = api.BodyDescription(
     {
         "text/plain": _TOKEN,
         api.JSON: {
@@ -75,12 +75,12 @@ FETCHED: Final = api.answers_json(
     "Messages, none if there were none in time.",
 )
 PUBLISHED: Final = {
-    200: api.Reply(
+    200: api.ReplyDescription(
         "`+OK stream=ORDERS&sequence=10`; with `form=v1` the acknowledgement of NATS.",
         {"text/plain": str, api.JSON: dict},
     )
 }
-ACKNOWLEDGED: Final = {200: api.Reply("`+OK`.", {"text/plain": str})}
+ACKNOWLEDGED: Final = {200: api.ReplyDescription("`+OK`.", {"text/plain": str})}
 REFUSED: Final = {
     400: "what JetStream refuses, and subjects that are no call",
     404: "no such stream, consumer or message, and no stream with the subject",

@@ -56,7 +56,7 @@ BODY: Final = ("batch-too-large", "unsupported-encoding")
 _NONE: Final[Mapping[Any, Any]] = {}
 
 
-class Kind(Enum):
+class ParameterKind(Enum):
     """How a parameter is read (`router.web.requests`)."""
 
     TEXT = "text"
@@ -75,7 +75,7 @@ class Parameter(NamedTuple):
 
     name: str
     meaning: str
-    kind: Kind = Kind.TEXT
+    kind: ParameterKind = ParameterKind.TEXT
     choices: tuple[str, ...] = ()
     place: str = "query"
     pattern: str = ""
@@ -90,7 +90,7 @@ def text(name: str, meaning: str, pattern: str = "") -> Parameter:
 
 def number(name: str, meaning: str, most: int | None = None) -> Parameter:
     """Return a parameter that is a whole number; more than `most` is refused."""
-    return Parameter(name, meaning, Kind.NUMBER, most=most)
+    return Parameter(name, meaning, ParameterKind.NUMBER, most=most)
 
 
 def required(parameter: Parameter) -> Parameter:
@@ -100,22 +100,22 @@ def required(parameter: Parameter) -> Parameter:
 
 def flag(name: str, meaning: str) -> Parameter:
     """Return a parameter that is true or false."""
-    return Parameter(name, meaning, Kind.FLAG)
+    return Parameter(name, meaning, ParameterKind.FLAG)
 
 
 def choice(name: str, choices: Iterable[str], meaning: str) -> Parameter:
     """Return a parameter that is one of several words."""
-    return Parameter(name, meaning, Kind.CHOICE, tuple(choices))
+    return Parameter(name, meaning, ParameterKind.CHOICE, tuple(choices))
 
 
 def moment(name: str, meaning: str) -> Parameter:
     """Return a parameter that is the earliest, the latest, or a time."""
-    return Parameter(name, meaning, Kind.MOMENT)
+    return Parameter(name, meaning, ParameterKind.MOMENT)
 
 
 def target(name: str, meaning: str) -> Parameter:
     """Return a parameter that is what `moment` is, or positions."""
-    return Parameter(name, meaning, Kind.TARGET)
+    return Parameter(name, meaning, ParameterKind.TARGET)
 
 
 def header(name: str, meaning: str) -> Parameter:
@@ -130,7 +130,7 @@ TRACED: Final = (
 """Headers of a route that stores messages."""
 
 
-class Body(NamedTuple):
+class BodyDescription(NamedTuple):
     """A request's body, by its media types; `examples` by the same."""
 
     kinds: Mapping[str, Form]
@@ -139,24 +139,24 @@ class Body(NamedTuple):
     examples: Mapping[str, Any] = _NONE
 
 
-class Reply(NamedTuple):
+class ReplyDescription(NamedTuple):
     """An answer: what it means, and its body by media types, none if it has no body."""
 
     meaning: str
     kinds: Mapping[str, Form] = _NONE
 
 
-def answers_json(form: Form = dict, meaning: str = "Done.") -> Mapping[int, Reply]:
+def answers_json(form: Form = dict, meaning: str = "Done.") -> Mapping[int, ReplyDescription]:
     """Return the answer 200 in JSON."""
-    return {200: Reply(meaning, {JSON: form})}
+    return {200: ReplyDescription(meaning, {JSON: form})}
 
 
 _DONE: Final = answers_json()
 
 
-def answers_nothing(meaning: str = "Done.") -> Mapping[int, Reply]:
+def answers_nothing(meaning: str = "Done.") -> Mapping[int, ReplyDescription]:
     """Return the answer 204."""
-    return {204: Reply(meaning)}
+    return {204: ReplyDescription(meaning)}
 
 
 def schema(form: Form) -> Schema:
@@ -199,8 +199,8 @@ class Operation(NamedTuple):
 
     routes: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    body: Body | None = None
-    answers: Mapping[int, Reply] = _DONE
+    body: BodyDescription | None = None
+    answers: Mapping[int, ReplyDescription] = _DONE
     fails: tuple[str, ...] = STORE
     refuses: Mapping[int, str] = _NONE
     public: bool = False
@@ -212,8 +212,8 @@ class Operation(NamedTuple):
 class More(TypedDict, total=False):
     """The fields of Operation beside routes and parameters."""
 
-    body: Body
-    answers: Mapping[int, Reply]
+    body: BodyDescription
+    answers: Mapping[int, ReplyDescription]
     fails: tuple[str, ...]
     refuses: Mapping[int, str]
     public: bool
@@ -293,14 +293,14 @@ def _segment(name: str, meaning: str, pattern: str = "") -> Parameter:
 
 
 def _number(name: str, meaning: str) -> Parameter:
-    return Parameter(name, meaning, Kind.NUMBER, place="path", most=2**63 - 1)
+    return Parameter(name, meaning, ParameterKind.NUMBER, place="path", most=2**63 - 1)
 
 
 _ALL: Final = (
     _segment("topic", "Name of the topic.", NAME),
     _segment("group", "Name of the consumer group.", MEMBER),
     _segment("consumer", "Id of the consumer.", MEMBER),
-    Parameter("role", "Which list.", Kind.CHOICE, ("producers", "consumers"), "path"),
+    Parameter("role", "Which list.", ParameterKind.CHOICE, ("producers", "consumers"), "path"),
     _segment("key", "Name of the API key or user.", MEMBER),
     _segment("ip", "Address, or network with `/` as `%2F`.", ADDRESS),
     _segment("bits", "Bits of the network's prefix.", "^([0-9]|[12][0-9]|3[0-2])$"),
@@ -313,7 +313,7 @@ _ALL: Final = (
     _segment("digest", "Digest of the running build."),
     _segment("tenant", "Name of the tenant.", PULSAR),
     _segment("namespace", "Name of the namespace.", PULSAR),
-    Parameter("domain", "Domain.", Kind.CHOICE, ("persistent", "non-persistent"), "path"),
+    Parameter("domain", "Domain.", ParameterKind.CHOICE, ("persistent", "non-persistent"), "path"),
     _segment("subscription", "Name of the subscription.", MEMBER),
     _number("partition", "Number of the partition, from 0 on."),
     _segment("cluster", "Name of the cluster, `standalone`."),

@@ -61,7 +61,7 @@ ERRORS: Final[Mapping[str, Schema]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ErrorDialect:
     """A group of routes with one form of errors; `status` maps a code and an endpoint.
 
     `pages`: what a browser gets instead, as the content of an answer.
@@ -75,7 +75,7 @@ class Dialect:
     pages: Mapping[str, Any] = field(default_factory=dict)
 
 
-def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
+def dialects(texts: ErrorTexts) -> Mapping[str, ErrorDialect]:
     """Return the dialect of each blueprint, with the statuses that settings ask for."""
 
     def forbidden(code: str, status: int) -> int:
@@ -96,12 +96,12 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         del endpoint
         return texts.of_code(code).status
 
-    def of_dmaap(tag: str, meaning: str) -> Dialect:
-        return Dialect(tag, meaning, "DmaapError", dmaap)
+    def of_dmaap(tag: str, meaning: str) -> ErrorDialect:
+        return ErrorDialect(tag, meaning, "DmaapError", dmaap)
 
-    def page(tag: str, meaning: str) -> Dialect:
+    def page(tag: str, meaning: str) -> ErrorDialect:
         html = {HTML: {"schema": schema(str)}}
-        return Dialect(tag, meaning, "Problem", problem, PROBLEM, html)
+        return ErrorDialect(tag, meaning, "Problem", problem, PROBLEM, html)
 
     events = of_dmaap("Events", "DMaaP: publish with POST, poll with GET, streams.")
     topics = of_dmaap("Topics", "DMaaP: topics, their groups and access lists.")
@@ -122,14 +122,14 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         "admin": admin,
         "ops": ops,
         "metrics": ops,
-        "pulsar_rest": Dialect(
+        "pulsar_rest": ErrorDialect(
             "PIP 64", "Pulsar REST: produce, read, consume.", "PulsarRestError", pip64
         ),
-        "pulsar_admin": Dialect(
+        "pulsar_admin": ErrorDialect(
             "Pulsar administration", "Apache Pulsar's own paths.", "PulsarAdminError", pulsar
         ),
-        "jetstream": Dialect("JetStream", streams, "JetStreamError", problem),
-        "jetstream_light": Dialect(
+        "jetstream": ErrorDialect("JetStream", streams, "JetStreamError", problem),
+        "jetstream_light": ErrorDialect(
             "JetStream", streams, "LightError", problem, "text/plain", as_json
         ),
         "console": page("Console", "Pages and their JSON twins."),

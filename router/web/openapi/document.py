@@ -13,7 +13,7 @@ from werkzeug.routing import Map, Rule
 from router.errors import by_code
 from router.process.build import VERSION
 from router.web.openapi import description as api
-from router.web.openapi.dialects import ERRORS, Dialect
+from router.web.openapi.dialects import ERRORS, ErrorDialect
 
 UNLISTED: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that every route has by itself."""
@@ -45,10 +45,10 @@ _POSITIONS: Final[api.Schema] = {
     "description": "`ledger:entry:partition`, with commas between them.",
     "pattern": "^[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,4}$",
 }
-_KINDS: Final[Mapping[api.Kind, api.Schema]] = {
-    api.Kind.FLAG: {"type": "boolean"},
-    api.Kind.MOMENT: {"anyOf": list(_MOMENTS)},
-    api.Kind.TARGET: {"anyOf": [*_MOMENTS, _POSITIONS]},
+_KINDS: Final[Mapping[api.ParameterKind, api.Schema]] = {
+    api.ParameterKind.FLAG: {"type": "boolean"},
+    api.ParameterKind.MOMENT: {"anyOf": list(_MOMENTS)},
+    api.ParameterKind.TARGET: {"anyOf": [*_MOMENTS, _POSITIONS]},
 }
 _RETRIED: Final = frozenset({429, 503})
 _SECURITY: Final[Mapping[str, api.Schema]] = {
@@ -75,7 +75,7 @@ class UndescribedError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class DocumentedRoute:
     """One method of one rule."""
 
     rule: Rule
@@ -101,7 +101,7 @@ class Route:
         return [own.get(name, api.SEGMENTS[name]) for name in names]
 
 
-def routes(rules: Map, views: Mapping[str, Callable[..., Any]]) -> Iterator[Route]:
+def routes(rules: Map, views: Mapping[str, Callable[..., Any]]) -> Iterator[DocumentedRoute]:
     """Yield the routes that serve something, by path; raise UndescribedError."""
     for rule in sorted(rules.iter_rules(), key=lambda found: found.rule):
         view = views[rule.endpoint]
@@ -115,11 +115,11 @@ def routes(rules: Map, views: Mapping[str, Callable[..., Any]]) -> Iterator[Rout
             continue
         summary = operation.summary or (view.__doc__ or "").strip().partition("\n")[0]
         for method in sorted((rule.methods or set()) - UNLISTED):
-            yield Route(rule, method, operation, summary)
+            yield DocumentedRoute(rule, method, operation, summary)
 
 
 def document(
-    found: Iterator[Route], dialects: Mapping[str, Dialect], *, anonymous: bool
+    found: Iterator[DocumentedRoute], dialects: Mapping[str, ErrorDialect], *, anonymous: bool
 ) -> dict[str, Any]:
     """Return the description without its servers; raise UndescribedError.
 
@@ -164,7 +164,7 @@ def document(
 class _Making:
     """Writes operations; failures with the same answer are written once, as `responses`."""
 
-    def __init__(self, dialects: Mapping[str, Dialect], *, anonymous: bool) -> None:
+    def __init__(self, dialects: Mapping[str, ErrorDialect], *, anonymous: bool) -> None:
         self._dialects = dialects
         self._names: dict[tuple[str, int, str], str] = {}
         self._identities: dict[str, int] = {}
@@ -177,7 +177,7 @@ class _Making:
         ]
         self._security = [*known, {}] if anonymous else known
 
-    def dialect(self, route: Route) -> Dialect:
+    def dialect(self, route: DocumentedRoute) -> ErrorDialect:
         """Return the dialect of a route; raise UndescribedError."""
         blueprint = route.rule.endpoint.partition(".")[0]
         if blueprint not in self._dialects:
@@ -187,7 +187,7 @@ class _Making:
             )
         return self._dialects[blueprint]
 
-    def operation(self, route: Route, dialect: Dialect) -> dict[str, Any]:
+    def operation(self, route: DocumentedRoute, dialect: ErrorDialect) -> dict[str, Any]:
         operation = route.operation
         made: dict[str, Any] = {
             "operationId": self._identity(route),
@@ -208,12 +208,12 @@ class _Making:
         made["security"] = [] if operation.public else self._security
         return made
 
-    def _identity(self, route: Route) -> str:
+    def _identity(self, route: DocumentedRoute) -> str:
         name = route.rule.endpoint.replace(".", "_")
         times = self._identities[name] = self._identities.get(name, 0) + 1
         return name if times == 1 else f"{name}_{times}"
 
-    def _failures(self, route: Route, dialect: Dialect) -> dict[int, dict[str, str]]:
+    def _failures(self, route: DocumentedRoute, dialect: ErrorDialect) -> dict[int, dict[str, str]]:
         failures: dict[int, list[str]] = {}
         for code in _codes(route):
             if code not in by_code():
@@ -226,7 +226,7 @@ class _Making:
             for status, words in failures.items()
         }
 
-    def _failure(self, dialect: Dialect, status: int, words: list[str]) -> str:
+    def _failure(self, dialect: ErrorDialect, status: int, words: list[str]) -> str:
         """Return the name of the response that describes these failures."""
         sentence = f"{HTTPStatus(status).phrase}: {', '.join(sorted(set(words)))}"
         key = dialect.error, status, sentence
@@ -243,7 +243,7 @@ class _Making:
         return self._names[key]
 
 
-def _codes(route: Route) -> list[str]:
+def _codes(route: DocumentedRoute) -> list[str]:
     operation = route.operation
     codes = [*ALWAYS, *operation.fails]
     if not operation.public:
@@ -268,9 +268,9 @@ def _parameter(parameter: api.Parameter) -> dict[str, Any]:
 
 
 def _schema(parameter: api.Parameter) -> api.Schema:
-    if parameter.kind is api.Kind.CHOICE:
+    if parameter.kind is api.ParameterKind.CHOICE:
         return api.one_of(parameter.choices)
-    if parameter.kind is api.Kind.NUMBER:
+    if parameter.kind is api.ParameterKind.NUMBER:
         most = {} if parameter.most is None else {"maximum": parameter.most}
         return {"type": "integer", "minimum": 0, **most}
     if parameter.kind in _KINDS:
@@ -280,7 +280,7 @@ def _schema(parameter: api.Parameter) -> api.Schema:
     return {**api.schema(str), "pattern": parameter.pattern}
 
 
-def _body(body: api.Body) -> dict[str, Any]:
+def _body(body: api.BodyDescription) -> dict[str, Any]:
     content = {
         kind: {"schema": api.schema(form)}
         | ({"example": body.examples[kind]} if kind in body.examples else {})
@@ -289,7 +289,7 @@ def _body(body: api.Body) -> dict[str, Any]:
     return {"description": body.meaning, "required": body.required, "content": content}
 
 
-def _answer(answer: api.Reply) -> dict[str, Any]:
+def _answer(answer: api.ReplyDescription) -> dict[str, Any]:
     made: dict[str, Any] = {
         "description": answer.meaning,
         "headers": {"transactionId": {"$ref": "#/components/headers/transactionId"}},

@@ -23,7 +23,7 @@ from router.web.console.pages import AGAIN, FOREVER, HEADERS, TYPES, base
 from router.web.console.themes import theme
 from router.web.dmaap.errors import ErrorTexts
 from router.web.errors import FailureAnswers
-from router.web.openapi.description import HTML, JSON, Reply, add_routes, operation
+from router.web.openapi.description import HTML, JSON, ReplyDescription, add_routes, operation
 from router.web.openapi.dialects import dialects
 from router.web.openapi.document import document, routes
 
@@ -57,8 +57,8 @@ class OpenApi:
     @operation(
         "GET /openapi.json",
         answers={
-            200: Reply("The description.", {JSON: dict}),
-            304: Reply("It is what `If-None-Match` names."),
+            200: ReplyDescription("The description.", {JSON: dict}),
+            304: ReplyDescription("It is what `If-None-Match` names."),
         },
         fails=(),
         public=True,
@@ -71,7 +71,12 @@ class OpenApi:
             return Response(status=304, headers=headers)
         return Response(body, mimetype=JSON, headers=headers)
 
-    @operation("GET /docs", answers={200: Reply("The page.", {HTML: str})}, fails=(), public=True)
+    @operation(
+        "GET /docs",
+        answers={200: ReplyDescription("The page.", {HTML: str})},
+        fails=(),
+        public=True,
+    )
     def docs(self) -> Response:
         """Answer Swagger UI, which shows the description and tries routes out."""
         text = Template((_own() / "docs.html").read_text(encoding="utf-8")).substitute(
@@ -84,7 +89,7 @@ class OpenApi:
 
     @operation(
         "GET /docs/static/<digest>/<name>",
-        answers={200: Reply("The file.", {"text/css": str, "text/javascript": str})},
+        answers={200: ReplyDescription("The file.", {"text/css": str, "text/javascript": str})},
         fails=("path-not-found",),
         public=True,
     )

@@ -14,23 +14,23 @@ from typing import Final
 from flask import Blueprint, Response, request
 
 from router.node.administration import Administration
-from router.services.blacklist import Blacklist
-from router.services.manage import Topics
+from router.services.blacklist import WorkerBlacklist
+from router.services.manage import TopicManagement
 from router.services.rights import Rights
 from router.settings import Settings, shown
-from router.web.access import Access
+from router.web.access import RequestAuthorizer
 from router.web.openapi.description import add_converters, add_routes, operation
 from router.web.pulsar_admin.brokers import BrokerViews
 from router.web.pulsar_admin.calls import CallViews, not_served
 from router.web.pulsar_admin.context import Addresses, AdminAuthorizer, AdminContext, ResourceViews
-from router.web.pulsar_admin.messages import MessageViews
+from router.web.pulsar_admin.messages import AdminMessageViews
 from router.web.pulsar_admin.namespaces import NamespaceViews, TenantViews
 from router.web.pulsar_admin.policies import Defaults
 from router.web.pulsar_admin.policy_views import PolicyViews
 from router.web.pulsar_admin.schemas import SchemaViews
 from router.web.pulsar_admin.subscriptions import SubscriptionViews
-from router.web.pulsar_admin.topics import TopicViews
-from router.web.pulsar_admin.views import CONVERTERS, Failures, RefusedError
+from router.web.pulsar_admin.topics import AdminTopicViews
+from router.web.pulsar_admin.views import CONVERTERS, AdminRefusedError, PulsarAdminFailures
 
 ROOTS: Final = ("/admin/v2", "/admin/v3", "/lookup/v2")
 _EVERYTHING: Final = [
@@ -39,9 +39,9 @@ _EVERYTHING: Final = [
 _RESOURCES: Final[tuple[type[ResourceViews], ...]] = (
     TenantViews,
     NamespaceViews,
-    TopicViews,
+    AdminTopicViews,
     SubscriptionViews,
-    MessageViews,
+    AdminMessageViews,
     SchemaViews,
     BrokerViews,
     PolicyViews,
@@ -53,10 +53,10 @@ _RESOURCES: Final[tuple[type[ResourceViews], ...]] = (
 class AccessContext:
     """What the front knows of rights and of topics."""
 
-    access: Access
-    blacklist: Blacklist
+    access: RequestAuthorizer
+    blacklist: WorkerBlacklist
     rights: Rights
-    topics: Topics
+    topics: TopicManagement
 
 
 class PulsarAdmin:
@@ -69,7 +69,7 @@ class PulsarAdmin:
         administration: Administration | None,
         wall_ms: Callable[[], int],
     ) -> None:
-        self._failures = Failures(int(settings.text("auth.forbidden_status")))
+        self._failures = PulsarAdminFailures(int(settings.text("auth.forbidden_status")))
         self._serves = administration is not None
         if administration is None:
             self._views: tuple[ResourceViews, ...] = ()
@@ -101,10 +101,10 @@ class PulsarAdmin:
         """Refuse what is not served."""
         del rest
         if not self._serves:
-            raise RefusedError(
+            raise AdminRefusedError(
                 404,
                 "This router administers its own broker only, and messages live elsewhere (see"
                 " backend.url): use that server's own administration, such as Apache Pulsar's",
             )
         route = f"{request.method} {request.path}"[:200]
-        raise RefusedError(405, f"{route} is not served: {not_served(request.path)}")
+        raise AdminRefusedError(405, f"{route} is not served: {not_served(request.path)}")

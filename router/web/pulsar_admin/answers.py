@@ -18,14 +18,14 @@ from router.web.addresses import root
 from router.web.openapi import description as api
 from router.web.pulsar_admin import shapes, stats
 from router.web.pulsar_admin.brokers import CLUSTER, LOOKUP, check_cluster
-from router.web.pulsar_admin.served import ADMINS, ANYONE, Call, CallRequest, serves
+from router.web.pulsar_admin.served import ADMINS, ANYONE, AdminCall, CallRequest, serves
 from router.web.pulsar_admin.subscriptions import SUBSCRIPTION
 from router.web.pulsar_admin.topics import message_id
 from router.web.pulsar_admin.views import (
     ADMIN,
     NAMESPACE,
     TOPIC,
-    RefusedError,
+    AdminRefusedError,
     body_json,
     body_object,
     namespace_name,
@@ -43,7 +43,7 @@ _BROKER: Final = f"{ADMIN}/brokers"
 _CLUSTER: Final = f"{ADMIN}/clusters/<cluster>"
 _CHANGE_FAILS: Final = (*shapes.CHANGE_FAILS, "read-failed")
 _BACKLOG_FAILS: Final = (*shapes.POLICY_FAILS, "subscription-not-found")
-_NO_ID: Final = api.Body(
+_NO_ID: Final = api.BodyDescription(
     {api.JSON: api.shape({}, {"ledgerId": {"type": "null"}})},
     "No id of a message: a backlog is analyzed from its first message on.",
     required=False,
@@ -126,7 +126,9 @@ def broker_topics(call: CallRequest) -> object:
         for namespace in administration.namespaces(tenant.name):
             topics = [info.topic for info in administration.topics(namespace)]
             if (left := left - len(topics)) < 0:
-                raise RefusedError(412, f"There are more than {MAX_TOPICS} topics: request each")
+                raise AdminRefusedError(
+                    412, f"There are more than {MAX_TOPICS} topics: request each"
+                )
             shown = {str(topic): stats.topic_stats(inspection.whole(topic)) for topic in topics}
             if shown:
                 answered[namespace] = {BUNDLE: {"persistent": shown}}
@@ -184,7 +186,7 @@ def replication(call: CallRequest) -> object:
     f"POST {NAMESPACE}/replication",
     ADMINS,
     None,
-    body=api.Body({api.JSON: shapes.CLUSTERS}, "The cluster."),
+    body=api.BodyDescription({api.JSON: shapes.CLUSTERS}, "The cluster."),
     refuses=shapes.NO_CLUSTER,
     fails=shapes.POLICY_FAILS,
 )
@@ -194,7 +196,7 @@ def set_replication(call: CallRequest) -> object:
     Raises RefusedError for others.
     """
     if body_json() != [CLUSTER]:
-        raise RefusedError(412, f"There is the cluster {CLUSTER} alone")
+        raise AdminRefusedError(412, f"There is the cluster {CLUSTER} alone")
     return _constant(None, call)
 
 
@@ -360,7 +362,9 @@ def analyze_backlog(call: CallRequest) -> object:
     Raises RefusedError for a part of it.
     """
     if body_object().get("ledgerId") is not None:
-        raise RefusedError(405, "A backlog is analyzed from its first message on, not from an id")
+        raise AdminRefusedError(
+            405, "A backlog is analyzed from its first message on, not from an id"
+        )
     found = call.ask("analyze_backlog", subscription=call.subscription())
     ends = {
         f"{which}MessageId": "" if found[which] is None else ":".join(map(str, found[which]))
@@ -391,4 +395,4 @@ def _clear_backlog(call: CallRequest, subscription: str | None) -> object:
     return administration.call("clear_backlog", namespace=name, subscription=subscription)
 
 
-CALLS: Final = tuple(found for found in globals().values() if isinstance(found, Call))
+CALLS: Final = tuple(found for found in globals().values() if isinstance(found, AdminCall))

@@ -13,10 +13,10 @@ from router.process.build import VERSION
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.forms import answer
-from router.web.openapi.description import STORE, Reply, answers_json, operation
+from router.web.openapi.description import STORE, ReplyDescription, answers_json, operation
 from router.web.pulsar_admin.context import ResourceViews
 from router.web.pulsar_admin.shapes import NAMES, NO_NAME, ONE_CLUSTER, reads
-from router.web.pulsar_admin.views import ADMIN, RefusedError
+from router.web.pulsar_admin.views import ADMIN, AdminRefusedError
 from router.web.requests import decode
 
 CLUSTER: Final = "standalone"
@@ -30,7 +30,7 @@ class BrokerViews(ResourceViews):
     @operation(
         f"GET {ADMIN}/brokers/health",
         f"GET {ADMIN}/brokers/ready",
-        answers={200: Reply("It answers.", {"text/plain": str})},
+        answers={200: ReplyDescription("It answers.", {"text/plain": str})},
         public=True,
     )
     def health(self) -> Response:
@@ -41,7 +41,7 @@ class BrokerViews(ResourceViews):
 
     @operation(
         f"GET {ADMIN}/brokers/version",
-        answers={200: Reply("The version.", {"text/plain": str})},
+        answers={200: ReplyDescription("The version.", {"text/plain": str})},
         public=True,
         fails=(),
     )
@@ -89,7 +89,7 @@ class BrokerViews(ResourceViews):
         self._administration.look_up(self._topic(Right.VIEW, path))
         urls = self._context.addresses.urls(request.environ)
         if not urls:
-            raise RefusedError(
+            raise AdminRefusedError(
                 412,
                 "Pulsar clients are not served here, or on a port that is not known: set"
                 " broker.pulsar (--pulsar) or broker.advertised",
@@ -108,4 +108,4 @@ class BrokerViews(ResourceViews):
 def check_cluster(cluster: str) -> None:
     """Raise RefusedError for a cluster that there is not."""
     if decode(cluster) != CLUSTER:
-        raise RefusedError(404, "Cluster does not exist")
+        raise AdminRefusedError(404, "Cluster does not exist")

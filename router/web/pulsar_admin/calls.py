@@ -15,7 +15,7 @@ from router.web.forms import answer
 from router.web.openapi import description as api
 from router.web.pulsar_admin.answers import CALLS
 from router.web.pulsar_admin.context import ResourceViews
-from router.web.pulsar_admin.served import ADMINS, Call, CallRequest
+from router.web.pulsar_admin.served import ADMINS, AdminCall, CallRequest
 from router.web.pulsar_admin.views import done, nothing
 from router.web.requests import decode
 
@@ -57,7 +57,7 @@ class CallViews(ResourceViews):
             method, path = call.route.split(" ")
             routes.add_url_rule(path, call.name, self._view(call), methods=[method])
 
-    def _view(self, call: Call) -> Callable[..., Response]:
+    def _view(self, call: AdminCall) -> Callable[..., Response]:
         method = call.route.split(" ")[0]
 
         def view(**path: str) -> Response:
@@ -75,7 +75,7 @@ class CallViews(ResourceViews):
         if call.form is None:
             answers = api.answers_nothing()
         elif call.form is str:
-            answers = {200: api.Reply("The text.", {"text/plain": str})}
+            answers = {200: api.ReplyDescription("The text.", {"text/plain": str})}
         else:
             answers = api.answers_json(call.form, "The answer.")
         more: api.More = {

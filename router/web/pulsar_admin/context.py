@@ -12,11 +12,11 @@ from flask import Blueprint, request
 
 from router.model import Principal, Subscription, TopicName
 from router.node.administration import Administration
-from router.services.blacklist import Blacklist
-from router.services.manage import Topics
+from router.services.blacklist import WorkerBlacklist
+from router.services.manage import TopicManagement
 from router.services.rights import Rights
 from router.settings import Settings
-from router.web.access import Access, Right
+from router.web.access import RequestAuthorizer, Right
 from router.web.addresses import root
 from router.web.front import check_address, check_administrator
 from router.web.openapi.description import add_routes
@@ -38,7 +38,7 @@ class AuthorizedTopic(NamedTuple):
 class AdminAuthorizer:
     """Authorizes requests; raises UnauthenticatedError, ForbiddenError, or a subclass of these."""
 
-    def __init__(self, access: Access, blacklist: Blacklist) -> None:
+    def __init__(self, access: RequestAuthorizer, blacklist: WorkerBlacklist) -> None:
         self._access = access
         self._blacklist = blacklist
 
@@ -102,7 +102,7 @@ class AdminContext:
     addresses: Addresses
     defaults: Defaults
     rights: Rights
-    topics: Topics
+    topics: TopicManagement
     wall_ms: Callable[[], int]
     settings: Mapping[str, str]
 

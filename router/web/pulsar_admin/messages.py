@@ -20,14 +20,14 @@ from router.model import Position, TopicName
 from router.model.administration import EntryChoice, StoredEntry
 from router.web.access import Right
 from router.web.forms import answer
-from router.web.openapi.description import Reply, choice, operation
+from router.web.openapi.description import ReplyDescription, choice, operation
 from router.web.openapi.description import number as number_of
 from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.context import ResourceViews
 from router.web.pulsar_admin.stats import moment
 from router.web.pulsar_admin.subscriptions import SUBSCRIPTION
 from router.web.pulsar_admin.topics import message_id
-from router.web.pulsar_admin.views import TOPIC, RefusedError, subscription_name
+from router.web.pulsar_admin.views import TOPIC, AdminRefusedError, subscription_name
 from router.web.requests import MAX_NUMBER, Query, number
 from router.wire.pulsar import ProtocolError, read_metadata, split_payload
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -36,7 +36,7 @@ from router.wire.pulsar.compression import decompress
 MAX_BODY: Final = 64 << 20
 _FAILS: Final = (*shapes.READ_FAILS, "read-failed")
 _ENTRY: Final = {
-    200: Reply(
+    200: ReplyDescription(
         "The entry's payload; its metadata is in headers.", {"application/octet-stream": str}
     )
 }
@@ -64,7 +64,7 @@ _FLAGS: Final = ("partition_key_b64_encoded", "null_value", "null_partition_key"
 _TIMES: Final = ("publish_time", "event_time", "deliver_at_time")
 
 
-class MessageViews(ResourceViews):
+class AdminMessageViews(ResourceViews):
     """The views of messages."""
 
     @operation(
@@ -91,7 +91,7 @@ class MessageViews(ResourceViews):
         choice = EntryChoice(entry=number("entry", entry))
         found = self._read(name, choice, "Message id not found")
         if found.message_id.ledger != ledger_id:
-            raise RefusedError(404, "Message id not found")
+            raise AdminRefusedError(404, "Message id not found")
         return entry_response(found)
 
     @operation(
@@ -128,13 +128,13 @@ class MessageViews(ResourceViews):
 
     def _read(self, topic: TopicName, choice: EntryChoice, missing: str) -> StoredEntry:
         if self._administration.partitions(topic):
-            raise RefusedError(405, f"{topic} is partitioned: name a partition")
+            raise AdminRefusedError(405, f"{topic} is partitioned: name a partition")
         try:
             found = self._administration.read_entry(topic, choice)
         except TopicNotFoundError:
             raise TopicNotFoundError(f"Topic {topic} not found") from None
         if found is None:
-            raise RefusedError(404, missing)
+            raise AdminRefusedError(404, missing)
         return found
 
 

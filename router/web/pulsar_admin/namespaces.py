@@ -22,7 +22,7 @@ from router.web.pulsar_admin.views import (
     ADMIN,
     NAMESPACE,
     TENANT,
-    RefusedError,
+    AdminRefusedError,
     body_object,
     done,
     flag,
@@ -56,7 +56,7 @@ class NamespaceViews(ResourceViews):
         try:
             self._administration.create_namespace(name, read_all(body_object()))
         except ConflictError:
-            raise RefusedError(409, "Namespace already exists") from None
+            raise AdminRefusedError(409, "Namespace already exists") from None
         _log.info("namespace-created", namespace=name, user=principal.name)
         return done()
 
@@ -120,7 +120,7 @@ class TenantViews(ResourceViews):
         try:
             self._administration.put_tenant(_tenant(tenant, body_object()), exists=False)
         except ConflictError:
-            raise RefusedError(409, "Tenant already exist") from None
+            raise AdminRefusedError(409, "Tenant already exist") from None
         return self._changed("tenant-created", tenant, principal)
 
     @changes(
@@ -159,9 +159,9 @@ def _tenant(segment: str, body: dict[str, Any]) -> Tenant:
     """Return the tenant of Pulsar's TenantInfo; raise RefusedError, BadRequestError."""
     clusters = _names(body, "allowedClusters")
     if not clusters:
-        raise RefusedError(412, "Clusters cannot be null")
+        raise AdminRefusedError(412, "Clusters cannot be null")
     if clusters != (CLUSTER,):
-        raise RefusedError(412, f"Clusters do not exist: there is {CLUSTER} alone")
+        raise AdminRefusedError(412, f"Clusters do not exist: there is {CLUSTER} alone")
     return Tenant(decode(segment), _names(body, "adminRoles"), clusters)
 
 

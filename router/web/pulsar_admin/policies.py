@@ -16,7 +16,7 @@ from router.model.administration import NamespacePolicies
 from router.settings import Settings
 from router.web.openapi.description import Form
 from router.web.pulsar_admin import shapes
-from router.web.pulsar_admin.views import RefusedError, whole
+from router.web.pulsar_admin.views import AdminRefusedError, whole
 
 MINUTE: Final = 60_000
 MB: Final = 1 << 20
@@ -140,7 +140,7 @@ def read_quota(value: object, kind: str = STORAGE) -> Change:
     time = fields.get("limitTime")
     timed = time is not None and whole(time, "limitTime") > 0
     if kind != STORAGE or fields.get("policy") != EVICTION or timed:
-        raise RefusedError(
+        raise AdminRefusedError(
             412,
             f"a backlog is limited by its size alone ({STORAGE}), and then the oldest messages are"
             f" deleted ({EVICTION})",
@@ -206,7 +206,7 @@ def _read_number(field: str) -> Callable[[object, str], Change]:
 
 def _read_threshold(value: object, what: str) -> Change:
     if isinstance(value, int) and value < 0:
-        raise RefusedError(412, "compactionThreshold must be 0 or more")
+        raise AdminRefusedError(412, "compactionThreshold must be 0 or more")
     return {"compaction_threshold": whole(value, what, 0)}
 
 

@@ -45,7 +45,7 @@ class PolicyViews(ResourceViews):
                     routes.add_url_rule(f"{prefix}/{path}", endpoint, view, methods=[method])
 
     def _shows(self, policy: Policy, summary: str, of_topic: bool) -> Callable[..., Response]:
-        reply = api.Reply(policy.answer, {api.JSON: policy.answer_form or policy.body})
+        reply = api.ReplyDescription(policy.answer, {api.JSON: policy.answer_form or policy.body})
         applied = api.flag("applied", "Answer what the topic has from its namespace as well.")
 
         def show(**path: str) -> Response:
@@ -89,7 +89,7 @@ class PolicyViews(ResourceViews):
             parameters.append(api.number(policy.parameter, "The value.", MAX_LIMIT))
         more: api.More = {"fails": _fails(of_topic), "summary": summary}
         if not in_query:
-            more["body"] = api.Body({api.JSON: policy.body})
+            more["body"] = api.BodyDescription({api.JSON: policy.body})
         if policy.kinds:
             more["refuses"] = _SIZE_ALONE
         return shapes.changes(*parameters, **more)(change)

@@ -105,7 +105,7 @@ class SchemaViews(ResourceViews):
     @api.operation(
         f"POST {SCHEMA}/compatibility",
         body=shapes.NEW_SCHEMA,
-        answers={202: api.Reply("Whether it could.", {api.JSON: dict})},
+        answers={202: api.ReplyDescription("Whether it could.", {api.JSON: dict})},
         fails=_FAILS,
     )
     def compatibility(self, **path: str) -> Response:

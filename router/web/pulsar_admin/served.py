@@ -32,7 +32,7 @@ class CallRequest(NamedTuple):
         return subscription_name(self.path["subscription"])
 
 
-class Call(NamedTuple):
+class AdminCall(NamedTuple):
     """A call: `who` may make it, or the right on the topic of its path; `form` None: no answer.
 
     `serve` returns what is answered, None: nothing. A right of Right.MANAGE, and administrators
@@ -44,7 +44,7 @@ class Call(NamedTuple):
     serve: Callable[[CallRequest], object]
     form: api.Form | None = dict
     parameters: tuple[api.Parameter, ...] = ()
-    body: api.Body | None = None
+    body: api.BodyDescription | None = None
     refuses: Mapping[int, str] = {}
     fails: tuple[str, ...] = shapes.READ_FAILS
 
@@ -65,6 +65,6 @@ def serves(
     form: api.Form | None = dict,
     *parameters: api.Parameter,
     **more: Any,
-) -> Callable[[Callable[[CallRequest], object]], Call]:
-    """Return a decorator that makes a call of a function; `more` are the last fields of `Call`."""
-    return lambda serve: Call(route, who, serve, form, parameters, **more)
+) -> Callable[[Callable[[CallRequest], object]], AdminCall]:
+    """Return a decorator that makes a function a call; `more`: the last fields of `AdminCall`."""
+    return lambda serve: AdminCall(route, who, serve, form, parameters, **more)

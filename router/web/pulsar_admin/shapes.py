@@ -10,7 +10,7 @@ from router.web.openapi import description as api
 
 INTEGER: Final[api.Schema] = {"type": "integer"}
 PERSISTENT_ONLY: Final = api.Parameter(
-    "domain", "Domain.", api.Kind.CHOICE, ("persistent",), place="path"
+    "domain", "Domain.", api.ParameterKind.CHOICE, ("persistent",), place="path"
 )
 """Of calls that only topics of the log have."""
 NAMES: Final = [str]
@@ -101,16 +101,18 @@ def changes(
     return api.operation(*about, **fields)
 
 
-NEW_TENANT: Final = api.Body({api.JSON: TENANT})
-POLICIES: Final = api.Body({api.JSON: dict}, "The namespace's policies.", required=False)
+NEW_TENANT: Final = api.BodyDescription({api.JSON: TENANT})
+POLICIES: Final = api.BodyDescription({api.JSON: dict}, "The namespace's policies.", required=False)
 _PROPERTIES: Final = dict[str, str]
-PROPERTIES: Final = api.Body({api.JSON: _PROPERTIES}, "Properties.", required=False)
-PARTITION_COUNT: Final = api.Body({api.JSON: _COUNT}, "How many partitions the topic has then.")
-PARTITIONS: Final = api.Body(
+PROPERTIES: Final = api.BodyDescription({api.JSON: _PROPERTIES}, "Properties.", required=False)
+PARTITION_COUNT: Final = api.BodyDescription(
+    {api.JSON: _COUNT}, "How many partitions the topic has then."
+)
+PARTITIONS: Final = api.BodyDescription(
     {api.JSON: {"anyOf": [_COUNT, api.shape({"partitions": _COUNT}, {"properties": _PROPERTIES})]}},
     "The number of partitions, or an object with it and properties.",
 )
-PLACE: Final = api.Body(
+PLACE: Final = api.BodyDescription(
     {
         api.JSON: api.shape(
             {"ledgerId": _PART, "entryId": _PART},
@@ -120,7 +122,7 @@ PLACE: Final = api.Body(
     "The id of a message.",
 )
 _TYPES: Final = [kind.name for kind in SchemaType if kind < SchemaType.AUTO_CONSUME]
-NEW_SCHEMA: Final = api.Body(
+NEW_SCHEMA: Final = api.BodyDescription(
     {api.JSON: api.shape({"type": api.one_of(_TYPES), "schema": str}, {"properties": _PROPERTIES})},
     "Type and definition.",
     examples={api.JSON: {"type": "STRING", "schema": "", "properties": {}}},

@@ -35,7 +35,7 @@ P = TypeVar("P", PartitionStats, SubscriptionStats, CursorDescription, ClientInf
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StatsTarget:
     """What there is of a topic, or of a partition where one was named."""
 
     info: TopicInfo
@@ -44,13 +44,13 @@ class Found:
     cursors: Sequence[CursorDescription]
     clients: Sequence[ClientInfo]
 
-    def of(self, partition: int) -> Found:
+    def of(self, partition: int) -> StatsTarget:
         """Return what is about one partition."""
 
         def only(found: Iterable[P]) -> list[P]:
             return [one for one in found if one.partition == partition]
 
-        return Found(
+        return StatsTarget(
             self.info,
             only(self.partitions),
             only(self.subscriptions),
@@ -65,7 +65,7 @@ class TopicInspection:
     def __init__(self, administration: Administration) -> None:
         self._administration = administration
 
-    def whole(self, topic: TopicName, *, earliest: bool = False) -> Found:
+    def whole(self, topic: TopicName, *, earliest: bool = False) -> StatsTarget:
         """Return what there is of a topic, not of a partition; raise TopicNotFoundError.
 
         With `earliest` also when the first message of each backlog was stored.
@@ -75,9 +75,11 @@ class TopicInspection:
         if topic.domain == PERSISTENT:
             cursors = self._administration.cursors(topic, earliest=earliest)
         clients = list(self._administration.clients(topic))
-        return Found(stats.info, stats.partitions, stats.subscriptions, list(cursors), clients)
+        return StatsTarget(
+            stats.info, stats.partitions, stats.subscriptions, list(cursors), clients
+        )
 
-    def one(self, topic: TopicName, *, earliest: bool = False) -> Found:
+    def one(self, topic: TopicName, *, earliest: bool = False) -> StatsTarget:
         """Return what there is of a topic without partitions, or of the partition that is named.
 
         See `whole`. Raises TopicNotFoundError, also for a topic that has partitions.
@@ -104,7 +106,7 @@ class TopicInspection:
         return topic, NOT_PARTITIONED
 
 
-def topic_stats(found: Found) -> dict[str, Any]:
+def topic_stats(found: StatsTarget) -> dict[str, Any]:
     """Return Pulsar's TopicStats."""
     messages = sum(partition.messages for partition in found.partitions)
     size = sum(partition.bytes for partition in found.partitions)
@@ -128,7 +130,7 @@ def topic_stats(found: Found) -> dict[str, Any]:
     }
 
 
-def partitioned_stats(topic: TopicName, found: Found, *, each: bool) -> dict[str, Any]:
+def partitioned_stats(topic: TopicName, found: StatsTarget, *, each: bool) -> dict[str, Any]:
     """Return Pulsar's PartitionedTopicStats, with those of each partition if `each`."""
     return topic_stats(found) | {
         "metadata": metadata(found.info),
@@ -144,7 +146,7 @@ def metadata(info: TopicInfo) -> dict[str, Any]:
     return fields
 
 
-def internal_stats(found: Found) -> dict[str, Any]:
+def internal_stats(found: StatsTarget) -> dict[str, Any]:
     """Return Pulsar's PersistentTopicInternalStats of one partition."""
     (partition,) = found.partitions
     ledger, entries = partition.ledger, partition.next_entry - partition.first_entry
@@ -163,14 +165,14 @@ def internal_stats(found: Found) -> dict[str, Any]:
     }
 
 
-def partitioned_internal_stats(topic: TopicName, found: Found) -> dict[str, Any]:
+def partitioned_internal_stats(topic: TopicName, found: StatsTarget) -> dict[str, Any]:
     """Return Pulsar's PartitionedTopicInternalStats."""
     partitions = _each(topic, found, internal_stats)
     return {"metadata": metadata(found.info), "partitions": partitions}
 
 
 def _each(
-    topic: TopicName, found: Found, shown: Callable[[Found], dict[str, Any]]
+    topic: TopicName, found: StatsTarget, shown: Callable[[StatsTarget], dict[str, Any]]
 ) -> Mapping[str, dict[str, Any]]:
     return {
         str(topic.partition(partition.partition)): shown(found.of(partition.partition))
@@ -199,7 +201,7 @@ def _publisher(client: ClientInfo) -> dict[str, Any]:
     }
 
 
-def _subscription(found: Found, name: str) -> dict[str, Any]:
+def _subscription(found: StatsTarget, name: str) -> dict[str, Any]:
     own = [one for one in found.subscriptions if one.name == name]
     cursors = [cursor for cursor in found.cursors if cursor.subscription == name]
     consumers = [client for client in found.clients if client.subscription == name]

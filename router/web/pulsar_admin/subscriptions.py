@@ -19,7 +19,7 @@ from router.web.pulsar_admin.context import ResourceViews
 from router.web.pulsar_admin.shapes import changes, reads
 from router.web.pulsar_admin.views import (
     TOPIC,
-    RefusedError,
+    AdminRefusedError,
     body_object,
     done,
     flag,
@@ -58,7 +58,7 @@ class SubscriptionViews(ResourceViews):
             raise NotAllowedError("a subscription that is made here has no properties")
         place = self._place(made.topic, values)
         if made.name in self._inspection.subscriptions(made.topic):
-            raise RefusedError(409, "Subscription already exists for topic")
+            raise AdminRefusedError(409, "Subscription already exists for topic")
         self._administration.create_subscription(made, **place)
         return _changed("subscription-created", principal, made)
 
@@ -93,7 +93,7 @@ class SubscriptionViews(ResourceViews):
         """Skip so many entries, of a topic without partitions."""
         principal, moved = self._managed(path, subscription)
         if self._administration.partitions(moved.topic):
-            raise RefusedError(405, "Skip messages on a partitioned topic is not allowed")
+            raise AdminRefusedError(405, "Skip messages on a partitioned topic is not allowed")
         skipped = number("count", count)
         if skipped > MAX_SKIP:
             raise BadRequestError(f"at most {MAX_SKIP} messages are skipped at once")
@@ -161,7 +161,9 @@ class SubscriptionViews(ResourceViews):
         if MAX_NUMBER in {ledger, entry}:
             return {"latest": True}
         if self._administration.partitions(topic):
-            raise RefusedError(405, f"{topic} is partitioned: name the partition of the message")
+            raise AdminRefusedError(
+                405, f"{topic} is partitioned: name the partition of the message"
+            )
         # Of a batch, so many of its first messages are passed over.
         index = whole(values.get("batchIndex", -1), "batchIndex")
         # Pulsar's Java client writes `excluded`, its description says `isExcluded`.

@@ -25,7 +25,7 @@ from router.web.pulsar_admin.shapes import CHANGE_FAILS, changes, reads
 from router.web.pulsar_admin.views import (
     TOPIC,
     TOPICS,
-    RefusedError,
+    AdminRefusedError,
     body_json,
     done,
     flag,
@@ -43,7 +43,7 @@ _FORCE: Final = flag_of("force", "Delete it while it is used.")
 _log = structlog.get_logger(__name__)
 
 
-class TopicViews(ResourceViews):
+class AdminTopicViews(ResourceViews):
     """The views of topics."""
 
     @reads(TOPICS, shapes.NAMES, "The names.")
@@ -99,9 +99,9 @@ class TopicViews(ResourceViews):
         except TopicNotFoundError:
             has = 0
         if not has:
-            raise RefusedError(409, f"Topic {name} is not the partitioned topic.")
+            raise AdminRefusedError(409, f"Topic {name} is not the partitioned topic.")
         if count < has:
-            raise RefusedError(
+            raise AdminRefusedError(
                 422, f"Desired partitions {count} can't be less than the current partitions {has}."
             )
         self._administration.grow(name, count)
@@ -119,7 +119,7 @@ class TopicViews(ResourceViews):
         authorized = self._authorizer.topic(Right.DELETE, path)
         name = authorized.topic
         if self._administration.describe(name).info.partitions:
-            raise RefusedError(409, f"Topic {name} is partitioned: …/partitions deletes it")
+            raise AdminRefusedError(409, f"Topic {name} is partitioned: …/partitions deletes it")
         return self._delete(authorized, force=flag("force"))
 
     @changes(f"DELETE {TOPIC}/partitions", _FORCE, refuses=shapes.IN_USE)
@@ -127,7 +127,7 @@ class TopicViews(ResourceViews):
         """Delete a partitioned topic; with `force`, one that is in use too."""
         authorized, force = self._authorizer.topic(Right.DELETE, path), flag("force")
         if not self._administration.describe(authorized.topic).info.partitions:
-            raise RefusedError(404, f"Partitioned Topic {authorized.topic} not found")
+            raise AdminRefusedError(404, f"Partitioned Topic {authorized.topic} not found")
         return self._delete(authorized, force=force)
 
     @reads(
@@ -190,7 +190,7 @@ class TopicViews(ResourceViews):
         """Let a topic take no more messages; answer the last one."""
         authorized = self._authorizer.topic(Right.MANAGE, path)
         if self._administration.partitions(authorized.topic):
-            raise RefusedError(405, "Termination of a partitioned topic is not allowed")
+            raise AdminRefusedError(405, "Termination of a partitioned topic is not allowed")
         (last,) = self._terminate(authorized)
         return answer(message_id(last))
 
@@ -204,7 +204,7 @@ class TopicViews(ResourceViews):
         """Let a partitioned topic take no more messages; answer the last one of each partition."""
         authorized = self._authorizer.topic(Right.MANAGE, path)
         if not self._administration.partitions(authorized.topic):
-            raise RefusedError(405, f"Topic {authorized.topic} is not partitioned")
+            raise AdminRefusedError(405, f"Topic {authorized.topic} is not partitioned")
         ended = self._terminate(authorized)
         return answer({str(last.partition): message_id(last) for last in ended})
 
@@ -216,11 +216,11 @@ class TopicViews(ResourceViews):
 
     def _partitioned(
         self, path: Mapping[str, str], *, earliest: bool = False
-    ) -> tuple[TopicName, stats.Found]:
+    ) -> tuple[TopicName, stats.StatsTarget]:
         name = self._topic(Right.VIEW, path)
         found = self._inspection.whole(name, earliest=earliest)
         if not found.info.partitions:
-            raise RefusedError(404, f"Partitioned Topic {name} not found")
+            raise AdminRefusedError(404, f"Partitioned Topic {name} not found")
         return name, found
 
     def _create(
@@ -243,7 +243,7 @@ class TopicViews(ResourceViews):
     def _delete(self, authorized: AuthorizedTopic, *, force: bool) -> Response:
         principal, name = authorized
         if not force and self._inspection.whole(name).clients:
-            raise RefusedError(412, "Topic has active producers/subscriptions")
+            raise AdminRefusedError(412, "Topic has active producers/subscriptions")
         try:
             self._context.rights.delete(name, lambda: self._administration.delete_topic(name))
         finally:
@@ -273,7 +273,7 @@ def _partitions(value: object) -> int:
     """Return a number of partitions; raise RefusedError, BadRequestError."""
     count = whole(value, "partitions")
     if count < 1:
-        raise RefusedError(406, "Number of partitions should be more than 0")
+        raise AdminRefusedError(406, "Number of partitions should be more than 0")
     if count > MAX_PARTITIONS:
         raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {count}")
     return count

@@ -126,7 +126,7 @@ def _bare(empty: Response) -> Response:
     return empty
 
 
-class RefusedError(BadRequestError):
+class AdminRefusedError(BadRequestError):
     """The request cannot be served, for a reason that has a status of its own in Pulsar."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -136,13 +136,13 @@ class RefusedError(BadRequestError):
 
 def status_of(error: RouterError) -> int:
     """Return the status of a failure."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, AdminRefusedError):
         return error.status
     found = STATUS.get(error.code)
     return TABLE[error.code].status if found is None else found
 
 
-class Failures(FailureAnswers):
+class PulsarAdminFailures(FailureAnswers):
     """Turns what the views of the administration raise into answers."""
 
     def __init__(self, forbidden_status: int) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from flask import Blueprint
 
 from router.services.fetch.fetcher import Fetcher
-from router.services.producing import Producer
-from router.services.read import Reading
+from router.services.producing import MessageProducer
+from router.services.read import TopicReader
 from router.web.front import (
     DIRECT,
     PIP64_ACKNOWLEDGE,
@@ -24,7 +24,7 @@ from router.web.front import (
 from router.web.openapi.description import add_converters
 from router.web.pulsar_rest import paths
 from router.web.pulsar_rest.consumers import ConsumerViews, CursorViews
-from router.web.pulsar_rest.errors import Failures
+from router.web.pulsar_rest.errors import PulsarRestFailures
 from router.web.pulsar_rest.produce import ProduceViews, RestContext
 from router.web.pulsar_rest.read import FetchDefaults, ReadViews
 
@@ -37,11 +37,11 @@ class PulsarRest:
     def __init__(
         self,
         context: RestContext,
-        producer: Producer,
-        reading: Reading,
+        producer: MessageProducer,
+        reading: TopicReader,
         fetcher: Fetcher,
         defaults: FetchDefaults,
-        failures: Failures,
+        failures: PulsarRestFailures,
     ) -> None:
         self._failures = failures
         produce = ProduceViews(context, producer)

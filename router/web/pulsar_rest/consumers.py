@@ -25,15 +25,15 @@ from router.model import (
     check_consumer_name,
 )
 from router.services.consume import PollMailbox
-from router.services.fetch.consumers import Member, NewConsumer, ReadSchema
+from router.services.fetch.consumers import FetchMember, NewConsumer, ReadSchema
 from router.services.fetch.fetcher import Fetcher, FetchingConsumer
 from router.services.groups import moment
-from router.services.read import ReadBounds, Reading
+from router.services.read import ReadBounds, TopicReader
 from router.web import addresses, bodies, forms, offload, streams
-from router.web.front import Answer
+from router.web.front import DirectAnswer
 from router.web.openapi import description as api
 from router.web.pulsar_rest import dialects, ids, paths, schemas, shapes
-from router.web.pulsar_rest.dialects import Dialect
+from router.web.pulsar_rest.dialects import RestDialect
 from router.web.pulsar_rest.errors import bad
 from router.web.pulsar_rest.produce import RestContext, json_body
 from router.web.pulsar_rest.read import FetchDefaults, Named, failure, named_in
@@ -53,7 +53,7 @@ class ConsumerViews:
 
     _context: RestContext
     _fetcher: Fetcher
-    _reading: Reading
+    _reading: TopicReader
     _defaults: FetchDefaults
 
     @api.operation(
@@ -113,7 +113,7 @@ class ConsumerViews:
         topic: str,
         subscription: str,
         consumer: str,
-    ) -> Steps[Answer]:
+    ) -> Steps[DirectAnswer]:
         """Answer as `fetch` does."""
         name = paths.topic_name(domain, tenant, namespace, topic)
         self._context.check_readable(environ, name)
@@ -122,16 +122,16 @@ class ConsumerViews:
         query = Query(environ)
         bounds, named = self._defaults.bounds(query), named_in(query)
         if streams.is_requested(environ, query):
-            return Answer.of(self._stream(environ, group, consumer, named, bounds))
+            return DirectAnswer.of(self._stream(environ, group, consumer, named, bounds))
         if environ["REQUEST_METHOD"] == "HEAD":
-            return Answer.whole(b"{}", bodies.JSON)
+            return DirectAnswer.whole(b"{}", bodies.JSON)
         try:
             fetching = self._fetcher.consumer(group, consumer)
             fields = yield from self._fetched(environ, fetching, named, bounds)
         except ConflictError:  # the consumers of the subscription have changed
             fetching = self._fetcher.consumer(group, consumer, again=True)
             fields = yield from self._fetched(environ, fetching, named, bounds)
-        return Answer.unsent(self._context.unsent, orjson.dumps(fields))
+        return DirectAnswer.unsent(self._context.unsent, orjson.dumps(fields))
 
     @api.operation(
         "DELETE <topic>/subscription/<subscription>/consumer/<consumer>",
@@ -150,7 +150,7 @@ class ConsumerViews:
         requested = dialects.requested_schema(body, dialects.dialect_of(body))
         if not requested.given():
             return None
-        chosen = schemas.choose(self._context.schemas, topic, requested, Dialect.PIP)
+        chosen = schemas.choose(self._context.schemas, topic, requested, RestDialect.PIP)
         as_bytes = chosen.schema is not None and chosen.schema.type is SchemaType.NONE
         return ReadSchema(chosen.number(), as_bytes)
 
@@ -185,7 +185,7 @@ class ConsumerViews:
             by = self._context.schemas.find(topic, schemas.version_of(schema.version))
         return MessageFormatter(topic, self._context.schemas, by)
 
-    def _base_uri(self, member: Member) -> str:
+    def _base_uri(self, member: FetchMember) -> str:
         return f"{addresses.root(request.environ)}{request.path.rstrip('/')}/consumer/{member.id}"
 
     def _stream(
@@ -200,7 +200,9 @@ class ConsumerViews:
         # A piece of a stream waits for a slow client uncounted: it has the size of all streams'.
         piece = min(bounds.max_bytes, self._reading.options.chunk)
 
-        def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.EventFormat]:
+        def begin(
+            mailbox: Any, watch: offload.Watch
+        ) -> tuple[streams.StreamSource, streams.EventFormat]:
             source = self._reading.repeated(
                 lambda wait: self._fetcher.fetch(
                     self._fetcher.consumer(group, consumer, again=True),
@@ -247,7 +249,7 @@ def _start(query: Query, body: dict[str, Any]) -> Start | int:
 class CursorViews:
     """The views of cursors."""
 
-    def __init__(self, context: RestContext, fetcher: Fetcher, reading: Reading) -> None:
+    def __init__(self, context: RestContext, fetcher: Fetcher, reading: TopicReader) -> None:
         self._context = context
         self._fetcher = fetcher
         self._reading = reading
@@ -288,7 +290,7 @@ class CursorViews:
         namespace: str,
         topic: str,
         subscription: str,
-    ) -> Steps[Answer]:
+    ) -> Steps[DirectAnswer]:
         """Acknowledge as `acknowledge` does."""
         name = paths.topic_name(domain, tenant, namespace, topic)
         self._context.check_readable(environ, name)
@@ -304,7 +306,7 @@ class CursorViews:
                 self._fetcher.acknowledge(group, positions, cumulative=cumulative)
             except BadRequestError as error:
                 raise bad(f"messageIds: {error}") from error
-        return Answer((), [_NO_CONTENT], "204 NO CONTENT")
+        return DirectAnswer((), [_NO_CONTENT], "204 NO CONTENT")
 
 
 def _kind(body: dict[str, Any]) -> bool:

@@ -28,7 +28,7 @@ _CLUSTER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _WHOLE: Final = re.compile(r"\s*[0-9]{1,19}\s*")
 
 
-class Dialect(Enum):
+class RestDialect(Enum):
     """Which words a request uses."""
 
     PIP = "pip"
@@ -36,10 +36,16 @@ class Dialect(Enum):
 
 
 _OF_REQUEST: Final = {
-    Dialect.PIP: ("schema_type", "schema_version", "key_schema", "value_schema", "producer_name"),
-    Dialect.PULSAR: ("schemaVersion", "keySchema", "valueSchema", "producerName"),
+    RestDialect.PIP: (
+        "schema_type",
+        "schema_version",
+        "key_schema",
+        "value_schema",
+        "producer_name",
+    ),
+    RestDialect.PULSAR: ("schemaVersion", "keySchema", "valueSchema", "producerName"),
 }
-_OF_MESSAGE: Final = {Dialect.PIP: "value", Dialect.PULSAR: "payload"}
+_OF_MESSAGE: Final = {RestDialect.PIP: "value", RestDialect.PULSAR: "payload"}
 NO_VERSION: Final = -1
 """What Apache Pulsar's own client classes write for no schema version."""
 
@@ -78,13 +84,13 @@ class Sent:
 class ProduceRequest:
     """A request to produce."""
 
-    dialect: Dialect
+    dialect: RestDialect
     schema: RequestedSchema
     producer: str | None
     messages: list[Sent]
 
 
-def read(body: object, dialect: Dialect, most: int) -> ProduceRequest:
+def read(body: object, dialect: RestDialect, most: int) -> ProduceRequest:
     """Read the body of a request to produce, of this dialect; raise RefusedError."""
     if not isinstance(body, dict):
         raise bad("the body is no JSON object")
@@ -105,10 +111,10 @@ def read(body: object, dialect: Dialect, most: int) -> ProduceRequest:
     )
 
 
-def dialect_of(body: object) -> Dialect:
+def dialect_of(body: object) -> RestDialect:
     """Return the dialect of a body; raise RefusedError for one that uses both."""
     if not isinstance(body, dict):
-        return Dialect.PIP
+        return RestDialect.PIP
     messages = body.get("messages")
     used = {
         dialect: sorted(
@@ -119,19 +125,19 @@ def dialect_of(body: object) -> Dialect:
                 if isinstance(message, dict) and _OF_MESSAGE[dialect] in message
             }
         )
-        for dialect in Dialect
+        for dialect in RestDialect
     }
-    if used[Dialect.PIP] and used[Dialect.PULSAR]:
+    if used[RestDialect.PIP] and used[RestDialect.PULSAR]:
         raise bad(
-            f"{used[Dialect.PIP][0]} is a word of PIP 64 and {used[Dialect.PULSAR][0]} one of"
-            " Apache Pulsar's dialect: use those of one"
+            f"{used[RestDialect.PIP][0]} is a word of PIP 64 and {used[RestDialect.PULSAR][0]}"
+            " one of Apache Pulsar's dialect: use those of one"
         )
-    return Dialect.PULSAR if used[Dialect.PULSAR] else Dialect.PIP
+    return RestDialect.PULSAR if used[RestDialect.PULSAR] else RestDialect.PIP
 
 
-def requested_schema(body: Mapping[str, Any], dialect: Dialect) -> RequestedSchema:
+def requested_schema(body: Mapping[str, Any], dialect: RestDialect) -> RequestedSchema:
     """Read what a body says of the schema; raise RefusedError."""
-    pulsar = dialect is Dialect.PULSAR
+    pulsar = dialect is RestDialect.PULSAR
     words = _OF_REQUEST[dialect]
     version = body.get(words[0] if pulsar else words[1])
     if version is not None:
@@ -150,10 +156,10 @@ def requested_schema(body: Mapping[str, Any], dialect: Dialect) -> RequestedSche
 
 
 def answer(
-    dialect: Dialect, results: list[MessageResult], version: int | None
+    dialect: RestDialect, results: list[MessageResult], version: int | None
 ) -> dict[str, object]:
     """Return the answer to a request, in its dialect."""
-    if dialect is Dialect.PULSAR:
+    if dialect is RestDialect.PULSAR:
         shown = NO_VERSION if version is None else version
         published = [_published(result, shown) for result in results]
         return {"messagePublishResults": published, "schemaVersion": shown}
@@ -204,8 +210,8 @@ def _error_text(error: RouterError) -> str:
     return f"{number_of(error)}: {error}"
 
 
-def _producer(body: Mapping[str, Any], dialect: Dialect) -> str | None:
-    word = "producerName" if dialect is Dialect.PULSAR else "producer_name"
+def _producer(body: Mapping[str, Any], dialect: RestDialect) -> str | None:
+    word = "producerName" if dialect is RestDialect.PULSAR else "producer_name"
     name = body.get(word)
     if name is None or name == "":
         return None

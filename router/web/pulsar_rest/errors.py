@@ -53,7 +53,7 @@ NUMBERS: Final[Mapping[str, int]] = {
 }
 
 
-class RefusedError(BadRequestError):
+class RestRefusedError(BadRequestError):
     """The request has one of the faults that PIP 64 numbers."""
 
     def __init__(self, number: int, message: str) -> None:
@@ -61,14 +61,14 @@ class RefusedError(BadRequestError):
         self.number = number
 
 
-def bad(sentence: str) -> RefusedError:
+def bad(sentence: str) -> RestRefusedError:
     """Return the fault of a body that is not what its messages have to be."""
-    return RefusedError(BAD_MESSAGES, sentence)
+    return RestRefusedError(BAD_MESSAGES, sentence)
 
 
 def number_of(error: RouterError) -> int:
     """Return the number of a failure; its first three digits are the status."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, RestRefusedError):
         return error.number
     return _number_of_code(error.code)
 
@@ -88,7 +88,7 @@ def class_of(error: RouterError) -> int:
     return RETRIABLE if error.retriable else NOT_RETRIABLE
 
 
-class Failures(FailureAnswers):
+class PulsarRestFailures(FailureAnswers):
     """Turns what the views of PIP 64 raise into answers."""
 
     def __init__(self, forbidden_status: int) -> None:

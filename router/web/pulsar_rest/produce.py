@@ -16,20 +16,20 @@ from router.errors import BackendTimeoutError, BadRequestError, BatchTooLargeErr
 from router.errors.quoting import json_failure
 from router.model import Principal, Subscription, TopicName
 from router.services.memory_budget import MemoryBudget
-from router.services.producing import Outgoing, Producer, Sender
+from router.services.producing import MessageProducer, Outgoing, Sender
 from router.services.topic_schemas import TopicSchemas
 from router.web import bodies, requests, tracing
-from router.web.access import Access, Right
-from router.web.front import Answer
+from router.web.access import RequestAuthorizer, Right
+from router.web.front import DirectAnswer
 from router.web.openapi import description as api
 from router.web.pulsar_rest import dialects, paths, schemas, shapes, values
-from router.web.pulsar_rest.errors import DIALECT, PULSAR, TOPIC_NOT_FOUND, RefusedError, bad
+from router.web.pulsar_rest.errors import DIALECT, PULSAR, TOPIC_NOT_FOUND, RestRefusedError, bad
 from router.web.requests import consumer_name, number
 from router.web.tracing import TRACE_HEADER
 
 if TYPE_CHECKING:
     # Imports OpenTelemetry, which is there where traces are recorded.
-    from router.web.spans import Span, Spans
+    from router.web.spans import RecordedSpan, Spans
 
 MESSAGE_BYTES: Final = 1_500
 """What a message takes beside its value: as it was parsed, as it is stored, and in the answer."""
@@ -41,7 +41,7 @@ MAX_NESTED_PER_MESSAGE: Final = 20
 class RestContext:
     """What the views of PIP 64 share."""
 
-    access: Access
+    access: RequestAuthorizer
     schemas: TopicSchemas
     reader: bodies.BodyReader
     unsent: MemoryBudget
@@ -64,13 +64,13 @@ class RestContext:
 
     def publishing(
         self, environ: WSGIEnvironment, topic: TopicName
-    ) -> AbstractContextManager[Span | None]:
+    ) -> AbstractContextManager[RecordedSpan | None]:
         """Record a publish, if traces are recorded; its context replaces that of the request."""
         return nullcontext() if self.spans is None else self.spans.publishing(environ, topic.local)
 
     def receiving(
         self, environ: WSGIEnvironment, group: Subscription
-    ) -> AbstractContextManager[Span | None]:
+    ) -> AbstractContextManager[RecordedSpan | None]:
         """Record a poll of a group, or a reading where its name is empty, until it has messages."""
         if self.spans is None:
             return nullcontext()
@@ -80,7 +80,7 @@ class RestContext:
 class ProduceViews:
     """The views that store messages."""
 
-    def __init__(self, context: RestContext, producer: Producer) -> None:
+    def __init__(self, context: RestContext, producer: MessageProducer) -> None:
         self._context = context
         self._producer = producer
 
@@ -98,7 +98,7 @@ class ProduceViews:
 
     def produced(
         self, environ: WSGIEnvironment, domain: str, tenant: str, namespace: str, topic: str
-    ) -> Steps[Answer]:
+    ) -> Steps[DirectAnswer]:
         """Store messages as `produce` does."""
         return self._produce(environ, paths.topic_name(domain, tenant, namespace, topic), None)
 
@@ -117,7 +117,7 @@ class ProduceViews:
 
     def _produce(
         self, environ: WSGIEnvironment, topic: TopicName, partition: int | None
-    ) -> Steps[Answer]:
+    ) -> Steps[DirectAnswer]:
         context = self._context
         try:
             principal = context.access.principal(environ)
@@ -130,7 +130,7 @@ class ProduceViews:
                 del body
                 reserved.shrink(most)
                 dialect = offload(dialects.dialect_of, document)
-                if dialect is dialects.Dialect.PULSAR:
+                if dialect is dialects.RestDialect.PULSAR:
                     environ[DIALECT] = PULSAR
                 sent = offload(dialects.read, document, dialect, context.reader.bounds.messages)
                 del document
@@ -150,12 +150,12 @@ class ProduceViews:
         partition: int | None,
         sender: Sender,
         offload: Offload,
-    ) -> Answer:
+    ) -> DirectAnswer:
         """Store the messages of a request; return its answer."""
         context = self._context
         count = self._producer.partitions(topic)
         if partition is not None and partition >= max(count, 1):
-            raise RefusedError(
+            raise RestRefusedError(
                 TOPIC_NOT_FOUND, f"Topic not found: it has no partition {partition}, but {count}."
             )
         chosen = schemas.choose(context.schemas, topic, sent.schema, sent.dialect)
@@ -168,7 +168,7 @@ class ProduceViews:
         except BadRequestError as error:
             raise bad(str(error)) from error
         fields = offload(dialects.answer, sent.dialect, results, chosen.number())
-        return Answer.whole(offload(orjson.dumps, fields), bodies.JSON)
+        return DirectAnswer.whole(offload(orjson.dumps, fields), bodies.JSON)
 
 
 def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Steps[Any]:
@@ -179,9 +179,9 @@ def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Steps[Any]
         return offload(_loaded, body, reader.bounds)[0]
 
 
-def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
+def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.PublishBody:
     encoding = environ.get("HTTP_CONTENT_ENCODING", "")
-    return bodies.Body(bodies.JSON, encoding, requests.body(environ, reader.bounds.batch))
+    return bodies.PublishBody(bodies.JSON, encoding, requests.body(environ, reader.bounds.batch))
 
 
 def _traced(messages: list[Outgoing], context: Mapping[str, str], longest: int) -> list[Outgoing]:
@@ -190,7 +190,7 @@ def _traced(messages: list[Outgoing], context: Mapping[str, str], longest: int) 
     return [replace(old, message=new) for old, new in zip(messages, traced, strict=True)]
 
 
-def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> tuple[Any, int]:
+def _loaded(body: bodies.PublishBody, bounds: bodies.PublishBounds) -> tuple[Any, int]:
     """Return the JSON of a body, and how much memory it and its messages can take."""
     if not body.data:
         return None, 0

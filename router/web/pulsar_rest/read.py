@@ -15,10 +15,10 @@ from router.errors import BadReadOptionError, BadRequestError, RouterError
 from router.model import NOT_PARTITIONED, Position, Schema, Stored, Subscription, TopicName
 from router.services.consume import PollMailbox
 from router.services.groups import moment
-from router.services.read import After, Feed, ReadBounds, Reading, StartPosition, placed
+from router.services.read import After, MessageFeed, ReadBounds, StartPosition, TopicReader, placed
 from router.settings.options import SettingsOptions, from_setting
 from router.web import forms, offload, streams
-from router.web.front import Answer
+from router.web.front import DirectAnswer
 from router.web.openapi import description as api
 from router.web.pulsar_rest import ids, schemas, shapes
 from router.web.pulsar_rest.errors import number_of
@@ -52,7 +52,7 @@ class FetchDefaults(SettingsOptions):
 class Places:
     """How events say where to go on, for one partition or several of a feed."""
 
-    def __init__(self, feed: Feed, *, single: bool) -> None:
+    def __init__(self, feed: MessageFeed, *, single: bool) -> None:
         self._feed = feed
         self._single = single
         self._partitions = sorted(feed.positions)
@@ -70,7 +70,7 @@ class Places:
 class ReadViews:
     """The views that read without a subscription."""
 
-    def __init__(self, context: RestContext, reading: Reading, defaults: FetchDefaults) -> None:
+    def __init__(self, context: RestContext, reading: TopicReader, defaults: FetchDefaults) -> None:
         self._context = context
         self._reading = reading
         self._defaults = defaults
@@ -116,16 +116,20 @@ class ReadViews:
         fields = {"messages": [formatter.message(stored) for stored in messages]}
         if with_schemas:
             fields["schemas"] = formatter.schemas()
-        return Answer.unsent(self._context.unsent, orjson.dumps(fields)).response()
+        return DirectAnswer.unsent(self._context.unsent, orjson.dumps(fields)).response()
 
     @api.operation(
         "GET <topic>/messages",
-        api.required(shapes.STREAM._replace(kind=api.Kind.CHOICE, choices=("true",))),
+        api.required(shapes.STREAM._replace(kind=api.ParameterKind.CHOICE, choices=("true",))),
         *shapes.RESUMING,
         shapes.SCHEMA_TYPE,
         api.moment("start", "Where the stream begins; the earliest if it does not say."),
         api.text("after", "Empty: a message is in one partition.", "^$"),
-        answers={200: api.Reply("Messages as server-sent events.", {streams.MIMETYPE: api.EVENTS})},
+        answers={
+            200: api.ReplyDescription(
+                "Messages as server-sent events.", {streams.MIMETYPE: api.EVENTS}
+            )
+        },
         fails=shapes.READ_FAILS,
         refuses=shapes.NUMBERED,
     )
@@ -164,7 +168,7 @@ class ReadViews:
 
         def begin(
             mailbox: PollMailbox, watch: offload.Watch
-        ) -> tuple[streams.Source, streams.EventFormat]:
+        ) -> tuple[streams.StreamSource, streams.EventFormat]:
             stream = self._reading.stream(formatter.topic, starts, mailbox, watch)
             places = Places(stream.feed, single=single)
             return stream, streams.EventFormat(places, formatter.line, failure)

@@ -22,13 +22,13 @@ from router.errors.quoting import said
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check, pair_schema, type_of
 from router.services.topic_schemas import TopicSchemas
-from router.web.pulsar_rest.dialects import Dialect, RequestedSchema
+from router.web.pulsar_rest.dialects import RequestedSchema, RestDialect
 from router.web.pulsar_rest.errors import (
     BAD_KEY_SCHEMA,
     BAD_VALUE_SCHEMA,
     PAIR_INCOMPLETE,
     SCHEMA_MISSING,
-    RefusedError,
+    RestRefusedError,
 )
 
 TEXT: Final = Schema(SchemaType.STRING)
@@ -42,7 +42,7 @@ MAX_CACHED_TYPES: Final = 64
 
 
 @dataclass(eq=False, slots=True)
-class Chosen:
+class PublishSchema:
     """What a request's messages are written by; `schema` None: by none, values are texts."""
 
     schema: Schema | None
@@ -54,32 +54,32 @@ class Chosen:
 
 
 def choose(
-    schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema, dialect: Dialect
-) -> Chosen:
+    schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema, dialect: RestDialect
+) -> PublishSchema:
     """Return what a request's messages are written by, and register a schema that is new.
 
     Raises RefusedError, TopicNotFoundError, and what the store raises.
     """
     if requested.version is not None:
         return _known(schemas, topic, requested)
-    if not requested.given() and dialect is Dialect.PIP:
+    if not requested.given() and dialect is RestDialect.PIP:
         return _of_topic(schemas.newest(topic))
     schema = described(requested)
     if schema is None:
-        return Chosen(None)
+        return PublishSchema(None)
     if schema.type is SchemaType.NONE:
-        return Chosen(schema)
+        return PublishSchema(schema)
     try:
-        return Chosen(schema, schemas.put(topic, schema))
+        return PublishSchema(schema, schemas.put(topic, schema))
     except InvalidSchemaError as error:
-        raise RefusedError(BAD_VALUE_SCHEMA, str(error)) from error
+        raise RestRefusedError(BAD_VALUE_SCHEMA, str(error)) from error
 
 
-def _of_topic(newest: Schema | None) -> Chosen:
+def _of_topic(newest: Schema | None) -> PublishSchema:
     """Return what a request that names no schema is written by: what its topic has, else texts."""
     if newest is None or newest.type is SchemaType.NONE:
-        return Chosen(None)
-    return Chosen(newest, newest.version)
+        return PublishSchema(None)
+    return PublishSchema(newest, newest.version)
 
 
 def described(requested: RequestedSchema) -> Schema | None:
@@ -108,14 +108,14 @@ def read(requested: RequestedSchema) -> Schema | None:
     if kind is SchemaType.KEY_VALUE or (kind is None and requested.key is not None):
         return _pair(requested)
     if requested.key is not None:
-        raise RefusedError(
+        raise RestRefusedError(
             BAD_KEY_SCHEMA, f"a schema for keys needs the type KEY_VALUE, not {requested.type}"
         )
     if kind is SchemaType.NONE and requested.value is None:
         return None if (requested.type or "").upper() == "NONE" else Schema(SchemaType.NONE)
     if requested.value is None:
         if kind is None or kind in _DEFINED:
-            raise RefusedError(
+            raise RestRefusedError(
                 SCHEMA_MISSING, f"value_schema is missing; {requested.type} needs it"
             )
         return _checked(Schema(kind, name=NAME), BAD_VALUE_SCHEMA)
@@ -129,7 +129,7 @@ def named(text: str) -> Schema | None:
     """
     try:
         return read(RequestedSchema(type=text))
-    except RefusedError as error:
+    except RestRefusedError as error:
         raise BadReadOptionError(
             f"schema_type: expected bytes, or a type that needs no definition ({error})."
         ) from error
@@ -145,21 +145,21 @@ def version_of(number: int) -> bytes:
     return number.to_bytes(VERSION_BYTES)
 
 
-def _known(schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema) -> Chosen:
+def _known(schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema) -> PublishSchema:
     version = version_of(requested.version or 0)
     try:
         schema = schemas.get(topic, version)
     except SchemaNotFoundError as error:
-        raise RefusedError(
+        raise RestRefusedError(
             BAD_VALUE_SCHEMA, f"the topic has no schema of version {requested.version}"
         ) from error
     kind = _kind(requested.type)
     if kind is not None and kind is not schema.type:
-        raise RefusedError(
+        raise RestRefusedError(
             BAD_VALUE_SCHEMA,
             f"version {requested.version} is a {schema.type.name} schema, not {requested.type}",
         )
-    return Chosen(schema, version)
+    return PublishSchema(schema, version)
 
 
 def _kind(name: str | None) -> SchemaType | None:
@@ -169,7 +169,7 @@ def _kind(name: str | None) -> SchemaType | None:
 def _pair(requested: RequestedSchema) -> Schema:
     for name, found in (("key_schema", requested.key), ("value_schema", requested.value)):
         if found is None:
-            raise RefusedError(PAIR_INCOMPLETE, f"a KEY_VALUE schema needs {name}")
+            raise RestRefusedError(PAIR_INCOMPLETE, f"a KEY_VALUE schema needs {name}")
     key = _checked(_information(requested.key, None, BAD_KEY_SCHEMA), BAD_KEY_SCHEMA)
     value = _checked(_information(requested.value, None, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
     # Separated, as Apache Pulsar's own REST calls have it: the key is the message's, and routes it.
@@ -180,7 +180,7 @@ def _checked(schema: Schema, number: int) -> Schema:
     try:
         check(schema)
     except RouterError as error:
-        raise RefusedError(number, str(error)) from error
+        raise RestRefusedError(number, str(error)) from error
     return schema
 
 
@@ -194,7 +194,7 @@ def _information(given: object, kind: SchemaType | None, number: int) -> Schema:
         return _described(given, kind, number)
     if kind is not None and isinstance(given, dict | list):
         return Schema(kind, _dumped(given, number), name=NAME)
-    raise RefusedError(
+    raise RestRefusedError(
         number, "a schema is an object with type and schema, or the JSON text of one"
     )
 
@@ -203,7 +203,7 @@ def _dumped(given: object, number: int) -> bytes:
     try:
         return orjson.dumps(given)
     except orjson.JSONEncodeError as error:
-        raise RefusedError(number, f"a schema that is too deep: {error}") from error
+        raise RestRefusedError(number, f"a schema that is too deep: {error}") from error
 
 
 def _loaded(text: str, number: int) -> object:
@@ -213,7 +213,7 @@ def _loaded(text: str, number: int) -> object:
     try:
         found: object = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise RefusedError(number, f"a schema that is no JSON: {error}") from error
+        raise RestRefusedError(number, f"a schema that is no JSON: {error}") from error
     return found
 
 
@@ -224,7 +224,7 @@ def _named(name: str, kind: SchemaType | None, number: int) -> Schema:
     # A definition may be the name of one of Avro's types.
     if kind in _DEFINED:
         return Schema(kind, _dumped(name, number), name=NAME)
-    raise RefusedError(number, f"{name} is not all that is to be said of a schema")
+    raise RestRefusedError(number, f"{name} is not all that is to be said of a schema")
 
 
 def _says(given: Mapping[str, Any], kind: SchemaType) -> bool:
@@ -238,13 +238,13 @@ def _described(given: Mapping[str, Any], kind: SchemaType | None, number: int) -
     named = given.get("type")
     found = kind if named is None and kind is not None else _type(named, number)
     if kind is not None and found is not kind:
-        raise RefusedError(
+        raise RestRefusedError(
             number, f"schema_type is {kind.name}, and the schema's type {found.name}"
         )
     if not isinstance(properties, dict) or not all(isinstance(v, str) for v in properties.values()):
-        raise RefusedError(number, "properties of a schema: expected an object of texts")
+        raise RestRefusedError(number, "properties of a schema: expected an object of texts")
     if name is not None and not isinstance(name, str):
-        raise RefusedError(number, "name of a schema: expected a text")
+        raise RestRefusedError(number, "name of a schema: expected a text")
     has_definition = found in _DEFINED or found is SchemaType.KEY_VALUE
     data = _definition(given.get("schema"), number) if has_definition else b""
     return Schema(found, data, properties, name or NAME)
@@ -252,12 +252,12 @@ def _described(given: Mapping[str, Any], kind: SchemaType | None, number: int) -
 
 def _type(name: object, number: int, what: str = "") -> SchemaType:
     if not isinstance(name, str):
-        raise RefusedError(number, "type of a schema: expected a text")
+        raise RestRefusedError(number, "type of a schema: expected a text")
     upper = name.upper()
     try:
         return _WORDS.get(upper) or type_of(upper)
     except InvalidSchemaError as error:
-        raise RefusedError(number, f"{what}{error}") from error
+        raise RestRefusedError(number, f"{what}{error}") from error
 
 
 def _definition(given: object, number: int) -> bytes:
@@ -267,12 +267,12 @@ def _definition(given: object, number: int) -> bytes:
     if isinstance(given, dict | list):
         return _dumped(given, number)
     if not isinstance(given, str):
-        raise RefusedError(number, "schema of a schema: expected base64, JSON or its text")
+        raise RestRefusedError(number, "schema of a schema: expected base64, JSON or its text")
     if given.lstrip()[:1] in {"{", "[", '"'}:
         return given.encode()
     try:
         return base64.b64decode(given, validate=True)
     except (Base64Error, ValueError) as error:
-        raise RefusedError(
+        raise RestRefusedError(
             number, f"schema of a schema: neither JSON nor base64: {said(error)}"
         ) from error

@@ -38,7 +38,7 @@ _SCHEMA: Final[Mapping[str, api.Form]] = {
     "key_schema": object,
     "value_schema": object,
 }
-PRODUCED: Final = api.Body(
+PRODUCED: Final = api.BodyDescription(
     {
         api.JSON: {
             "anyOf": [
@@ -109,7 +109,7 @@ _START: Final[api.Schema] = {
         {"type": "string", "pattern": "^(earliest|latest|[0-9]{1,15})$"},
     ]
 }
-CREATED: Final = api.Body(
+CREATED: Final = api.BodyDescription(
     {
         api.JSON: api.shape(
             {},
@@ -121,7 +121,7 @@ CREATED: Final = api.Body(
     examples={api.JSON: {"name": "worker-1", "start": "earliest"}},
 )
 CONSUMER: Final = api.shape({"id": str, "name": str, "base_uri": str, "schema_version": int | None})
-ACKNOWLEDGED: Final = api.Body(
+ACKNOWLEDGED: Final = api.BodyDescription(
     {
         api.JSON: api.shape(
             {"messageIds": [{"type": ["string", "null"], "pattern": f"^{api.ID}$"}]},
@@ -151,7 +151,7 @@ CURSOR: Final = api.shape(
     }
 )
 ANSWERED: Final = {
-    200: api.Reply("Messages.", {api.JSON: MESSAGES, streams.MIMETYPE: api.EVENTS}),
+    200: api.ReplyDescription("Messages.", {api.JSON: MESSAGES, streams.MIMETYPE: api.EVENTS}),
 }
 SENDING: Final = (
     api.header("Idempotency-Key", "A repeat with the same key is not stored again."),

@@ -28,9 +28,9 @@ from router.schemas import decode, decode_pair, encode, encode_pair, halves
 from router.services.producing import Outgoing
 from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest import ids
-from router.web.pulsar_rest.dialects import MAX_TIME, Dialect, ProduceRequest, Sent
-from router.web.pulsar_rest.errors import RefusedError, bad
-from router.web.pulsar_rest.schemas import VERSION_BYTES, Chosen, number_of_version
+from router.web.pulsar_rest.dialects import MAX_TIME, ProduceRequest, RestDialect, Sent
+from router.web.pulsar_rest.errors import RestRefusedError, bad
+from router.web.pulsar_rest.schemas import VERSION_BYTES, PublishSchema, number_of_version
 
 _BASE64: Final = "base64"
 # What is no text: numbers, truth values and times, of which JSON has each.
@@ -42,7 +42,10 @@ _NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
 def outgoing(
-    request: ProduceRequest, chosen: Chosen, partition: int | None, wall_ms: Callable[[], int]
+    request: ProduceRequest,
+    chosen: PublishSchema,
+    partition: int | None,
+    wall_ms: Callable[[], int],
 ) -> list[Outgoing]:
     """Return the messages of a request; raise RefusedError naming the first that does not fit.
 
@@ -57,13 +60,13 @@ def outgoing(
 def _outgoing(
     number: int,
     sent: Sent,
-    dialect: Dialect,
-    chosen: Chosen,
+    dialect: RestDialect,
+    chosen: PublishSchema,
     partition: int | None,
     wall_ms: Callable[[], int],
 ) -> Outgoing:
     if not sent.has_value:
-        raise _bad(number, "it has no " + ("payload" if dialect is Dialect.PULSAR else "value"))
+        raise _bad(number, "it has no " + ("payload" if dialect is RestDialect.PULSAR else "value"))
     try:
         key, route, value = _encoded(sent, dialect, chosen.schema)
     except RouterError as error:
@@ -91,10 +94,10 @@ def _outgoing(
 
 
 def _encoded(
-    sent: Sent, dialect: Dialect, schema: Schema | None
+    sent: Sent, dialect: RestDialect, schema: Schema | None
 ) -> tuple[bytes | None, bytes | None, bytes]:
     """Return a message's key, what routes it, and its payload."""
-    read = _as_text if dialect is Dialect.PULSAR else _as_is
+    read = _as_text if dialect is RestDialect.PULSAR else _as_is
     if schema is not None and schema.type is SchemaType.KEY_VALUE:
         pair = halves(schema)
         first, second = read(pair.key, sent.key), read(pair.value, sent.value)
@@ -106,14 +109,14 @@ def _encoded(
         return key, key, b""
     if schema is None or (schema.type is SchemaType.STRING and isinstance(sent.value, str)):
         return key, key, _text(sent.value, "value")
-    if schema.type is SchemaType.NONE and dialect is Dialect.PULSAR:
+    if schema.type is SchemaType.NONE and dialect is RestDialect.PULSAR:
         return key, key, _text(sent.value, "payload")
     return key, key, encode(schema, read(schema, sent.value))
 
 
-def _key(key: object, dialect: Dialect, schema: Schema | None) -> bytes:
+def _key(key: object, dialect: RestDialect, schema: Schema | None) -> bytes:
     """Return the bytes of a key: a text, or base64 where the request writes bytes."""
-    if schema is None or schema.type is not SchemaType.NONE or dialect is Dialect.PULSAR:
+    if schema is None or schema.type is not SchemaType.NONE or dialect is RestDialect.PULSAR:
         return _text(key, "key")
     try:
         return encode(schema, key)
@@ -154,7 +157,7 @@ def _text(value: object, what: str) -> bytes:
     return value.encode()
 
 
-def _bad(number: int, sentence: str) -> RefusedError:
+def _bad(number: int, sentence: str) -> RestRefusedError:
     return bad(f"messages[{number}]: {sentence}")
 
 

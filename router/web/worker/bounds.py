@@ -39,7 +39,7 @@ MIN_BYTES_PER_SECOND: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class WorkerBounds:
     """The bounds that are settings; times are seconds."""
 
     head_timeout: float = 10.0
@@ -52,7 +52,7 @@ class Bounds:
 class ConnectionLimiter:
     """How many connections each address has; those of trusted proxies are not counted."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: WorkerBounds) -> None:
         self._most = bounds.per_address
         self._proxies = bounds.proxies
         self._counts: Counter[str] = Counter()

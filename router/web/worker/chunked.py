@@ -21,7 +21,7 @@ from gunicorn.http.errors import (
 
 from router.web.media import FIELD_VALUE, WORD
 from router.web.worker.bounds import MAX_FIELD_BYTES, MAX_FIELDS
-from router.web.worker.stream import Body, BufferedSocket
+from router.web.worker.stream import BufferedSocket, RequestBody
 
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;.*)?)", re.DOTALL)
 _TRAILER: Final = re.compile(f"({WORD}):{FIELD_VALUE}".encode())
@@ -31,7 +31,7 @@ _NO_TRAILERS: Final = frozenset(
 )
 
 
-class ChunkedBody(Body):
+class ChunkedBody(RequestBody):
     """A body in chunks; it is decoded as it is read. One that breaks off raises ConnectionError."""
 
     def __init__(

@@ -36,17 +36,24 @@ from gunicorn import util
 from router.clocks.steps import BEGUN, REPEATED, Begun, DeferredResponse, Prepared, Steps, Wait
 from router.web.offload import is_closed
 from router.web.worker import request as requests
-from router.web.worker.bounds import DRAIN_SECONDS, MAX_DRAINED_BYTES, Bounds
+from router.web.worker.bounds import DRAIN_SECONDS, MAX_DRAINED_BYTES, WorkerBounds
 from router.web.worker.chunked import ChunkedBody
 from router.web.worker.request import (
     ConnectionEnds,
     Framing,
     KnownHead,
     KnownHeads,
-    RefusedError,
-    Request,
+    RequestHead,
+    RequestRefusedError,
 )
-from router.web.worker.stream import RECEIVE_BYTES, Answer, Body, BufferedSocket, lead, linger
+from router.web.worker.stream import (
+    RECEIVE_BYTES,
+    BufferedSocket,
+    RequestBody,
+    ResponseStream,
+    lead,
+    linger,
+)
 from router.web.worker.suspended import SuspendedConnection
 
 TIMES_TO_REPEAT: Final = 2
@@ -56,13 +63,13 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 @dataclass(eq=False, slots=True)
-class Connection:
+class HttpConnection:
     """Serves the requests of one client; `worker` says what to serve, and when to end."""
 
     _worker: Any
     _client: Any
     _ends: ConnectionEnds
-    _bounds: Bounds
+    _bounds: WorkerBounds
     _stream: BufferedSocket = field(init=False)
     # The request under way as far as it is known, and since when: for the access log.
     _environ: dict[str, Any] = field(default_factory=lambda: _NOTHING, init=False)
@@ -105,7 +112,7 @@ class Connection:
                     continue
                 request = self._next()
                 more = request is not None and (yield from self._answer(request))
-        except RefusedError as refusal:
+        except RequestRefusedError as refusal:
             self._environ = requests.line_environ(self._stream.buffer)
             self._environ |= requests.connection_environ(self._client, self._ends)
             self._log(f"{refusal.status.value}", None, ())
@@ -167,7 +174,7 @@ class Connection:
         return True
 
     def answered(self, rest: bytes, written: Callable[[bool], None] | None = None) -> None:
-        """Send the answer to what was begun; see `router.clocks.steps.Client`."""
+        """Send the answer to what was begun; see `router.clocks.steps.StepsClient`."""
         worker, suspended, known = self._worker, self.suspended, self._known
         assert suspended is not None
         assert known is not None
@@ -188,11 +195,11 @@ class Connection:
             self.go_on()
 
     def soon(self, job: Callable[[], None]) -> None:
-        """Run a job in a greenlet soon; see `router.clocks.steps.Client`."""
+        """Run a job in a greenlet soon; see `router.clocks.steps.StepsClient`."""
         self._worker.greenlets.add(job)
 
     def wait_for(self, wait: Wait, job: Callable[[], None]) -> None:
-        """Run a job in a greenlet when a wait is over; see `router.clocks.steps.Client`."""
+        """Run a job in a greenlet when a wait is over; see `router.clocks.steps.StepsClient`."""
         if self.suspended is not None:
             self.suspended.wait_for(wait, job)
 
@@ -206,7 +213,7 @@ class Connection:
             self._begun.early()
 
     def go_on(self) -> None:
-        """Go on with what was begun in steps; see `router.clocks.steps.Client`."""
+        """Go on with what was begun in steps; see `router.clocks.steps.StepsClient`."""
         if self.suspended is not None:
             self.suspended.go_on()
 
@@ -228,7 +235,7 @@ class Connection:
         if written is not None:
             written(whole)
 
-    def _next(self) -> Request | None:
+    def _next(self) -> RequestHead | None:
         """Wait for the next request, None: there is none; raise RefusedError for a bad one."""
         stream, client = self._stream, self._client
         if not stream.buffer:
@@ -256,10 +263,10 @@ class Connection:
                     return 0
             except TimeoutError as error:
                 sentence = f"The head was not there in {self._bounds.head_timeout:g} seconds."
-                raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence) from error
+                raise RequestRefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence) from error
         return end
 
-    def _parsed(self, head: bytes) -> Request:
+    def _parsed(self, head: bytes) -> RequestHead:
         """Return what a head says; raise RefusedError."""
         if len(head) > requests.MAX_CACHED_HEAD_BYTES:
             self._known = None
@@ -270,21 +277,21 @@ class Connection:
         return known.whole()
 
     def _answer(
-        self, request: Request, begun: Begun | None = None, *, is_new: bool = True
+        self, request: RequestHead, begun: Begun | None = None, *, is_new: bool = True
     ) -> Steps[bool]:
         """Answer a request, or go on with one; return whether another one may follow."""
         environ = self._environ = requests.connection_environ(self._client, self._ends)
         environ |= request.environ
         worker = self._worker
         closing = request.framing.closing or not worker.alive
-        answer = Answer(self._stream, request.method, request.version, closing=closing)
+        answer = ResponseStream(self._stream, request.method, request.version, closing=closing)
         if begun is None:
             if is_new:
                 self._note(request, environ)
             body = self._body(request.framing, answer)
         else:
             environ[BEGUN] = begun
-            body = Body(self._stream, 0, 0.0, None)
+            body = RequestBody(self._stream, 0, 0.0, None)
         environ["wsgi.input"] = body
         try:
             yield from self._run(environ, answer, body)
@@ -303,7 +310,7 @@ class Connection:
         worker.idle[self._client] = monotonic()
         return True
 
-    def _note(self, request: Request, environ: dict[str, Any]) -> None:
+    def _note(self, request: RequestHead, environ: dict[str, Any]) -> None:
         """Note that a request is under way, and ask for what repeats it if it does so itself."""
         worker = self._worker
         worker.nr += 1
@@ -318,20 +325,22 @@ class Connection:
                 known.size = len(request.head) + (request.framing.length or 0)
                 environ[REPEATED] = True
 
-    def _is_repeatable(self, request: Request) -> bool:
+    def _is_repeatable(self, request: RequestHead) -> bool:
         """Return whether requests with this head may be prepared, by what the worker knows."""
         length, expects, closing = request.framing
         if length is None or len(request.head) + length > RECEIVE_BYTES or expects or closing:
             return False
         return self.suspended is not None and not self._worker.log.access_log_enabled
 
-    def _body(self, framing: Framing, answer: Answer) -> Body:
+    def _body(self, framing: Framing, answer: ResponseStream) -> RequestBody:
         go_on = _continuing(self._stream, answer) if framing.expects else None
         if framing.length is None:
             return ChunkedBody(self._stream, self._bounds.body_timeout, go_on)
-        return Body(self._stream, framing.length, self._bounds.body_timeout, go_on)
+        return RequestBody(self._stream, framing.length, self._bounds.body_timeout, go_on)
 
-    def _run(self, environ: dict[str, Any], answer: Answer, body: Body) -> Steps[None]:
+    def _run(
+        self, environ: dict[str, Any], answer: ResponseStream, body: RequestBody
+    ) -> Steps[None]:
         """Have the application answer; what it raises is logged and ends the connection."""
         pieces: Iterable[bytes] = ()
         try:
@@ -356,7 +365,7 @@ class Connection:
             answer.closing = True
             if not answer.begun:
                 answer.status = "500"
-                self._refuse(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, ""))
+                self._refuse(RequestRefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, ""))
         finally:
             if close := getattr(pieces, "close", None):
                 close()
@@ -371,7 +380,7 @@ class Connection:
             self._known.drop_environ()
         return self._prepared is not None
 
-    def _drained(self, body: Body) -> bool:
+    def _drained(self, body: RequestBody) -> bool:
         """Get to the next request; return False if that would take too long."""
         if body.unread == 0:
             return True
@@ -386,7 +395,7 @@ class Connection:
             )
             return False
 
-    def _refuse(self, refusal: RefusedError) -> None:
+    def _refuse(self, refusal: RequestRefusedError) -> None:
         """Say why, let the client read it, and end."""
         status = refusal.status
         with suppress(OSError):
@@ -407,7 +416,7 @@ class Connection:
         self._worker.log.access(answered, headers_sent, self._environ, took)
 
 
-def _continuing(stream: BufferedSocket, answer: Answer) -> Callable[[], None]:
+def _continuing(stream: BufferedSocket, answer: ResponseStream) -> Callable[[], None]:
     """Return what tells a waiting client to send its body, unless it has an answer already."""
 
     def go_on() -> None:

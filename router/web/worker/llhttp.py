@@ -30,8 +30,8 @@ from gunicorn.workers.ggevent import GeventWorker
 from router.clocks.steps import YIELD_TO_LOOP
 from router.web.server import STOP_HOOK, call_hook
 from router.web.tls import HANDSHAKE_SECONDS, Tls
-from router.web.worker.bounds import KEEPALIVE_SECONDS, Bounds, ConnectionLimiter
-from router.web.worker.connection import Connection
+from router.web.worker.bounds import KEEPALIVE_SECONDS, ConnectionLimiter, WorkerBounds
+from router.web.worker.connection import HttpConnection
 from router.web.worker.request import ConnectionEnds, KnownHeads
 from router.web.worker.suspended import GreenletPool, SuspendedConnection
 
@@ -78,7 +78,7 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
 
     tls: Tls | None = None
     alive: bool
-    bounds = Bounds()
+    bounds = WorkerBounds()
 
     def init_process(self) -> None:
         """Prepare what the main loop needs and connections share, then run."""
@@ -193,7 +193,7 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
             return False
         return True
 
-    def _converse(self, connection: Connection, client: Any) -> None:
+    def _converse(self, connection: HttpConnection, client: Any) -> None:
         """Serve the requests of a connection of TLS here, and close it.
 
         What its client sent may be read off the socket already, so that no watcher would see it.
@@ -210,8 +210,10 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
         finally:
             util.close(client)
 
-    def _connection(self, local: Any, client: Any, peer: Any) -> Connection:
-        return Connection(self, client, ConnectionEnds(peer, local, self.cfg.workers), self.bounds)
+    def _connection(self, local: Any, client: Any, peer: Any) -> HttpConnection:
+        return HttpConnection(
+            self, client, ConnectionEnds(peer, local, self.cfg.workers), self.bounds
+        )
 
     def _leave(self, slot: str) -> None:
         self._held -= 1

@@ -67,7 +67,7 @@ _DROPPED: Final[dict[str, Any]] = {}
 _keys: dict[bytes, str] = {}
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A request that is not served: its status, and a sentence."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
@@ -76,9 +76,9 @@ class RefusedError(Exception):
         self.sentence = sentence
 
 
-def malformed(sentence: str) -> RefusedError:
+def malformed(sentence: str) -> RequestRefusedError:
     """Return the refusal of what is not HTTP, or could be read in two ways."""
-    return RefusedError(HTTPStatus.BAD_REQUEST, sentence)
+    return RequestRefusedError(HTTPStatus.BAD_REQUEST, sentence)
 
 
 def bad_host(host: str | None, version: tuple[int, int]) -> str | None:
@@ -106,7 +106,7 @@ class Framing(NamedTuple):
     closing: bool
 
 
-class Request(NamedTuple):
+class RequestHead(NamedTuple):
     """What a head says; `environ`, its part of the environment, is shared: do not change it."""
 
     head: bytes
@@ -124,14 +124,14 @@ class KnownHead:
 
     __slots__ = ("cached_bytes", "prepared", "request", "size", "times")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: RequestHead) -> None:
         self.prepared: Prepared | None = None
         self.request = request
         self.size = 0
         self.times = 0
         self.cached_bytes = _cached_bytes(request)
 
-    def whole(self) -> Request:
+    def whole(self) -> RequestHead:
         """Return the request with its environment, read again if that was dropped."""
         return self.request if self.request.environ else parse(self.request.head)
 
@@ -162,7 +162,7 @@ class KnownHeads:
         return known
 
 
-def _cached_bytes(request: Request) -> int:
+def _cached_bytes(request: RequestHead) -> int:
     """Return about how many bytes a head takes in the table, more rather than less."""
     fields = _CACHED_FIELD_BYTES * len(request.environ)
     return _CACHED_HEAD_BYTES + 2 * len(request.head) + fields
@@ -202,7 +202,7 @@ def head_end(data: bytes, seen: int) -> int:
         data.find(b"\r\n", 2, bounds.MAX_LINE_BYTES + 4) < 0
         and len(data) > bounds.MAX_LINE_BYTES + 4
     ):
-        raise RefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, "The request line is too long.")
+        raise RequestRefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, "The request line is too long.")
     if found >= 0 or len(data) > bounds.MAX_HEAD_BYTES:
         raise _too_large(f"The head is longer than {bounds.MAX_HEAD_BYTES} bytes.")
     return 0
@@ -219,7 +219,9 @@ def read_head(data: bytes) -> Head:
         raise malformed("The head is malformed.")
     method, target, major, minor, lines = matched.groups()
     if major != b"1":
-        raise RefusedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The version is not HTTP/1.1.")
+        raise RequestRefusedError(
+            HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The version is not HTTP/1.1."
+        )
     if minor not in b"01":
         raise malformed("There is no such version of HTTP.")
     fields = _Fields().of(data)
@@ -243,7 +245,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 def _checked(method: bytes, target: str) -> str:
     if method == b"CONNECT":
-        raise RefusedError(HTTPStatus.NOT_IMPLEMENTED, "This is no proxy.")
+        raise RequestRefusedError(HTTPStatus.NOT_IMPLEMENTED, "This is no proxy.")
     if (
         target[0] == "/"
         or (target == "*" and method == b"OPTIONS")
@@ -255,13 +257,13 @@ def _checked(method: bytes, target: str) -> str:
 
 def _check_lengths(data: bytes) -> None:
     if data.find(b"\r\n") > bounds.MAX_LINE_BYTES:
-        raise RefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, "The request line is too long.")
+        raise RequestRefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, "The request line is too long.")
     if max(map(len, data.split(b"\r\n"))) > bounds.MAX_FIELD_BYTES:
         raise _too_large(f"A field is longer than {bounds.MAX_FIELD_BYTES} bytes.")
 
 
-def _too_large(sentence: str) -> RefusedError:
-    return RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence)
+def _too_large(sentence: str) -> RequestRefusedError:
+    return RequestRefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence)
 
 
 @dataclass(eq=False, slots=True)
@@ -276,7 +278,9 @@ class _Fields:
         except httptools.HttpParserUpgrade:
             pass  # the router upgrades to no protocol
         except httptools.HttpParserInvalidMethodError as error:
-            raise RefusedError(HTTPStatus.NOT_IMPLEMENTED, "The method is unknown.") from error
+            raise RequestRefusedError(
+                HTTPStatus.NOT_IMPLEMENTED, "The method is unknown."
+            ) from error
         except httptools.HttpParserError as error:
             raise malformed(f"The head is malformed: {error}.") from error
         return self._found
@@ -286,12 +290,12 @@ class _Fields:
         self._found.append((name, value))
 
 
-def parse(data: bytes) -> Request:
+def parse(data: bytes) -> RequestHead:
     """Return what a complete head says; raise RefusedError for one that is not served."""
     head = read_head(data)
     environ: dict[str, Any] = {}
     framing = add_to_environ(environ, head)
-    return Request(data, head.method, head.version, environ, framing)
+    return RequestHead(data, head.method, head.version, environ, framing)
 
 
 def connection_environ(client: Any, ends: ConnectionEnds) -> dict[str, Any]:
@@ -379,7 +383,9 @@ def _length(environ: dict[str, Any], version: tuple[int, int]) -> int | None:
             raise malformed("HTTP/1.0 has no Transfer-Encoding.")
         *others, last = [word.strip(" \t") for word in coding.lower().split(",")]
         if not _CODINGS.issuperset(others) or last not in _CODINGS | {"chunked"}:
-            raise RefusedError(HTTPStatus.NOT_IMPLEMENTED, "The Transfer-Encoding is unknown.")
+            raise RequestRefusedError(
+                HTTPStatus.NOT_IMPLEMENTED, "The Transfer-Encoding is unknown."
+            )
         if last != "chunked":
             raise malformed("A Transfer-Encoding that does not end in chunked has no end.")
         return None
@@ -394,7 +400,9 @@ def _length(environ: dict[str, Any], version: tuple[int, int]) -> int | None:
 
 def _expects(expected: str, version: tuple[int, int]) -> bool:
     if expected.lower() != "100-continue":
-        raise RefusedError(HTTPStatus.EXPECTATION_FAILED, "Nothing but 100-continue is expected.")
+        raise RequestRefusedError(
+            HTTPStatus.EXPECTATION_FAILED, "Nothing but 100-continue is expected."
+        )
     return version >= (1, 1)
 
 

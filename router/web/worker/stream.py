@@ -109,7 +109,7 @@ class BufferedSocket:
 
 
 @dataclass(eq=False)
-class Body:
+class RequestBody:
     """A body of a length; 0: none. `go_on` is called before the first wait for a piece of it.
 
     `unread` is how much of it is left, None: unknown; `failed`: where it ends is unknown.
@@ -196,7 +196,7 @@ class Body:
             client.settimeout(patience)
 
 
-class Answer:
+class ResponseStream:
     """One answer; `closing` says whether the connection ends with it."""
 
     def __init__(

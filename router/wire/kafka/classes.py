@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from router.wire.kafka.definitions import (
-    Definition,
     FieldDefinition,
+    MessageDefinition,
     StructDefinition,
     attribute,
 )
-from router.wire.kafka.source import Source, default_source, is_collection, is_numbers
+from router.wire.kafka.source import FunctionSource, default_source, is_collection, is_numbers
 
 _TYPES = {
     "bool": "bool",
@@ -30,7 +30,7 @@ import struct
 from collections.abc import Iterable
 
 from {runtime} import primitives as p
-from {runtime}.runtime import UNSET, Collection, Message, Struct
+from {runtime}.runtime import UNSET, Collection, KafkaMessage, Struct
 
 _list = list
 _tuple = tuple
@@ -38,28 +38,28 @@ _new = object.__new__
 '''
 
 
-def classes_source(definition: Definition) -> list[str]:
+def classes_source(definition: MessageDefinition) -> list[str]:
     """Return the lines of the classes, those of nested structs first."""
-    source = Source()
+    source = FunctionSource()
     collections = _collections(definition)
     for struct in definition.structs.values():
         _class(source, struct, "Struct")
         if struct.name in collections:
             _collection(source, struct)
-    _class(source, definition.struct, "Message")
+    _class(source, definition.struct, "KafkaMessage")
     name = definition.name
     structs = ", ".join(f'"{one}": {one}' for one in definition.structs)
     source.line(f"{name}.STRUCTS = {{{structs}}}")
     return source.lines
 
 
-def _collections(definition: Definition) -> set[str]:
+def _collections(definition: MessageDefinition) -> set[str]:
     structs = definition.struct, *definition.structs.values()
     fields = (field for struct in structs for field in struct.fields)
     return {field.type.element for field in fields if is_collection(field)}
 
 
-def _collection(source: Source, struct: StructDefinition) -> None:
+def _collection(source: FunctionSource, struct: StructDefinition) -> None:
     keys = ", ".join(f'"{attribute(field.name)}"' for field in struct.keys)
     with source.block(f"class {struct.name}Collection(Collection[{struct.name}]):"):
         source.line(f'"""{struct.name} found by its key."""')
@@ -70,7 +70,7 @@ def _collection(source: Source, struct: StructDefinition) -> None:
     source.line("")
 
 
-def _class(source: Source, struct: StructDefinition, base: str) -> None:
+def _class(source: FunctionSource, struct: StructDefinition, base: str) -> None:
     fields = struct.fields
     slots = "".join(f'"{attribute(field.name)}", ' for field in fields)
     with source.block(f"class {struct.name}({base}):"):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from router.wire.kafka.definitions import (
-    Definition,
     FieldDefinition,
+    MessageDefinition,
     StructDefinition,
     fields_of,
     is_compact,
@@ -27,7 +27,7 @@ _Found = Iterator[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Incompatibility:
     """What peers of the old and the new definition would not agree on, in some versions."""
 
     kind: str
@@ -52,7 +52,9 @@ class Finding:
         }
 
 
-def compare(old: Definition, new: Definition, unstable: Iterable[int] = ()) -> list[Finding]:
+def compare(
+    old: MessageDefinition, new: MessageDefinition, unstable: Iterable[int] = ()
+) -> list[Incompatibility]:
     """Return why the new definition is incompatible; empty if it is compatible.
 
     The latest version of the old definition is excused where that says that it is unstable, and
@@ -66,15 +68,17 @@ def compare(old: Definition, new: Definition, unstable: Iterable[int] = ()) -> l
         for finding in _version(old, new, version):
             found.setdefault(finding, []).append(version)
     return [
-        Finding(kind, old.name, place, tuple(versions), sentence)
+        Incompatibility(kind, old.name, place, tuple(versions), sentence)
         for (kind, place, sentence), versions in found.items()
     ]
 
 
-def compare_sets(old: Mapping[str, Definition], new: Mapping[str, Definition]) -> list[Finding]:
+def compare_sets(
+    old: Mapping[str, MessageDefinition], new: Mapping[str, MessageDefinition]
+) -> list[Incompatibility]:
     """Return why a set of definitions by name is incompatible with the one before it."""
     unstable = {one.api_key: unstable_versions(one) for one in old.values() if one.latest_unstable}
-    found: list[Finding] = []
+    found: list[Incompatibility] = []
     for name, definition in old.items():
         excused = unstable.get(definition.api_key, ())
         if name in new:
@@ -83,16 +87,16 @@ def compare_sets(old: Mapping[str, Definition], new: Mapping[str, Definition]) -
             versions = tuple(one for one in definition.valid.numbers() if one not in excused)
             if versions:
                 sentence = "the message is not defined any more"
-                found.append(Finding("version-dropped", name, "", versions, sentence))
+                found.append(Incompatibility("version-dropped", name, "", versions, sentence))
     return found
 
 
-def unstable_versions(definition: Definition) -> tuple[int, ...]:
+def unstable_versions(definition: MessageDefinition) -> tuple[int, ...]:
     """Return the version that may still change, if there is one."""
     return tuple(definition.valid.numbers())[-1:] if definition.latest_unstable else ()
 
 
-def _version(old: Definition, new: Definition, version: int) -> _Found:
+def _version(old: MessageDefinition, new: MessageDefinition, version: int) -> _Found:
     if version not in new.valid:
         yield "version-dropped", "", "the version is not valid any more"
         return
@@ -107,7 +111,7 @@ def _version(old: Definition, new: Definition, version: int) -> _Found:
 class _Comparison:
     """Compares the structs of two definitions in one version."""
 
-    def __init__(self, old: Definition, new: Definition, version: int) -> None:
+    def __init__(self, old: MessageDefinition, new: MessageDefinition, version: int) -> None:
         self._old = old
         self._new = new
         self._version = version
@@ -213,7 +217,7 @@ class _Comparison:
             if one.tag is not None and is_tagged(one, version)
         }
 
-    def _wire(self, field: FieldDefinition, definition: Definition) -> str:
+    def _wire(self, field: FieldDefinition, definition: MessageDefinition) -> str:
         """Return the type of a field by its bytes: a struct of one value in an array is that."""
         if field.struct is None or not field.type.array:
             return str(field.type)

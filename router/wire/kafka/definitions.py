@@ -116,7 +116,7 @@ class StructDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class MessageDefinition:
     """One message; `valid` are the versions that it has, `flexible` those with compact lengths."""
 
     file: str
@@ -142,7 +142,7 @@ def is_tagged(field_: FieldDefinition, version: int) -> bool:
     return version in field_.tagged
 
 
-def is_compact(definition: Definition, field_: FieldDefinition, version: int) -> bool:
+def is_compact(definition: MessageDefinition, field_: FieldDefinition, version: int) -> bool:
     """Tell whether lengths of the field are unsigned varints, one more than the length."""
     own = field_.flexible
     return version in (definition.flexible if own is None else own)

@@ -14,9 +14,9 @@ from router.wire.kafka import primitives as p
 from router.wire.kafka.definitions import (
     FIXED_BYTES,
     INTEGERS,
-    Definition,
     FieldDefinition,
     FieldType,
+    MessageDefinition,
     StructDefinition,
     attribute,
     is_compact,
@@ -33,7 +33,7 @@ class _FieldError(Exception):
 
 
 def explain_read(
-    definition: Definition, version: int, buffer: bytes, error: Exception
+    definition: MessageDefinition, version: int, buffer: bytes, error: Exception
 ) -> MalformedMessageError:
     """Return the error for bytes that a generated function refused."""
     walk = _ReadWalk(definition, version, buffer)
@@ -45,7 +45,7 @@ def explain_read(
 
 
 def explain_write(
-    definition: Definition, version: int, message: Any, error: Exception
+    definition: MessageDefinition, version: int, message: Any, error: Exception
 ) -> UnwritableMessageError:
     """Return the error for a message that a generated function refused."""
     try:
@@ -56,7 +56,7 @@ def explain_write(
 
 
 class _ReadWalk:
-    def __init__(self, definition: Definition, version: int, buffer: bytes) -> None:
+    def __init__(self, definition: MessageDefinition, version: int, buffer: bytes) -> None:
         self._definition = definition
         self._version = version
         self._flexible = version in definition.flexible
@@ -152,7 +152,7 @@ class _ReadWalk:
 
 
 class _WriteWalk:
-    def __init__(self, definition: Definition, version: int) -> None:
+    def __init__(self, definition: MessageDefinition, version: int) -> None:
         self._definition = definition
         self._version = version
 

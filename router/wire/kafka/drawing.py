@@ -5,8 +5,8 @@ from __future__ import annotations
 from router.wire.kafka.definitions import (
     FIXED_BYTES,
     ZERO_UUID,
-    Definition,
     FieldDefinition,
+    MessageDefinition,
     StructDefinition,
     fields_of,
     is_compact,
@@ -14,7 +14,7 @@ from router.wire.kafka.definitions import (
 )
 
 
-def layout(definition: Definition, version: int) -> str:
+def layout(definition: MessageDefinition, version: int) -> str:
     """Return the layout of a version as text."""
     flexible = version in definition.flexible
     key = "" if definition.api_key is None else f", API key {definition.api_key}"
@@ -27,7 +27,7 @@ _TAGS = "tagged fields: uvarint count, then (uvarint tag, uvarint size, value)"
 
 
 def _struct(
-    definition: Definition, struct: StructDefinition, version: int, indent: str
+    definition: MessageDefinition, struct: StructDefinition, version: int, indent: str
 ) -> list[str]:
     fields = list(fields_of(struct, version))
     lines: list[str] = []
@@ -42,7 +42,9 @@ def _struct(
     return lines
 
 
-def _field(definition: Definition, field: FieldDefinition, version: int, indent: str) -> list[str]:
+def _field(
+    definition: MessageDefinition, field: FieldDefinition, version: int, indent: str
+) -> list[str]:
     notes = [_encoding(definition, field, version)]
     if version in field.nullable:
         notes.append("nullable")
@@ -59,7 +61,7 @@ def _field(definition: Definition, field: FieldDefinition, version: int, indent:
     return lines
 
 
-def _encoding(definition: Definition, field: FieldDefinition, version: int) -> str:
+def _encoding(definition: MessageDefinition, field: FieldDefinition, version: int) -> str:
     compact = is_compact(definition, field, version)
     if field.type.array:
         return "uvarint count + 1" if compact else "int32 count"

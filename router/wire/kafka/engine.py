@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from router.wire.kafka.classes import HEADER, RUNTIME, classes_source
-from router.wire.kafka.definitions import Definition, DefinitionError
+from router.wire.kafka.definitions import DefinitionError, MessageDefinition
 from router.wire.kafka.parsing import check_set, parse
 from router.wire.kafka.readers import reader_source
-from router.wire.kafka.runtime import Message
-from router.wire.kafka.source import Source
+from router.wire.kafka.runtime import KafkaMessage
+from router.wire.kafka.source import FunctionSource
 from router.wire.kafka.writers import writer_source
 
 RUNTIME_MODULES: Final = (
@@ -31,10 +31,10 @@ RUNTIME_MODULES: Final = (
 )
 """The modules of RUNTIME that generated code imports, and those that these import."""
 
-_Emit = Callable[[Definition, int, str], Source]
+_Emit = Callable[[MessageDefinition, int, str], FunctionSource]
 
 
-def compile_message(text: str, file: str) -> type[Message]:
+def compile_message(text: str, file: str) -> type[KafkaMessage]:
     """Return the class of a definition; raise DefinitionError."""
     return _compiled(parse(text, file), text)
 
@@ -71,14 +71,14 @@ class Messages:
     """The messages of a set of definitions, each compiled at its first use."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts: dict[str, tuple[Definition, str]] = {}
+        self._texts: dict[str, tuple[MessageDefinition, str]] = {}
         for file, text in texts.items():
             found = parse(text, file)
             if found.name in self._texts:
                 raise DefinitionError(file, "", f"there is another definition of {found.name}")
             self._texts[found.name] = found, text
         check_set([definition for definition, _ in self._texts.values()])
-        self._classes: dict[str, type[Message]] = {}
+        self._classes: dict[str, type[KafkaMessage]] = {}
         self._keys = {(found.api_key, found.type): name for name, (found, _) in self._texts.items()}
 
     @property
@@ -86,22 +86,22 @@ class Messages:
         """Return the names of all messages, sorted."""
         return sorted(self._texts)
 
-    def definition(self, name: str) -> Definition:
+    def definition(self, name: str) -> MessageDefinition:
         """Return the definition of a message; raise KeyError."""
         return self._texts[name][0]
 
-    def message(self, name: str) -> type[Message]:
+    def message(self, name: str) -> type[KafkaMessage]:
         """Return the class of a message; raise KeyError."""
         found = self._classes.get(name)
         if found is None:
             found = self._classes[name] = _compiled(*self._texts[name])
         return found
 
-    def request(self, api_key: int) -> type[Message]:
+    def request(self, api_key: int) -> type[KafkaMessage]:
         """Return the class of an API's request; raise KeyError."""
         return self.message(self._keys[api_key, "request"])
 
-    def response(self, api_key: int) -> type[Message]:
+    def response(self, api_key: int) -> type[KafkaMessage]:
         """Return the class of an API's response; raise KeyError."""
         return self.message(self._keys[api_key, "response"])
 
@@ -109,12 +109,12 @@ class Messages:
 API_VERSIONS_KEY = 18
 
 
-def request_header_version(definition: Definition, version: int) -> int:
+def request_header_version(definition: MessageDefinition, version: int) -> int:
     """Return the version of the header before a request of a version."""
     return 2 if version in definition.flexible else 1
 
 
-def response_header_version(definition: Definition, version: int) -> int:
+def response_header_version(definition: MessageDefinition, version: int) -> int:
     """Return the version of the header before a response of a version.
 
     That of ApiVersions is always 0, as its client does not know yet what the broker speaks.
@@ -124,11 +124,11 @@ def response_header_version(definition: Definition, version: int) -> int:
     return 1 if version in definition.flexible else 0
 
 
-def _compiled(definition: Definition, text: str) -> type[Message]:
+def _compiled(definition: MessageDefinition, text: str) -> type[KafkaMessage]:
     module: dict[str, Any] = {"__name__": f"{__name__}.{definition.name}"}
     lines = [HEADER.format(name=definition.name, runtime=RUNTIME), *classes_source(definition)]
     _execute("\n".join(lines), definition.name, module)
-    found: type[Message] = module[definition.name]
+    found: type[KafkaMessage] = module[definition.name]
     found.DEFINITION = text
     found._definition = definition
     found.READERS = _Functions(definition, module, reader_source)
@@ -139,7 +139,7 @@ def _compiled(definition: Definition, text: str) -> type[Message]:
 class _Functions(dict[int, Any]):
     """The functions by version; one is compiled when it is first asked for."""
 
-    def __init__(self, definition: Definition, module: dict[str, Any], emit: _Emit) -> None:
+    def __init__(self, definition: MessageDefinition, module: dict[str, Any], emit: _Emit) -> None:
         super().__init__()
         self._definition = definition
         self._module = module

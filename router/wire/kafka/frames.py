@@ -12,7 +12,7 @@ MIN_FRAME_BYTES: Final = 8
 """A request begins with its API, version and correlation id."""
 
 
-class FrameReader:
+class KafkaFrameReader:
     """Turns bytes, cut anywhere, into frames without their sizes.
 
     `expected_bytes` is the size of the frame that has begun to arrive, its head included. After a

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from router.wire.kafka.definitions import (
     INTEGERS,
-    Definition,
     FieldDefinition,
+    MessageDefinition,
     StructDefinition,
     attribute,
     camel_case,
@@ -40,14 +40,14 @@ _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def to_json(definition: Definition, version: int, message: Any) -> dict[str, Any]:
+def to_json(definition: MessageDefinition, version: int, message: Any) -> dict[str, Any]:
     """Return the JSON of a message that the version can carry."""
     return _struct_to_json(definition.struct, version, message)
 
 
 def from_json(message: Any, value: Any, version: int) -> Any:
     """Return an instance of a message's class; raise MalformedMessageError."""
-    return _Reader(message, version).struct(message.definition().struct, value, "")
+    return _JsonFormReader(message, version).struct(message.definition().struct, value, "")
 
 
 def _struct_to_json(struct: StructDefinition, version: int, value: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def parse_uuid(text: str) -> bytes:
     return found
 
 
-class _Reader:
+class _JsonFormReader:
     """Reads the JSON of one message."""
 
     def __init__(self, message: Any, version: int) -> None:

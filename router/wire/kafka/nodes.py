@@ -26,7 +26,7 @@ _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """An object of the JSON at a place of a file, such as `Topics.Name`."""
 
     file: str
@@ -37,9 +37,9 @@ class Node:
         """Return the error that names this place."""
         return DefinitionError(self.file, self.place, sentence)
 
-    def at(self, place: str) -> Node:
+    def at(self, place: str) -> JsonNode:
         """Return this object with another name for its place."""
-        return Node(self.file, place, self.values)
+        return JsonNode(self.file, place, self.values)
 
     def name(self) -> str:
         """Return the name; raise DefinitionError unless it is letters and digits."""
@@ -60,12 +60,12 @@ class Node:
             return []
         return found if isinstance(found, list) else [found]
 
-    def children(self, key: str, place: str) -> list[Node]:
+    def children(self, key: str, place: str) -> list[JsonNode]:
         """Return the objects of the list under a key."""
         found = self.values_of(key)
         if not all(isinstance(one, dict) for one in found):
             raise self.error(f"{key} holds objects")
-        return [Node(self.file, place, one) for one in found]
+        return [JsonNode(self.file, place, one) for one in found]
 
     def flag(self, key: str) -> bool:
         """Return a boolean, false where the key is absent."""
@@ -105,7 +105,7 @@ class Node:
         return self.versions(key) if key in self.values else NONE
 
 
-def loaded(text: str, file: str) -> Node:
+def loaded(text: str, file: str) -> JsonNode:
     """Return the object that a file's text holds; raise DefinitionError."""
     if len(text) > MAX_DEFINITION_CHARACTERS:
         raise DefinitionError(file, "", "a definition has at most 1 Mi characters")
@@ -116,7 +116,7 @@ def loaded(text: str, file: str) -> Node:
         raise DefinitionError(file, "", f"this is not JSON with comments: {error}") from None
     if not isinstance(found, dict):
         raise DefinitionError(file, "", "a definition is a JSON object")
-    return Node(file, "", found)
+    return JsonNode(file, "", found)
 
 
 def is_name(found: Any) -> bool:
@@ -124,7 +124,7 @@ def is_name(found: Any) -> bool:
     return isinstance(found, str) and _NAME.fullmatch(found) is not None
 
 
-def default_of(node: Node, found: FieldDefinition) -> Any:
+def default_of(node: JsonNode, found: FieldDefinition) -> Any:
     """Return the default of a field, None for null; raise DefinitionError."""
     given = node.values.get("default")
     if found.type == FieldType("records"):

@@ -1,7 +1,7 @@
 """Reading Kafka's message definitions, JSON with comments, by the rules of Kafka's generator.
 
-`parse` reads a file's text and returns a `Definition`. A definition that breaks a rule is refused
-with the file, the field and a sentence, before anything is generated from it.
+`parse` reads a file's text and returns a `MessageDefinition`. A definition that breaks a rule is
+refused with the file, the field and a sentence, before anything is generated from it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from router.wire.kafka.definitions import (
     MESSAGE_TYPES,
     NULLABLE_PRIMITIVES,
     PRIMITIVES,
-    Definition,
     DefinitionError,
     FieldDefinition,
     FieldType,
+    MessageDefinition,
     StructDefinition,
 )
-from router.wire.kafka.nodes import Node, default_of, is_name, loaded
+from router.wire.kafka.nodes import JsonNode, default_of, is_name, loaded
 from router.wire.kafka.versions import NONE, Versions
 
 MAX_DEPTH: Final = 8
@@ -66,7 +66,7 @@ _FIELD_KEYS: Final = frozenset(
 )
 
 
-def parse(text: str, file: str, *, released: bool = False) -> Definition:
+def parse(text: str, file: str, *, released: bool = False) -> MessageDefinition:
     """Return the definition that a file's text holds; raise DefinitionError.
 
     A definition that was released may leave flexibleVersions out, as those before Kafka 3.0 do
@@ -75,9 +75,9 @@ def parse(text: str, file: str, *, released: bool = False) -> Definition:
     return _Parser(loaded(text, file), released).message()
 
 
-def check_set(definitions: Sequence[Definition]) -> None:
+def check_set(definitions: Sequence[MessageDefinition]) -> None:
     """Raise DefinitionError unless each API key has at most one request and one response."""
-    seen: dict[tuple[int, str], Definition] = {}
+    seen: dict[tuple[int, str], MessageDefinition] = {}
     for found in definitions:
         if found.api_key is None:
             continue
@@ -94,17 +94,17 @@ def check_set(definitions: Sequence[Definition]) -> None:
 class _Parser:
     """Reads the definition of one file."""
 
-    def __init__(self, root: Node, released: bool) -> None:
+    def __init__(self, root: JsonNode, released: bool) -> None:
         self._root = root
         self._released = released
         self._valid = NONE
         self._flexible = NONE
         self._structs: dict[str, StructDefinition] = {}
-        self._common: dict[str, Node] = {}
+        self._common: dict[str, JsonNode] = {}
         self._resolving: set[str] = set()
         self._extents: dict[str, tuple[int, int]] = {}
 
-    def message(self) -> Definition:
+    def message(self) -> MessageDefinition:
         """Return the whole definition."""
         root = self._root
         root.check_keys(_MESSAGE_KEYS)
@@ -129,7 +129,7 @@ class _Parser:
         if name in self._structs:
             raise root.at(name).error("a struct has the name of the message")
         structs = dict(self._structs)
-        return Definition(
+        return MessageDefinition(
             root.file,
             type_,
             name,
@@ -142,7 +142,7 @@ class _Parser:
             structs,
         )
 
-    def _register(self, node: Node) -> None:
+    def _register(self, node: JsonNode) -> None:
         node.check_keys(_STRUCT_KEYS)
         name = node.name()
         if name in self._common:
@@ -181,7 +181,7 @@ class _Parser:
         return found
 
     def _fields(
-        self, nodes: Sequence[Node], parent: Versions, depth: int
+        self, nodes: Sequence[JsonNode], parent: Versions, depth: int
     ) -> tuple[FieldDefinition, ...]:
         if not nodes:
             return ()
@@ -196,7 +196,7 @@ class _Parser:
             raise nodes[0].error(f"tags are numbered from 0 without gaps, not {tags}")
         return tuple(found)
 
-    def _field(self, outer: Node, parent: Versions, depth: int) -> FieldDefinition:
+    def _field(self, outer: JsonNode, parent: Versions, depth: int) -> FieldDefinition:
         name = outer.name()
         node = outer.at(f"{outer.place}.{name}")
         node.check_keys(_FIELD_KEYS)
@@ -225,7 +225,7 @@ class _Parser:
             raise node.error("zeroCopy is for bytes only")
         return dataclasses.replace(found, default=default_of(node, found))
 
-    def _check_tag(self, node: Node, found: FieldDefinition) -> None:
+    def _check_tag(self, node: JsonNode, found: FieldDefinition) -> None:
         if found.tag is None:
             return
         if found.tagged.highest is not None:
@@ -241,7 +241,7 @@ class _Parser:
         if not found.nullable.empty and not found.tagged.within(found.nullable):
             raise node.error("a tagged field is nullable in all tagged versions or in none")
 
-    def _own_flexible(self, node: Node, type_: FieldType) -> Versions | None:
+    def _own_flexible(self, node: JsonNode, type_: FieldType) -> Versions | None:
         if "flexibleVersions" not in node.values:
             return None
         if type_.array or type_.element not in {"string", "bytes"}:
@@ -252,7 +252,7 @@ class _Parser:
         return found
 
     def _struct(
-        self, node: Node, type_: FieldType, parent: Versions, depth: int
+        self, node: JsonNode, type_: FieldType, parent: Versions, depth: int
     ) -> StructDefinition | None:
         inline = node.children("fields", node.place)
         name = type_.element
@@ -272,7 +272,9 @@ class _Parser:
         found = self._registered(node, StructDefinition(name, parent, fields))
         return self._checked(node, type_, found)
 
-    def _checked(self, node: Node, type_: FieldType, found: StructDefinition) -> StructDefinition:
+    def _checked(
+        self, node: JsonNode, type_: FieldType, found: StructDefinition
+    ) -> StructDefinition:
         if found.keys and not type_.array:
             raise node.error("mapKey is for structs in arrays only")
         return found
@@ -289,7 +291,7 @@ class _Parser:
         self._resolving.discard(name)
         return self._registered(node, StructDefinition(name, versions, fields))
 
-    def _registered(self, node: Node, struct: StructDefinition) -> StructDefinition:
+    def _registered(self, node: JsonNode, struct: StructDefinition) -> StructDefinition:
         """Keep a struct; raise DefinitionError if code for it, in line, would have no bound."""
         inner = [self._extents[one.type.element] for one in struct.fields if one.type.struct]
         fields = len(struct.fields) + sum(count for count, _ in inner)
@@ -303,7 +305,7 @@ class _Parser:
         return struct
 
 
-def _tag(node: Node) -> tuple[int | None, Versions]:
+def _tag(node: JsonNode) -> tuple[int | None, Versions]:
     tag = node.number("tag", "a tag is a number from 0 on", 1 << 31)
     tagged = node.versions_or_none("taggedVersions")
     if tag is None:
@@ -315,7 +317,7 @@ def _tag(node: Node) -> tuple[int | None, Versions]:
     return tag, tagged
 
 
-def _type(node: Node) -> FieldType:
+def _type(node: JsonNode) -> FieldType:
     text = node.values.get("type")
     if not isinstance(text, str):
         raise node.error("type is missing")
@@ -331,14 +333,14 @@ def _type(node: Node) -> FieldType:
     return FieldType(element, array)
 
 
-def _nullable(node: Node, type_: FieldType) -> Versions:
+def _nullable(node: JsonNode, type_: FieldType) -> Versions:
     found = node.versions_or_none("nullableVersions")
     if found.empty or type_.array or type_.struct or type_.element in NULLABLE_PRIMITIVES:
         return found
     raise node.error(f"{type_} cannot be null")
 
 
-def _entity(node: Node, type_: FieldType) -> str:
+def _entity(node: JsonNode, type_: FieldType) -> str:
     found = node.values.get("entityType", "unknown")
     if found not in ENTITY_TYPES:
         raise node.error(f"entityType is one of {', '.join(sorted(ENTITY_TYPES))}")

@@ -10,20 +10,20 @@ anything is allocated: elements of a byte or two become objects of a hundred.
 from __future__ import annotations
 
 from router.wire.kafka.definitions import (
-    Definition,
     FieldDefinition,
+    MessageDefinition,
     StructDefinition,
     attribute,
     fields_of,
     is_compact,
     is_tagged,
 )
-from router.wire.kafka.source import CODES, WIDTHS, Source, default_source, is_collection
+from router.wire.kafka.source import CODES, WIDTHS, FunctionSource, default_source, is_collection
 
 FAIL = "raise ValueError"
 
 
-def reader_source(definition: Definition, version: int, name: str) -> Source:
+def reader_source(definition: MessageDefinition, version: int, name: str) -> FunctionSource:
     """Return the function that reads a version."""
     return _ReaderEmitter(definition, version).function(name)
 
@@ -31,14 +31,14 @@ def reader_source(definition: Definition, version: int, name: str) -> Source:
 class _ReaderEmitter:
     """Writes one function; `_run` are the fixed values that the next call of a Struct reads."""
 
-    def __init__(self, definition: Definition, version: int) -> None:
+    def __init__(self, definition: MessageDefinition, version: int) -> None:
         self._definition = definition
         self._version = version
         self._flexible = version in definition.flexible
-        self._source = Source()
+        self._source = FunctionSource()
         self._run: list[tuple[str, str]] = []
 
-    def function(self, name: str) -> Source:
+    def function(self, name: str) -> FunctionSource:
         """Return the lines of the whole function."""
         source = self._source
         struct = self._definition.struct

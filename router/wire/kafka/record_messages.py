@@ -25,7 +25,7 @@ from router.wire.kafka.records import (
     MAX_RECORD_OVERHEAD_BYTES,
     NO_HEADER_BYTES,
     Header,
-    Record,
+    KafkaRecord,
     read_headers,
     write_headers,
     write_record,
@@ -93,7 +93,7 @@ def write_messages(
     )
 
 
-def read_message(record: Record, event_time: int | None = None) -> Message:
+def read_message(record: KafkaRecord, event_time: int | None = None) -> Message:
     """Return a record as a message; a header with the event's time takes precedence."""
     _, _, key, value, headers = record
     null = value is None
@@ -128,7 +128,7 @@ def as_read(message: Message) -> Message:
         return message
     data = _own_headers(message)
     value = None if message.null else message.value
-    found = read_message(Record(0, 0, message.key, value, read_headers(data, 0, len(data))))
+    found = read_message(KafkaRecord(0, 0, message.key, value, read_headers(data, 0, len(data))))
     return found._replace(schema_version=message.schema_version)
 
 

@@ -31,7 +31,7 @@ MAX_LENGTH_BYTES: Final = 5
 """Java's readers take no longer varint for a number of 32 bits."""
 
 
-class Record(NamedTuple):
+class KafkaRecord(NamedTuple):
     """A record; `offset` and `timestamp` are differences to the batch's base."""
 
     offset: int
@@ -142,7 +142,7 @@ def read_headers(data: bytes, at: int, end: int) -> Sequence[Header]:
     return headers
 
 
-def read_records(data: bytes, count: int, at: int = 0) -> Iterator[Record]:
+def read_records(data: bytes, count: int, at: int = 0) -> Iterator[KafkaRecord]:
     """Yield the `count` records that `data` holds from a place on, and nothing else.
 
     Raises InvalidRecordsError, after the records that stand before the fault.
@@ -169,7 +169,7 @@ def read_records(data: bytes, count: int, at: int = 0) -> Iterator[Record]:
             if data[at] or at + 1 != end:
                 headers = read_headers(data, at, end)
             at = end
-            yield _new(Record, (offset, timestamp, key, value, headers))
+            yield _new(KafkaRecord, (offset, timestamp, key, value, headers))
     except (IndexError, ValueError) as error:
         detail = "it is cut short" if isinstance(error, IndexError) else str(error)
         raise InvalidRecordsError(f"the record that ends behind byte {at}: {detail}") from error

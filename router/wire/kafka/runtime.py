@@ -8,7 +8,7 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from router.wire.kafka.definitions import Definition
+from router.wire.kafka.definitions import MessageDefinition
 from router.wire.kafka.diagnosis import explain_read, explain_write
 from router.wire.kafka.errors import (
     MalformedMessageError,
@@ -20,7 +20,7 @@ from router.wire.kafka.parsing import parse
 from router.wire.kafka.primitives import UNBOUNDED
 
 T = TypeVar("T")
-M = TypeVar("M", bound="Message")
+M = TypeVar("M", bound="KafkaMessage")
 
 Reader = Callable[[bytes, int, int], tuple[Any, int]]
 Writer = Callable[[Any], list[Any]]
@@ -62,7 +62,7 @@ class Struct:
     """Tags and contents that the definition does not know, in the order of the wire."""
 
 
-class Message(Struct):
+class KafkaMessage(Struct):
     """A message that represents every version of it (seed: MessageData Objects)."""
 
     __slots__ = ()
@@ -72,10 +72,10 @@ class Message(Struct):
     STRUCTS: ClassVar[Mapping[str, type[Struct]]]
     READERS: ClassVar[Mapping[int, Reader]]
     WRITERS: ClassVar[Mapping[int, Writer]]
-    _definition: ClassVar[Definition | None] = None
+    _definition: ClassVar[MessageDefinition | None] = None
 
     @classmethod
-    def definition(cls) -> Definition:
+    def definition(cls) -> MessageDefinition:
         """Return the definition that the class was compiled from."""
         if cls._definition is None:
             cls._definition = parse(cls.DEFINITION, f"{cls.__name__}.json")

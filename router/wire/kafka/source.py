@@ -22,7 +22,7 @@ CODES: Final = {
 WIDTHS: Final = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
 
 
-class Source:
+class FunctionSource:
     """The lines of one function, with the constants that it needs."""
 
     def __init__(self) -> None:

@@ -9,21 +9,21 @@ by `router.wire.kafka.diagnosis`.
 from __future__ import annotations
 
 from router.wire.kafka.definitions import (
-    Definition,
     FieldDefinition,
+    MessageDefinition,
     StructDefinition,
     attribute,
     is_compact,
     is_tagged,
 )
-from router.wire.kafka.source import CODES, Source, differs_source
+from router.wire.kafka.source import CODES, FunctionSource, differs_source
 
 FAIL = "raise ValueError"
 
 _Run = list[tuple[str, str]]
 
 
-def writer_source(definition: Definition, version: int, name: str) -> Source:
+def writer_source(definition: MessageDefinition, version: int, name: str) -> FunctionSource:
     """Return the function that writes a version."""
     return _WriterEmitter(definition, version).function(name)
 
@@ -31,15 +31,15 @@ def writer_source(definition: Definition, version: int, name: str) -> Source:
 class _WriterEmitter:
     """Writes one function; `_run` are the fixed values that the next call of a Struct packs."""
 
-    def __init__(self, definition: Definition, version: int) -> None:
+    def __init__(self, definition: MessageDefinition, version: int) -> None:
         self._definition = definition
         self._version = version
         self._flexible = version in definition.flexible
-        self._source = Source()
+        self._source = FunctionSource()
         self._run: _Run = []
         self._parts = "parts"
 
-    def function(self, name: str) -> Source:
+    def function(self, name: str) -> FunctionSource:
         """Return the lines of the whole function."""
         source = self._source
         with source.block(f"def {name}(m):"):

@@ -7,7 +7,7 @@ verb; NATS cuts at spaces and tabs alone. A read that holds one of the first two
 way; a single carriage return is taken for a space.
 
 Acknowledgements of JetStream come by thousands, each with a subject of its own. Those that say
-`+ACK` to one consumer, one behind the other, become one operation (`Acknowledgements`).
+`+ACK` to one consumer, one behind the other, become one operation (`AckBatch`).
 
 What a read leaves over is kept as the pieces that came, and joined once: when the line or the
 payload that it belongs to is whole.
@@ -112,7 +112,7 @@ class AckedDelivery(NamedTuple):
     reply: str
 
 
-class Acknowledgements(NamedTuple):
+class AckBatch(NamedTuple):
     """PUBs below `$JS.ACK.<stream>.<consumer>.` that say `+ACK` or nothing, at least one.
 
     `data` is as it came.
@@ -136,9 +136,7 @@ class Acknowledgements(NamedTuple):
             yield NatsMessage(subject, "".join(reply), payload=payload.encode("ascii"))
 
 
-Operation = (
-    Connect | Ping | Pong | Subscribe | Unsubscribe | Publish | Acknowledgements | NatsProtocolError
-)
+Operation = Connect | Ping | Pong | Subscribe | Unsubscribe | Publish | AckBatch | NatsProtocolError
 
 _PING: Final = Ping()
 _PONG: Final = Pong()
@@ -288,7 +286,7 @@ def _publish(
     )
 
 
-def _acknowledgements(data: bytes, start: int) -> Acknowledgements | None:
+def _acknowledgements(data: bytes, start: int) -> AckBatch | None:
     """Return the acknowledgements of one consumer that begin here; None: there are none."""
     deliveries: list[AckedDelivery] = []
     place, names = start, b""
@@ -303,7 +301,7 @@ def _acknowledgements(data: bytes, start: int) -> Acknowledgements | None:
         return None
     stream, consumer = str(names, "ascii").split(".")
     return _new(  # type: ignore[no-any-return]
-        Acknowledgements, (stream, consumer, deliveries, data[start:place])
+        AckBatch, (stream, consumer, deliveries, data[start:place])
     )
 
 

@@ -18,9 +18,9 @@ from router.metrics import Sample
 from router.model import (
     GroupMembers,
     Member,
-    Outcome,
     PartitionLease,
     PartitionStats,
+    PollOutcome,
     Position,
     Schema,
     SubscriptionStats,
@@ -40,7 +40,7 @@ from router.model.administration import (
     Tenant,
 )
 from router.model.policies import Policies
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar import schemas
@@ -51,9 +51,9 @@ Convert = Callable[[Any], Any]
 
 
 OUTCOMES: Final = {
-    Outcome.REFUSED: npb.CommandRelease.REFUSED,
-    Outcome.EMPTY: npb.CommandRelease.EMPTY,
-    Outcome.DELIVERED: npb.CommandRelease.DELIVERED,
+    PollOutcome.REFUSED: npb.CommandRelease.REFUSED,
+    PollOutcome.EMPTY: npb.CommandRelease.EMPTY,
+    PollOutcome.DELIVERED: npb.CommandRelease.DELIVERED,
 }
 """How a poll ended, in the protocol's words."""
 
@@ -105,7 +105,7 @@ def from_samples(found: Iterable[npb.Sample]) -> list[Sample]:
     return [(one.name, tuple(from_pairs(one.labels).items()), one.value) for one in found]
 
 
-class Codec(Generic[T, M]):
+class MessageCodec(Generic[T, M]):
     """The values of one dataclass as messages of one type.
 
     Raises TypeError when it is made, if the message lacks a field of the dataclass that is not in
@@ -192,14 +192,14 @@ _CONVERTERS: Final[dict[Any, tuple[Convert, Convert]]] = {
 }
 
 
-def codec(kind: type[T], message: type[M], *local: str) -> Codec[T, M]:
-    """Return the codec of a dataclass, which later ones use for its values; see `Codec`."""
-    made = Codec(kind, message, *local)
+def codec(kind: type[T], message: type[M], *local: str) -> MessageCodec[T, M]:
+    """Return the codec of a dataclass, which later ones use for its values; see `MessageCodec`."""
+    made = MessageCodec(kind, message, *local)
     _CONVERTERS[kind] = made.encode, made.decode
     return made
 
 
-RECORD: Final = codec(Record, npb.RegistryRecord)
+RECORD: Final = codec(RegistryRecord, npb.RegistryRecord)
 MEMBER: Final = codec(Member, npb.GroupMember)
 LEASE: Final = codec(PartitionLease, npb.GroupLease)
 MEMBERS: Final = codec(GroupMembers, npb.GroupMembers)

@@ -33,7 +33,7 @@ _SIZES: Final = Struct(">II")
 _PAYLOAD_TYPES: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE, BaseCommand.APPENDS})
 
 
-class Body(NamedTuple):
+class CommandFields(NamedTuple):
     """Where BaseCommand keeps the fields of one type of command; the check of those with text.
 
     `payload`: whether one follows the command.
@@ -44,7 +44,7 @@ class Body(NamedTuple):
     payload: bool
 
 
-def _bodies() -> dict[int, Body]:
+def _bodies() -> dict[int, CommandFields]:
     # A type and the field of its body have the same number; a few types are only names to us.
     fields = BaseCommand.DESCRIPTOR.fields_by_number
     bodies = {}
@@ -53,7 +53,7 @@ def _bodies() -> dict[int, Body]:
             # The content of an extension is checked where it is read.
             check = TextCheck(field.message_type) if field.message_type is not None else None
             text = None if check is None or check.idle else check
-            bodies[number] = Body(field.name, text, number in _PAYLOAD_TYPES)
+            bodies[number] = CommandFields(field.name, text, number in _PAYLOAD_TYPES)
     return bodies
 
 
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class FrameReader:
+class PulsarFrameReader:
     """Turns bytes, cut anywhere, into frames; after a ProtocolError it is of no more use.
 
     `expected_bytes` is the size of the frame that has begun to arrive, head included.
@@ -175,7 +175,7 @@ def _read_frame(view: bytes | memoryview, start: int, stop: int, *, chosen: bool
     return tuple.__new__(Frame, (command, bytes(view[end:stop])))
 
 
-def _read_short_command(data: bytes | memoryview, body: Body) -> BaseCommand:
+def _read_short_command(data: bytes | memoryview, body: CommandFields) -> BaseCommand:
     try:
         command = BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
     except DecodeError as error:

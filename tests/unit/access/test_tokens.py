@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from router.access.tokens import (
     MAX_NAME_CHARACTERS,
-    Key,
+    TokenKey,
     Tokens,
     private_key,
     public_key,
@@ -177,7 +177,7 @@ def small() -> bytes:
     ],
 )
 def test_keys_that_are_none_are_refused_with_a_sentence(
-    tmp_path: Path, make: Callable[[], bytes], read: Callable[[bytes], Key]
+    tmp_path: Path, make: Callable[[], bytes], read: Callable[[bytes], TokenKey]
 ) -> None:
     file = tmp_path / "key"
     with pytest.raises(SettingError, match="No such file"):

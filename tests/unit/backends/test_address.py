@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.backends.pulsar import Address
+from router.backends.pulsar import PulsarAddress
 from router.errors import SettingError
 
 hosts = st.tuples(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.integers(1, 65535))
@@ -14,8 +14,8 @@ hosts = st.tuples(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.inte
 def test_an_address_survives_being_written_and_read(
     hosts: list[tuple[str, int]], tls: bool
 ) -> None:
-    address = Address(tuple(hosts), tls)
-    assert Address.parse(str(address)) == address
+    address = PulsarAddress(tuple(hosts), tls)
+    assert PulsarAddress.parse(str(address)) == address
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_an_address_survives_being_written_and_read(
     ],
 )
 def test_ports_have_defaults(url: str, hosts: tuple[tuple[str, int], ...]) -> None:
-    assert Address.parse(url).hosts == hosts
+    assert PulsarAddress.parse(url).hosts == hosts
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_ports_have_defaults(url: str, hosts: tuple[tuple[str, int], ...]) -> No
     ],
 )
 def test_the_administration_has_a_default_address(url: str, administration: str) -> None:
-    assert Address.parse(url).administration == administration
+    assert PulsarAddress.parse(url).administration == administration
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_administration_has_a_default_address(url: str, administration: str)
 )
 def test_an_address_that_is_none_is_refused_with_itself(url: str) -> None:
     with pytest.raises(SettingError, match="pulsar"):
-        Address.parse(url)
+        PulsarAddress.parse(url)
 
 
 @example(password="<a://>")
@@ -74,7 +74,7 @@ def test_no_piece_of_a_password_in_the_url_is_told(password: str) -> None:
         f"pulsar:user:{password}@b",
     ):
         with pytest.raises(SettingError) as refused:
-            Address.parse(url)
+            PulsarAddress.parse(url)
         told = str(refused.value)
         assert "<" not in told
         assert ">" not in told

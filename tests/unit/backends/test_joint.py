@@ -11,7 +11,7 @@ import pytest
 
 from router.backends import Batch, JointBackend
 from router.backends.pulsar.backend import PulsarBackend
-from router.backends.pulsar.producers import Place, Producer
+from router.backends.pulsar.producers import NamedProducer, Place
 from router.backends.pulsar.routes import OneBroker
 from router.errors import (
     BackendTimeoutError,
@@ -296,7 +296,7 @@ def test_a_producer_that_was_given_up_a_moment_ago_is_not_opened_again(
     producers = worker.backend._producers
     ready = producers.ready
 
-    def retired(place: Place) -> Producer | None:
+    def retired(place: Place) -> NamedProducer | None:
         if (producer := ready(place)) is not None:
             producers._retire(producer)
         return producer

@@ -17,7 +17,7 @@ from router.errors import (
     ReadFailedError,
     TooManyRequestsError,
 )
-from router.model import Message, Outcome, Subscription, TopicName
+from router.model import Message, PollOutcome, Subscription, TopicName
 from router.wire import node as wire_node
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pack
@@ -109,7 +109,7 @@ def test_an_answer_of_several_frames_is_one(broker: FakeBroker) -> None:
     places = [(one.position.entry, one.position.batch_index) for one in found]
     assert places == [(0, 0), (0, 1), (1, 3), (1, 4)]
     assert {stored.publish_time for stored in found} == {5}
-    pending.done(Outcome.DELIVERED)
+    pending.done(PollOutcome.DELIVERED)
     assert not done(broker).upto
 
 
@@ -119,7 +119,7 @@ def test_what_a_poll_has_no_limit_for_is_not_acknowledged(broker: FakeBroker) ->
     found = pending.answer()
     assert found is not None
     assert [stored.message.value for stored in found] == [b"a", b"b"]
-    pending.done(Outcome.DELIVERED)
+    pending.done(PollOutcome.DELIVERED)
     (upto,) = done(broker).upto
     assert (upto.entryId, upto.batch_index, upto.batch_size) == (0, 1, 3)
 
@@ -142,7 +142,7 @@ def test_an_entry_that_cannot_be_read_holds_up_its_partition_alone(broker: FakeB
     found = pending.answer()
     assert found is not None
     assert [stored.message.value for stored in found] == [b"a", b"b"]
-    pending.done(Outcome.DELIVERED)
+    pending.done(PollOutcome.DELIVERED)
     assert [(one.partition, one.entryId) for one in done(broker).upto] == [(0, 0), (1, 9)]
 
 
@@ -198,5 +198,5 @@ def test_what_a_lost_connection_answered_is_not_held_any_more(broker: FakeBroker
         time.sleep(0.002)
     with pytest.raises(BackendUnavailableError):
         pending.answer()
-    pending.done(Outcome.DELIVERED)
+    pending.done(PollOutcome.DELIVERED)
     assert not broker.of_the_node("done")

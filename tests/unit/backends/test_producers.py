@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.backends import Batch, Receipt
-from router.backends.pulsar.producers import Producers
+from router.backends.pulsar.producers import NamedProducers
 from router.backends.pulsar.routes import OneBroker
 from router.errors import (
     BackendTimeoutError,
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, **bounds: Any) -> None:
         self.broker = FakeBroker()
         self.link = self.broker.link()
-        self.producers = Producers(OneBroker(self.link), lambda: NOW * 1_000_000, **bounds)
+        self.producers = NamedProducers(OneBroker(self.link), lambda: NOW * 1_000_000, **bounds)
 
     def publish(
         self,

@@ -13,9 +13,9 @@ import pytest
 
 from router.backends import Start
 from router.backends.pulsar import rest
-from router.backends.pulsar.address import Address
+from router.backends.pulsar.address import PulsarAddress
 from router.backends.pulsar.rest import RestAdmin
-from router.backends.pulsar.routes import Lookups
+from router.backends.pulsar.routes import LookupRoutes
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
@@ -77,7 +77,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def admin(service: Service) -> RestAdmin:
-    return RestAdmin(service.url, Lookups(Address.parse("pulsar://127.0.0.1:1")))
+    return RestAdmin(service.url, LookupRoutes(PulsarAddress.parse("pulsar://127.0.0.1:1")))
 
 
 def soon() -> float:
@@ -299,7 +299,7 @@ def test_an_answer_that_is_no_json_is_unavailability(admin: RestAdmin, service: 
 
 
 def test_nobody_there_is_unavailability() -> None:
-    routes = Lookups(Address.parse("pulsar://127.0.0.1:1"))
+    routes = LookupRoutes(PulsarAddress.parse("pulsar://127.0.0.1:1"))
     with pytest.raises(BackendUnavailableError, match=r"asked: Connection refused$"):
         RestAdmin("http://127.0.0.1:1", routes).topics(soon())
 
@@ -345,7 +345,7 @@ def elsewhere(service: Service) -> Iterator[Service]:
 
 
 def test_the_owner_of_a_topic_is_asked_for_the_same(service: Service, elsewhere: Service) -> None:
-    admin = RestAdmin(elsewhere.url, Lookups(Address.parse("pulsar://127.0.0.1:1")))
+    admin = RestAdmin(elsewhere.url, LookupRoutes(PulsarAddress.parse("pulsar://127.0.0.1:1")))
     topic = "persistent/public/default/t"
     service.answers[f"{topic}/partitions"] = {"partitions": 0}
     admin.create(TopicInfo(T, 0, properties={"a": "b"}), soon())

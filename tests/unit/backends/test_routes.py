@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from router.backends.pulsar import open_backend
-from router.backends.pulsar.address import ADMIN_PORTS, Address
-from router.backends.pulsar.routes import Lookups
+from router.backends.pulsar.address import ADMIN_PORTS, PulsarAddress
+from router.backends.pulsar.routes import LookupRoutes
 from router.backends.pulsar.schemas import PulsarSchemas
 from router.errors import BackendUnavailableError, NotAllowedError, TopicNotFoundError
 from router.model import Schema, SchemaType, TopicName
@@ -63,8 +63,8 @@ def brokers() -> Iterator[list[Listening]]:
 
 
 @pytest.fixture
-def routes(brokers: list[Listening]) -> Iterator[Lookups]:
-    routes = Lookups(Address.parse(brokers[0].url))
+def routes(brokers: list[Listening]) -> Iterator[LookupRoutes]:
+    routes = LookupRoutes(PulsarAddress.parse(brokers[0].url))
     yield routes
     routes.close()
 
@@ -73,21 +73,21 @@ def soon() -> float:
     return time.monotonic() + WAIT
 
 
-def test_a_broker_of_ours_is_not_asked(brokers: list[Listening], routes: Lookups) -> None:
+def test_a_broker_of_ours_is_not_asked(brokers: list[Listening], routes: LookupRoutes) -> None:
     brokers[0].server_version = "message-router x"
     assert routes.connection("t", soon()) is routes.service.connection(soon())
     assert brokers[0].of(T.LOOKUP) == []
 
 
 def test_a_topic_is_reached_at_the_broker_that_the_lookup_names(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
     routes.connection("t", soon())
     assert len(brokers[1].sides) == 1
 
 
-def test_a_redirected_lookup_is_followed(brokers: list[Listening], routes: Lookups) -> None:
+def test_a_redirected_lookup_is_followed(brokers: list[Listening], routes: LookupRoutes) -> None:
     brokers[0].answer = {
         "response": Lookup.Redirect,
         "brokerServiceUrl": brokers[1].url,
@@ -99,14 +99,14 @@ def test_a_redirected_lookup_is_followed(brokers: list[Listening], routes: Looku
     assert asked.lookupTopic.authoritative
 
 
-def test_lookups_in_circles_end(brokers: list[Listening], routes: Lookups) -> None:
+def test_lookups_in_circles_end(brokers: list[Listening], routes: LookupRoutes) -> None:
     brokers[0].answer = {"response": Lookup.Redirect, "brokerServiceUrl": brokers[0].url}
     with pytest.raises(BackendUnavailableError, match="circles"):
         routes.connection("t", soon())
 
 
 def test_a_broker_behind_a_proxy_is_named_to_the_proxy(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {
         "response": Lookup.Connect,
@@ -118,7 +118,7 @@ def test_a_broker_behind_a_proxy_is_named_to_the_proxy(
 
 
 def test_a_proxy_to_itself_is_the_same_connection(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {
         "response": Lookup.Connect,
@@ -129,7 +129,7 @@ def test_a_proxy_to_itself_is_the_same_connection(
 
 
 def test_a_failed_lookup_is_raised_and_not_remembered(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {"response": Lookup.Failed, "error": pb.TopicNotFound, "message": "no"}
     with pytest.raises(TopicNotFoundError):
@@ -138,7 +138,9 @@ def test_a_failed_lookup_is_raised_and_not_remembered(
     routes.connection("t", soon())
 
 
-def test_an_answer_is_remembered_until_forgotten(brokers: list[Listening], routes: Lookups) -> None:
+def test_an_answer_is_remembered_until_forgotten(
+    brokers: list[Listening], routes: LookupRoutes
+) -> None:
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
     for _ in range(3):
         routes.connection("t", soon())
@@ -149,7 +151,7 @@ def test_an_answer_is_remembered_until_forgotten(brokers: list[Listening], route
 
 
 def test_an_answer_is_forgotten_with_the_connection_it_led_to(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
     first = routes.connection("t", soon())
@@ -160,7 +162,7 @@ def test_an_answer_is_forgotten_with_the_connection_it_led_to(
 
 def test_the_next_host_is_tried_when_one_is_not_there(brokers: list[Listening]) -> None:
     port = brokers[0].url.rpartition(":")[2]
-    routes = Lookups(Address.parse(f"pulsar://127.0.0.1:1,127.0.0.1:{port}"))
+    routes = LookupRoutes(PulsarAddress.parse(f"pulsar://127.0.0.1:1,127.0.0.1:{port}"))
     routes.service.connection(soon())
     routes.close()
 
@@ -185,7 +187,7 @@ def test_administration_that_is_not_at_its_default_address_is_named(
 
 
 def test_a_topic_is_served_on_while_the_service_address_is_away(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
     known = routes.connection("t", soon())
@@ -199,7 +201,7 @@ def test_a_topic_is_served_on_while_the_service_address_is_away(
 
 @pytest.mark.parametrize("response", [Lookup.Connect, Lookup.Redirect])
 def test_a_lookup_that_names_a_dead_broker_is_asked_again(
-    brokers: list[Listening], routes: Lookups, response: int
+    brokers: list[Listening], routes: LookupRoutes, response: int
 ) -> None:
     brokers[0].answer = {"response": response, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
     moved = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
@@ -216,7 +218,7 @@ def test_a_lookup_that_names_a_dead_broker_is_asked_again(
 
 
 def test_a_broker_that_nobody_can_reach_is_said_to_be_away(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: LookupRoutes
 ) -> None:
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
     with pytest.raises(BackendUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
@@ -226,14 +228,16 @@ def test_a_broker_that_nobody_can_reach_is_said_to_be_away(
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:8080", "pulsar://127.0.0.1:none"])
 def test_a_lookup_that_names_no_broker_is_unavailability(
-    brokers: list[Listening], routes: Lookups, url: str
+    brokers: list[Listening], routes: LookupRoutes, url: str
 ) -> None:
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": url}
     with pytest.raises(BackendUnavailableError, match="names no broker"):
         routes.connection("t", time.monotonic() + 0.2)
 
 
-def test_a_schema_is_put_where_its_topic_went(brokers: list[Listening], routes: Lookups) -> None:
+def test_a_schema_is_put_where_its_topic_went(
+    brokers: list[Listening], routes: LookupRoutes
+) -> None:
     here = {"response": Lookup.Connect, "brokerServiceUrl": brokers[0].url}
     brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
 

@@ -15,9 +15,9 @@ from random import Random
 from typing import Any
 
 from router.broker.consume.membership.leases import Leases
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import NodeSession
-from router.coordination import Lease, Listener, RemoteGroup
+from router.coordination import Lease, LeaseListener, RemoteGroup
 from router.errors import FencedError
 from router.wire import node as node_protocol
 from router.wire.node import node_pb2 as npb
@@ -97,7 +97,7 @@ class Node:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.told: Listener | None = None
+        self.told: LeaseListener | None = None
         self.entries: dict[Lease, int] = {}
         self.leaving: set[tuple[Lease, int]] = set()
         self.own: set[str] = set()
@@ -112,13 +112,13 @@ class Node:
         self.broken: object | None = None
         self._arrival = 0.0
         self._numbers = itertools.count(1)
-        counters = Counters(lambda: world.now)
+        counters = NodeCounters(lambda: world.now)
         self.leases = Leases(1, IDLE, self, counters, lambda: world.now, self.later)
         self.rpc = rpc_of(self.leases, counters)
         world.later(0.0, self._beat)
 
     @property
-    def listener(self) -> Listener:
+    def listener(self) -> LeaseListener:
         assert self.told is not None
         return self.told
 
@@ -206,7 +206,7 @@ class Node:
         if not place and crowded:
             self.listener.contended(lease)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: LeaseListener) -> None:
         self.told = listener
 
     def acquire(self, lease: Lease) -> None:

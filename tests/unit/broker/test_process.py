@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from router.access.addresses import BLACKLIST_RECORDS
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.process import Service
 from router.broker.running import own_samples
-from router.broker.transport.blacklist import Blacklist
+from router.broker.transport.blacklist import BrokerBlacklist
 from router.process import node_socket, supervised
 from router.process.resources import Resources
 from router.process.systemd import Notifier
@@ -163,7 +163,7 @@ def test_broker_tells_systemd_how_it_fares_and_reloads_when_told(
 def test_broker_reads_the_blacklist_again_when_told_to_reload(tmp_path: Path) -> None:
     async def run() -> None:
         registry = await FileRegistry.open(tmp_path)
-        blacklist, changed = Blacklist(registry), asyncio.Event()
+        blacklist, changed = BrokerBlacklist(registry), asyncio.Event()
         blacklist.watch(changed.set)
         service = Service(Notifier(), blacklist)
         await registry.put(BLACKLIST_RECORDS, "192.0.2.1", b"{}", None)
@@ -183,7 +183,7 @@ def test_broker_that_may_open_no_more_files_still_tells_of_itself(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(Resources, "now", none_left)
-    counters = Counters(time.monotonic)
+    counters = NodeCounters(time.monotonic)
     counters.observe(partial(own_samples, "embedded"))
     asyncio.run(counters.refresh())
     assert "\nrouter_build_info{" in counters.render()

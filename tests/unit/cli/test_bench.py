@@ -114,5 +114,5 @@ def test_what_would_be_too_much_is_a_usage_error(options: tuple[str, str]) -> No
 
 
 def test_a_plan_has_a_bound_in_bytes() -> None:
-    plan = load.Plan(1.0, None, 1_000_000, 1, 1, 0.0)
+    plan = load.LoadPlan(1.0, None, 1_000_000, 1, 1, 0.0)
     assert plan.bound() * plan.size <= load.MAX_BYTES

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from router.broker.folder import MARK
 from router.broker.storage import StoreError
-from router.broker.storage.files import Finding
+from router.broker.storage.files import InspectionFinding
 from router.cli import check, main, preflight
 from router.process import node_socket, supervised
 from router.settings import SETTINGS
@@ -172,14 +172,14 @@ def test_check_fails_on_a_marked_folder_until_it_is_repaired(tmp_path: Path) -> 
 def test_check_is_content_with_findings_that_mend_themselves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check.report_findings(tmp_path, [Finding("a torn tail", serious=False)]) == 0
+    assert check.report_findings(tmp_path, [InspectionFinding("a torn tail", serious=False)]) == 0
     assert "a torn tail" in capsys.readouterr().out
 
 
 def test_check_fails_when_the_metadata_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_folder: Path) -> list[Finding]:
+    def broken(_folder: Path) -> list[InspectionFinding]:
         raise StoreError("the metadata is damaged")
 
     monkeypatch.setattr(check, "check", broken)

@@ -15,8 +15,8 @@ from router.backends import Batch
 from router.backends.memory.store import MemoryBackend
 from router.cli import copy_run, main, status
 from router.cli.copy_ends import End, EndAddress
-from router.cli.copy_progress import Progress
-from router.cli.copy_report import Report, Request
+from router.cli.copy_progress import CopyProgress
+from router.cli.copy_report import CopyReport, CopyRequest
 from router.cli.options import settings_for
 from router.errors import EntryTooLargeError
 from router.model import NOT_PARTITIONED, Message, TopicName
@@ -45,13 +45,13 @@ class Ends:
     def publish(self, end: int, topic: TopicName) -> None:
         self.backends[end].publish(Batch(topic, NOT_PARTITIONED, [Message(b"x")]), WAIT)
 
-    def run(self, **options: Any) -> Report:
-        report, settings = Report("a", "b"), settings_for(None, backend__url="memory")
+    def run(self, **options: Any) -> CopyReport:
+        report, settings = CopyReport("a", "b"), settings_for(None, backend__url="memory")
         here, there = (
             End(EndAddress(name, settings, registry=True, folder=None), node, backend)
             for name, node, backend in zip("ab", self.nodes, self.backends, strict=True)
         )
-        request = Request(state=self.state, **options)
+        request = CopyRequest(state=self.state, **options)
         access = AccessCopy(*self.nodes, WAIT)
         with ExitStack() as stack:
             copy_run._Run(here, there, request, report, self.stop, access).run(stack)
@@ -67,11 +67,11 @@ def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ends:
 def when_level(monkeypatch: pytest.MonkeyPatch, do: Callable[[str], None]) -> None:
     """Do something with the line that says that both ends are level."""
 
-    def say(progress: Progress, sentence: str) -> None:
+    def say(progress: CopyProgress, sentence: str) -> None:
         if sentence.startswith("level"):
             do(sentence)
 
-    monkeypatch.setattr(Progress, "say", say)
+    monkeypatch.setattr(CopyProgress, "say", say)
 
 
 def test_access_rights_are_at_the_target_before_it_is_level(
@@ -139,7 +139,7 @@ def test_a_topic_that_is_refused_is_named_once(ends: Ends, monkeypatch: pytest.M
     for end in (0, 1):
         ends.publish(end, OTHER)
     said: list[str] = []
-    monkeypatch.setattr(Progress, "say", lambda _progress, sentence: said.append(sentence))
+    monkeypatch.setattr(CopyProgress, "say", lambda _progress, sentence: said.append(sentence))
     report = ends.run()
     assert (said, len(report.failures)) == ([], 1)
 

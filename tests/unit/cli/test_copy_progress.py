@@ -12,7 +12,7 @@ import termios
 import pytest
 
 from router.cli import copy_progress
-from router.cli.copy_progress import Progress
+from router.cli.copy_progress import CopyProgress
 
 
 def shown_on(screen: str, columns: int) -> list[str]:
@@ -41,7 +41,7 @@ def test_progress_takes_one_line_of_a_terminal_and_leaves_none(
     with os.fdopen(outer, "rb") as printed, os.fdopen(inner, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setattr(copy_progress, "LINE_SECONDS", 0.0)
-        progress, screen = Progress(), ""
+        progress, screen = CopyProgress(), ""
         progress.total = 10**6
         for count in (0, 10, 123_456, 999_999, 5_000_000):
             progress.show(count, count * 1_000)

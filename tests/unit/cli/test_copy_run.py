@@ -15,8 +15,8 @@ from router.backends import Batch
 from router.backends.memory.store import MemoryBackend
 from router.cli import copy, copy_run, status
 from router.cli.copy_ends import End, EndAddress
-from router.cli.copy_report import Report
-from router.cli.copy_run import Request
+from router.cli.copy_report import CopyReport
+from router.cli.copy_run import CopyRequest
 from router.cli.options import settings_for
 from router.errors import (
     BackendUnavailableError,
@@ -43,11 +43,11 @@ class Runs:
             monkeypatch.setattr(copy_run, name, 0.02)
         monkeypatch.setattr(copy_run, "DISCOVERY_SHARE", 1)
 
-    def run(self, **options: Any) -> Report:
+    def run(self, **options: Any) -> CopyReport:
         """Run once, with options of the command; fails if it does not end."""
-        report, watch = Report("a", "b"), threading.Timer(WAIT, self.stop.set)
+        report, watch = CopyReport("a", "b"), threading.Timer(WAIT, self.stop.set)
         ends = (self._end("a", self.source), self._end("b", self.target))
-        request = Request(state=self.state, **options)
+        request = CopyRequest(state=self.state, **options)
         watch.start()
         with ExitStack() as stack:
             copy_run._Run(*ends, request, report, self.stop).run(stack)
@@ -243,6 +243,6 @@ def test_a_time_to_come_is_refused(since: str) -> None:
 
 @pytest.mark.parametrize(("level", "status"), [(False, 75), (True, 0)])
 def test_a_copy_that_was_stopped_says_so_beside_its_status(level: bool, status: int) -> None:
-    report = Report("a", "b", messages=1, level=level)
+    report = CopyReport("a", "b", messages=1, level=level)
     said = "stopped before everything was copied: run the same command again"
     assert (report.status, said in report.lines()) == (status, not level)

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from router.cli.contexts import Context
-from router.cli.http_client import PIECE_BYTES, HttpClient, Request, SilenceError, _pieces
+from router.cli.http_client import PIECE_BYTES, HttpClient, HttpRequest, SilenceError, _pieces
 from router.cli.status import status_of
 from router.errors import BackendUnavailableError, OverloadedError, RouterError, SettingError
 from tests.ports import free_port
@@ -66,7 +66,7 @@ def test_a_refusal_is_a_sentence_with_its_status(
     handler: Handler, sentence: str, status: int
 ) -> None:
     with scripted(handler) as (url, seen), pytest.raises(RouterError) as raised:
-        client(url, Clock()).ask(Request("GET", "/topics"))
+        client(url, Clock()).ask(HttpRequest("GET", "/topics"))
     assert sentence in str(raised.value)
     assert status_of(raised.value) == status
     assert len(seen) == 1
@@ -75,14 +75,14 @@ def test_a_refusal_is_a_sentence_with_its_status(
 def test_a_busy_server_is_asked_again_when_it_says() -> None:
     clock = Clock()
     with scripted(BUSY, BUSY, answer(200, "{}")) as (url, seen):
-        assert client(url, clock).ask(Request("GET", "/")).data == b"{}"
+        assert client(url, clock).ask(HttpRequest("GET", "/")).data == b"{}"
     assert (len(seen), clock.slept) == (3, [7.0, 7.0])
 
 
 def test_a_server_that_stays_busy_is_given_up() -> None:
     clock = Clock()
     with scripted(BUSY) as (url, _), pytest.raises(OverloadedError):
-        client(url, clock).ask(Request("GET", "/"))
+        client(url, clock).ask(HttpRequest("GET", "/"))
     assert clock.now <= 30
 
 
@@ -90,12 +90,12 @@ def test_a_server_that_went_away_is_asked_again_and_one_that_never_was_is_not() 
     clock = Clock()
     with scripted(answer(200), hang_up, hang_up, answer(200, "back")) as (url, _):
         there = client(url, clock)
-        there.ask(Request("GET", "/"))
-        assert there.ask(Request("GET", "/")).data == b"back"
+        there.ask(HttpRequest("GET", "/"))
+        assert there.ask(HttpRequest("GET", "/")).data == b"back"
     absent = client(f"http://127.0.0.1:{free_port()}", clock)
     slept = len(clock.slept)
     with pytest.raises(BackendUnavailableError, match="cannot be reached"):
-        absent.ask(Request("GET", "/"))
+        absent.ask(HttpRequest("GET", "/"))
     assert len(clock.slept) == slept
 
 
@@ -103,9 +103,9 @@ def test_a_server_that_went_away_is_asked_again_and_one_that_never_was_is_not() 
 def test_what_may_be_done_already_is_not_repeated(second: Handler) -> None:
     with scripted(answer(200), second) as (url, seen):
         there = client(url, Clock())
-        there.ask(Request("GET", "/"))
+        there.ask(HttpRequest("GET", "/"))
         with pytest.raises(RouterError):
-            there.ask(Request("DELETE", "/topics/t", safe=False))
+            there.ask(HttpRequest("DELETE", "/topics/t", safe=False))
     assert len(seen) == 2
 
 
@@ -114,7 +114,7 @@ def test_credentials_go_to_the_server_alone() -> None:
         with scripted(answer(307, Location=f"{other}/")) as (url, seen):
             there = client(url, Clock(), user="anna", password="s3cret")
             with pytest.raises(RouterError, match="credentials are not sent elsewhere"):
-                there.ask(Request("GET", "/"))
+                there.ask(HttpRequest("GET", "/"))
         assert seen[0].headers["Authorization"].startswith("Basic ")
         assert strangers == []
 
@@ -122,7 +122,7 @@ def test_credentials_go_to_the_server_alone() -> None:
 def test_a_token_that_would_break_a_header_is_refused() -> None:
     there = client("http://127.0.0.1:1", Clock(), token="a\r\nX: y")
     with pytest.raises(SettingError, match="no token has"):
-        there.ask(Request("GET", "/"))
+        there.ask(HttpRequest("GET", "/"))
 
 
 def test_a_server_that_does_not_answer_in_time_is_a_sentence() -> None:
@@ -134,7 +134,7 @@ def test_a_server_that_does_not_answer_in_time_is_a_sentence() -> None:
     with scripted(slow) as (url, _):
         there = HttpClient(Context(url), deadline=0.05)
         with pytest.raises(BackendUnavailableError, match="does not answer in time"):
-            there.ask(Request("GET", "/"))
+            there.ask(HttpRequest("GET", "/"))
         there.close()
 
 
@@ -150,7 +150,7 @@ def test_an_answer_that_never_ends_is_given_up() -> None:
     with scripted(drip) as (url, _):
         there = HttpClient(Context(url), deadline=0.05)
         with pytest.raises(BackendUnavailableError, match="does not answer in time"):
-            there.ask(Request("GET", "/"))
+            there.ask(HttpRequest("GET", "/"))
         there.close()
 
 
@@ -164,7 +164,7 @@ def test_a_large_body_is_sent_in_pieces_with_its_length() -> None:
         answer(200)(request)
 
     with scripted(take) as (url, _):
-        client(url, Clock()).ask(Request("POST", "/", body=body))
+        client(url, Clock()).ask(HttpRequest("POST", "/", body=body))
     assert taken == [b"256000"]
     pieces = _pieces(body)
     assert b"".join(pieces) == body
@@ -175,7 +175,7 @@ def test_plain_http_where_tls_is_expected_is_a_sentence() -> None:
     with scripted(answer(200)) as (url, _):
         there = client(url.replace("http:", "https:"), Clock())
         with pytest.raises(BackendUnavailableError, match="TLS: "):
-            there.ask(Request("GET", "/"))
+            there.ask(HttpRequest("GET", "/"))
 
 
 def test_a_file_of_authorities_that_is_none_is_a_sentence() -> None:
@@ -193,7 +193,7 @@ def test_a_silent_stream_says_so_after_what_it_brought() -> None:
 
     def pieces(url: str) -> Iterator[bytes]:
         there = HttpClient(Context(url))
-        with there.stream(Request("GET", "/"), 0.05) as found:
+        with there.stream(HttpRequest("GET", "/"), 0.05) as found:
             yield from found
 
     with scripted(some) as (url, _):

@@ -140,5 +140,5 @@ def test_compile_writes_a_package(tmp_path: Path) -> None:
         "example_request.py",
     ]
     text = (out / "example_request.py").read_text("utf-8")
-    assert "class ExampleRequest(Message):" in text
+    assert "class ExampleRequest(KafkaMessage):" in text
     assert "def _read_1(buffer, at, left=p.UNBOUNDED):" in text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from router.cli import formats, main, status
 from router.cli.contexts import Context
-from router.cli.http_client import Answer, HttpClient, Request
+from router.cli.http_client import HttpClient, HttpRequest, HttpResponse
 from router.cli.remote import RemoteConnection
 from router.errors import BackendUnavailableError
 from router.model import Message, Stored, TopicInfo, TopicName
@@ -168,9 +168,9 @@ def test_an_answer_that_got_lost_comes_again_soon(
 ) -> None:
     site.node._idle = 0.0  # how long a partition stays with its consumer
     printed(server, "pub", "orders", given=b"a\n")
-    whole, lost = HttpClient._once, list[Answer]()
+    whole, lost = HttpClient._once, list[HttpResponse]()
 
-    def once(client: HttpClient, request: Request) -> Answer:
+    def once(client: HttpClient, request: HttpRequest) -> HttpResponse:
         found = whole(client, request)
         if request.path.endswith("/messages") and not lost:
             lost.append(found)

@@ -12,7 +12,7 @@ from router.backends import Start
 from router.cli.connection import Tail
 from router.cli.contexts import Context
 from router.cli.http_client import HttpClient
-from router.cli.remote_tail import RESUME_SECONDS, Event, RemoteTail, events
+from router.cli.remote_tail import RESUME_SECONDS, RemoteTail, ServerSentEvent, events
 from router.errors import BackendUnavailableError, OverloadedError, TopicNotFoundError
 from tests.ports import free_port
 from tests.unit.cli.servers import Handler, answer, hang_up, scripted
@@ -86,5 +86,5 @@ def test_events_are_found_in_any_pieces(sent: list[tuple[str, str]], end: str, s
     text = "".join(f"id:{place}{end}data: {data}{end}{end}" for place, data in sent)
     raw = text.encode() + b"\n"
     pieces = [raw[at : at + step] for at in range(0, len(raw), step)]
-    found = [Event(data.encode(), place.removeprefix(" ")) for place, data in sent]
+    found = [ServerSentEvent(data.encode(), place.removeprefix(" ")) for place, data in sent]
     assert list(events(pieces)) == found

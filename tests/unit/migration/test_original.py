@@ -8,9 +8,9 @@ from router.migration.cipher import Cipher
 from router.migration.original import Original, read
 from router.model import TopicName
 from router.services.keys import ApiKey
-from router.services.record_moving import Found
+from router.services.record_moving import MovableRecord
 from router.services.rights import TopicRights
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from tests.unit.migration.trees import IV, KEY, MemoryTree, golden
 
 K1, K2 = "K1abcdefghijklmn", "K2abcdefghijklmn"
@@ -21,8 +21,8 @@ def found_in(nodes: dict[str, bytes | None], lock: Cipher | None = LOCK) -> Orig
     return read(MemoryTree(nodes, "/old"), "/old/", lock, TopicName.parse)
 
 
-def record(found: Found) -> Record:
-    return Record(found.name, found.value, 1)
+def record(found: MovableRecord) -> RegistryRecord:
+    return RegistryRecord(found.name, found.value, 1)
 
 
 def test_read_finds_everything_in_a_tree_of_the_originals_own_classes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from router.node.client import BrokerClaim
 from router.wire import node
 from router.wire.node import node_pb2 as pb
-from router.wire.pulsar import FrameReader
+from router.wire.pulsar import PulsarFrameReader
 
 
 class Bell:
@@ -24,7 +24,7 @@ class Wire:
     """A connection that keeps what is sent over it."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
+        self._reader = PulsarFrameReader()
         self.sent: list[pb.CommandRelease] = []
 
     def next_id(self) -> int:

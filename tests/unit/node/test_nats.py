@@ -14,13 +14,13 @@ from router.errors import (
 )
 from router.model import Principal
 from router.node.nats import NatsCall, NatsRoad
-from router.pulsar_client.connection import LostError, Waiting
+from router.pulsar_client.connection import PulsarConnectionLostError, Waiting
 from router.services.consume import ClientGoneError
 from router.services.jetstream import AckRequest, BrokerStreams, JetStreamRequest
 from router.wire import node
 from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb
-from router.wire.pulsar import MAX_MESSAGE_SIZE, FrameReader
+from router.wire.pulsar import MAX_MESSAGE_SIZE, PulsarFrameReader
 
 MESSAGE = NatsMessage("orders.new", "", b"NATS/1.0\r\nA: b\r\n\r\n", b"pears")
 
@@ -29,7 +29,7 @@ class Wire:
     """A connection that keeps what is sent, and answers when a test says so."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
+        self._reader = PulsarFrameReader()
         self._ids = iter(range(1, 100))
         self.waiting: dict[int, Waiting] = {}
         self.sent: list[npb.CommandAdmin] = []
@@ -143,7 +143,7 @@ def test_acknowledgements_without_an_answer_may_be_taken(
 ) -> None:
     steps = streams.acknowledge(ACKS)
     next(steps)
-    wire.waiting.pop(1).fail(LostError("gone"))
+    wire.waiting.pop(1).fail(PulsarConnectionLostError("gone"))
     with pytest.raises(OutcomeUnknownError, match="gone"):
         next(steps)
     late = streams.acknowledge(ACKS._replace(seconds=-1.0))
@@ -164,7 +164,7 @@ def test_failure_of_the_broker_is_raised(wire: Wire, streams: BrokerStreams) -> 
 def test_outcome_is_unknown_where_the_connection_goes(wire: Wire, streams: BrokerStreams) -> None:
     steps = streams.request(asked())
     next(steps)
-    wire.waiting.pop(1).fail(LostError("gone"))
+    wire.waiting.pop(1).fail(PulsarConnectionLostError("gone"))
     with pytest.raises(OutcomeUnknownError, match="gone"):
         next(steps)
 
@@ -172,7 +172,7 @@ def test_outcome_is_unknown_where_the_connection_goes(wire: Wire, streams: Broke
 def test_what_changes_nothing_is_asked_again(wire: Wire, streams: BrokerStreams) -> None:
     steps = streams.request(asked(reads=True))
     next(steps)
-    wire.waiting.pop(1).fail(LostError("gone"))
+    wire.waiting.pop(1).fail(PulsarConnectionLostError("gone"))
     next(steps)
     wire.answer(2)
     assert ended(steps) == []
@@ -184,8 +184,8 @@ def test_a_poll_that_loses_the_broker_says_that_it_is_away(
 ) -> None:
     steps = streams.request(asked(long_poll=True))
     next(steps)
-    wire.waiting.pop(1).fail(LostError("gone"))
-    with pytest.raises(LostError):
+    wire.waiting.pop(1).fail(PulsarConnectionLostError("gone"))
+    with pytest.raises(PulsarConnectionLostError):
         next(steps)
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from router.pipelines.jobs.audit import Account, Gap
+from router.pipelines.jobs.audit import Account, PartitionGap
 
 
-def spans(published: Iterable[str], there: Iterable[str]) -> list[Gap]:
+def spans(published: Iterable[str], there: Iterable[str]) -> list[PartitionGap]:
     """Return the gaps: what is published, in the partition's order, and not there.
 
     Its memory grows with the partition, which is why the audit asks Spark instead.
     """
     known = set(there)
-    found: list[Gap] = []
+    found: list[PartitionGap] = []
     gap = False
     for position in published:
         if position in known:
             gap = False
         elif gap:
-            found[-1] = Gap(found[-1].first, position, found[-1].messages + 1)
+            found[-1] = PartitionGap(found[-1].first, position, found[-1].messages + 1)
         else:
-            found.append(Gap(position, position, 1))
+            found.append(PartitionGap(position, position, 1))
             gap = True
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from router.pipelines.sinks.staging import Disk
+from router.pipelines.sinks.staging import StagingDisk
 
 Row = tuple[bytes | None, bytes | None]
 """Key and value of a message."""
@@ -28,7 +28,7 @@ class CrashError(BaseException):
     """The process is gone; nothing that it would have done happens."""
 
 
-class FailingDisk(Disk):
+class FailingDisk(StagingDisk):
     """A disk on which the process ends at a step: before it is done, or just after."""
 
     def __init__(self, step: int, *, after: bool) -> None:
@@ -37,16 +37,16 @@ class FailingDisk(Disk):
         self._after = after
 
     def write(self, path: Path, data: bytes) -> None:
-        self._do(lambda: Disk.write(self, path, data))
+        self._do(lambda: StagingDisk.write(self, path, data))
 
     def sync(self, path: Path) -> None:
-        self._do(lambda: Disk.sync(self, path))
+        self._do(lambda: StagingDisk.sync(self, path))
 
     def rename(self, old: Path, new: Path) -> None:
-        self._do(lambda: Disk.rename(self, old, new))
+        self._do(lambda: StagingDisk.rename(self, old, new))
 
     def remove(self, path: Path) -> None:
-        self._do(lambda: Disk.remove(self, path))
+        self._do(lambda: StagingDisk.remove(self, path))
 
     def _do(self, act: Callable[[], None]) -> None:
         self.steps += 1

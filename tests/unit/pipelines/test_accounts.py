@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.pipelines.jobs.audit import Account, Gap, Twice
+from router.pipelines.jobs.audit import Account, PartitionGap, Twice
 from tests.unit.pipelines.gaps import adds_up, spans
 
 
@@ -37,7 +37,7 @@ def test_account_says_each_gap_and_repeat_and_how_many_more() -> None:
         archived=7,
         repeats=3,
         missing=5,
-        gaps=(Gap("1:4:0", "1:6:0", 3), Gap("1:9:0", "1:9:0", 1)),
+        gaps=(PartitionGap("1:4:0", "1:6:0", 3), PartitionGap("1:9:0", "1:9:0", 1)),
         twice=(Twice("1:1:0", 3),),
     )
     assert adds_up(account)

@@ -13,10 +13,10 @@ import pytest
 
 from router.backends import NullMailbox
 from router.errors import BackendUnavailableError
-from router.model import NOT_PARTITIONED, ConsumerId, Outcome, Subscription
+from router.model import NOT_PARTITIONED, ConsumerId, PollOutcome, Subscription
 from router.node.memory import MemoryClaim, MemoryNode
 from router.pipelines import lease
-from router.pipelines.lease import CONSUMER, REGAIN_SECONDS, Lease, Lock, RunningError
+from router.pipelines.lease import CONSUMER, REGAIN_SECONDS, Lock, PipelineLease, RunningError
 from router.services.pipelines import LEASES, LOCK, holder
 from tests.processes import ManualClock
 
@@ -66,8 +66,8 @@ def test_second_lease_is_refused_and_says_who_holds_it(
     node: MemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "HANDOVER_SECONDS", 0.05)
-    first, second = Lease(node, "large", 5.0), Lease(node, "large", 5.0)
-    other = Lease(node, "other", 5.0)
+    first, second = PipelineLease(node, "large", 5.0), PipelineLease(node, "large", 5.0)
+    other = PipelineLease(node, "other", 5.0)
     first.acquire()
     other.acquire()
     with pytest.raises(RunningError, match="large is running already: "):
@@ -81,7 +81,7 @@ def test_second_lease_is_refused_and_says_who_holds_it(
 
 
 def test_lease_waits_for_a_run_that_is_just_ending(node: MemoryNode) -> None:
-    first, second = Lease(node, "large", 5.0), Lease(node, "large", 5.0)
+    first, second = PipelineLease(node, "large", 5.0), PipelineLease(node, "large", 5.0)
     first.acquire()
     ending = threading.Timer(0.2, first.release)
     ending.start()
@@ -103,12 +103,12 @@ class BrokenNode(MemoryNode):
 
 def test_lost_lease_is_claimed_again_and_given_up_in_the_end(clock: ManualClock) -> None:
     node = BrokenNode()
-    held = Lease(node, "large", 5.0, clock)
+    held = PipelineLease(node, "large", 5.0, clock)
     held.acquire()
     claim = held._claim
     assert claim is not None
     claim.give_up([NOT_PARTITIONED])
-    claim.release(Outcome.REFUSED)
+    claim.release(PollOutcome.REFUSED)
     held._claim = None
     node.gone = True
     held.check()
@@ -126,9 +126,9 @@ def test_lost_lease_is_claimed_again_and_given_up_in_the_end(clock: ManualClock)
 
 
 def test_lease_is_a_claim_of_one_partition(node: MemoryNode) -> None:
-    held = Lease(node, "large", 5.0)
+    held = PipelineLease(node, "large", 5.0)
     held.acquire()
     claim = node.claim(ConsumerId(Subscription(LEASES, "large"), CONSUMER), 0, NullMailbox(), 5.0)
     assert claim.granted() == {}
-    claim.release(Outcome.REFUSED)
+    claim.release(PollOutcome.REFUSED)
     held.release()

@@ -12,7 +12,7 @@ from router import settings as all_settings
 from router.pipelines.declaration import Pipeline
 from router.pipelines.ownership import OWNER, check_owner, own
 from router.pipelines.reading import DeclarationError
-from router.pipelines.run import Options, check, placed, run
+from router.pipelines.run import RunOptions, check, placed, run
 from tests.unit.pipelines.declared import GOOD, read
 
 
@@ -37,7 +37,7 @@ def test_checkpoint_of_another_pipeline_is_refused(folder: Path, scheme: str) ->
     with pytest.raises(DeclarationError):
         own(other, folder)
     with pytest.raises(DeclarationError):
-        run(other, settings, Options())
+        run(other, settings, RunOptions())
     # As the sentence says, for the same pipeline under another name.
     (folder / OWNER).unlink()
     own(other, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.pipelines.jobs.replaying import Pace
+from router.pipelines.jobs.replaying import ReplayPace
 from tests.processes import ManualClock
 
 
@@ -22,7 +22,7 @@ def test_rows_never_leave_faster_than_the_rate_whatever_the_batches(
         clock.advance(seconds)
         return False
 
-    pace = Pace(rate, clock, wait)
+    pace = ReplayPace(rate, clock, wait)
     starts: list[tuple[float, int]] = []
     for rows, busy in steps:
         assert pace.before(rows)
@@ -43,7 +43,7 @@ def test_a_pause_is_not_saved_up_when_the_store_was_slow() -> None:
         clock.advance(seconds)
         return False
 
-    pace = Pace(10, clock, wait)
+    pace = ReplayPace(10, clock, wait)
     clock.advance(100)
     assert pace.before(20)
     assert pace.before(20)
@@ -51,6 +51,6 @@ def test_a_pause_is_not_saved_up_when_the_store_was_slow() -> None:
 
 
 def test_pace_gives_up_when_told_to_stop() -> None:
-    pace = Pace(1, ManualClock(), lambda _: True)
+    pace = ReplayPace(1, ManualClock(), lambda _: True)
     assert pace.before(5)
     assert not pace.before(5)

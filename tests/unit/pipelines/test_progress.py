@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from router.errors import SettingError
 from router.pipelines.lease import Lock
 from router.pipelines.metrics import serve
-from router.pipelines.progress import MAX_LAGS, Progress, lags, status_lines, write_status
+from router.pipelines.progress import MAX_LAGS, PipelineProgress, lags, status_lines, write_status
 from router.services.pipelines import read_status
 from tests.processes import ManualClock
 
@@ -40,13 +40,13 @@ def event(batch: int = 0, rows: int = 5, bad: int = 0, sink: str = "files") -> d
 
 
 @pytest.fixture
-def progress(clock: ManualClock) -> Progress:
-    return Progress(clock)
+def progress(clock: ManualClock) -> PipelineProgress:
+    return PipelineProgress(clock)
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=20))
 def test_rows_and_bad_records_add_up(batches: list[tuple[int, int]]) -> None:
-    progress = Progress(lambda: 0.0)
+    progress = PipelineProgress(lambda: 0.0)
     for batch, (rows, bad) in enumerate(batches):
         progress.add(event(batch, rows, bad))
     assert progress.batches("files") == len(batches)
@@ -57,7 +57,7 @@ def test_rows_and_bad_records_add_up(batches: list[tuple[int, int]]) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9))
 def test_worst_batch_is_known_however_many_come_after_it(batches: list[tuple[int, int]]) -> None:
-    progress = Progress(lambda: 0.0)
+    progress = PipelineProgress(lambda: 0.0)
     for batch, (good, bad) in enumerate(batches):
         progress.add(event(batch, good + bad, bad))
     found = progress.sinks()["files"]
@@ -65,19 +65,19 @@ def test_worst_batch_is_known_however_many_come_after_it(batches: list[tuple[int
     assert found["worst_bad"] / max(1, found["worst_rows"]) == max(shares, default=0)
 
 
-def test_idle_event_is_no_batch(progress: Progress) -> None:
+def test_idle_event_is_no_batch(progress: PipelineProgress) -> None:
     progress.add(event(3))
     progress.add(event(3, rows=0))
     assert progress.batches("files") == 1
 
 
-def test_bad_records_are_not_counted_once_for_each_sink(progress: Progress) -> None:
+def test_bad_records_are_not_counted_once_for_each_sink(progress: PipelineProgress) -> None:
     for sink in ("files", "table", "dead-letters"):
         progress.add(event(bad=2, sink=sink))
     assert progress.dead_letters() == 2
 
 
-def test_end_of_runs_is_waited_for_and_not_for_ever(progress: Progress) -> None:
+def test_end_of_runs_is_waited_for_and_not_for_ever(progress: PipelineProgress) -> None:
     assert progress.wait_for_end([], 0.0)
     progress.end("a")
     assert not progress.wait_for_end(["a", "b"], 0.01)
@@ -85,7 +85,7 @@ def test_end_of_runs_is_waited_for_and_not_for_ever(progress: Progress) -> None:
     assert progress.wait_for_end(["a", "b"], 30.0)
 
 
-def test_line_tells_rate_lag_time_and_dead_letters(progress: Progress) -> None:
+def test_line_tells_rate_lag_time_and_dead_letters(progress: PipelineProgress) -> None:
     progress.add(event(bad=1))
     assert progress.line() == (
         "10 rows/s  5 rows  batch 500 ms  lag 4 (orders/0 4)  1 dead letters"
@@ -112,7 +112,7 @@ def test_offsets_of_no_known_form_have_no_lag(odd: object) -> None:
 
 
 def test_metrics_name_all_sinks_from_the_start(free_port: int) -> None:
-    progress = Progress(lambda: 0.0, ["files", "dead-letters"])
+    progress = PipelineProgress(lambda: 0.0, ["files", "dead-letters"])
     assert progress.line().startswith("waiting for the first batch")
     end = serve(f"127.0.0.1:{free_port}", "orders", progress)
     with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=10) as answer:
@@ -122,7 +122,7 @@ def test_metrics_name_all_sinks_from_the_start(free_port: int) -> None:
         assert f'router_pipeline_rows_total{{pipeline="orders",sink="{sink}"}} 0.0' in text
 
 
-def test_metrics_are_served_until_they_end(progress: Progress, free_port: int) -> None:
+def test_metrics_are_served_until_they_end(progress: PipelineProgress, free_port: int) -> None:
     progress.add(event(bad=1))
     end = serve(f"127.0.0.1:{free_port}", "large", progress)
     with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=10) as answer:
@@ -138,12 +138,12 @@ def test_metrics_are_served_until_they_end(progress: Progress, free_port: int) -
 
 
 @pytest.mark.parametrize("address", ["", "9404", "host:", "127.0.0.1:70000"])
-def test_wrong_address_of_metrics_is_refused(address: str, progress: Progress) -> None:
+def test_wrong_address_of_metrics_is_refused(address: str, progress: PipelineProgress) -> None:
     with pytest.raises(SettingError, match="--metrics"):
         serve(address, "large", progress)
 
 
-def test_status_comes_back_and_is_never_half(progress: Progress, tmp_path: Path) -> None:
+def test_status_comes_back_and_is_never_half(progress: PipelineProgress, tmp_path: Path) -> None:
     assert read_status(tmp_path) is None
     progress.add(event())
     write_status(tmp_path, {"state": "running", "sinks": progress.sinks()})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.pipelines.loading import NAME
-from router.pipelines.sinks.publishing import Identity
+from router.pipelines.sinks.publishing import PublisherIdentity
 
 NAMES = st.from_regex(r"[a-c][-.a-c]{0,4}", fullmatch=True)
 
@@ -23,5 +23,5 @@ def test_name_is_of_one_sink_of_one_pipeline(
     elsewhere = joined[:cut], joined[cut + 1 :]
     drawn = other.draw(st.one_of(st.just(elsewhere), st.tuples(NAMES, NAMES)))
     if NAME.fullmatch(drawn[1]):
-        same = Identity(*drawn, "c").name == Identity(pipeline, sink, "c").name
+        same = PublisherIdentity(*drawn, "c").name == PublisherIdentity(pipeline, sink, "c").name
         assert same == (drawn == (pipeline, sink))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.pipelines.progress import Progress
+from router.pipelines.progress import PipelineProgress
 from router.pipelines.queries import RESTART_SECONDS, Queries, Retries, RunFailedError
 from tests.processes import ManualClock
 
@@ -50,7 +50,7 @@ class Starts:
 
 
 def queries(clock: ManualClock, patience: float = 60.0) -> Queries:
-    return Queries(Progress(clock), retries(clock, patience))
+    return Queries(PipelineProgress(clock), retries(clock, patience))
 
 
 def retries(clock: ManualClock, patience: float = 60.0) -> Retries:

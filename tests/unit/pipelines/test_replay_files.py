@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from router.errors import ReadFailedError, SettingError
 from router.model import NOT_PARTITIONED, TopicName
-from router.pipelines.jobs.replay_files import Plan, ReplayFiles, chunks, in_order, topics
+from router.pipelines.jobs.replay_files import ReplayFiles, ReplayPlan, chunks, in_order, topics
 
 SCHEMA = pa.schema(
     [
@@ -44,7 +44,7 @@ def part(folder: Path, task: int, number: int) -> Path:
     return folder / f"part-{task:05}-5c7c8d9e-c{number:03}.snappy.parquet"
 
 
-def made(files: ReplayFiles, parts: list[list[Row]]) -> Plan:
+def made(files: ReplayFiles, parts: list[list[Row]]) -> ReplayPlan:
     def fill(folder: Path) -> None:
         folder.mkdir()
         for number, rows in enumerate(parts):

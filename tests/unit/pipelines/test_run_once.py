@@ -12,7 +12,7 @@ from router.backends.memory import MemoryBackend
 from router.pipelines import jobs
 from router.pipelines.declaration import Pipeline, SourceSpec
 from router.pipelines.lease import RunningError
-from router.pipelines.run import Options, Run, Stop
+from router.pipelines.run import PipelineRun, RunOptions, Stop
 
 
 class Lost:
@@ -29,10 +29,12 @@ class Held:
         """Say nothing."""
 
 
-def run(folder: Path, lease: object) -> Run:
+def run(folder: Path, lease: object) -> PipelineRun:
     pipeline = Pipeline("p", SourceSpec(), checkpoint=str(folder))
     settings = all_settings.load(None, {}, {"data.dir": str(folder)})
-    return Run(pipeline, settings, Options(), MemoryBackend(), cast("Any", lease), Stop())
+    return PipelineRun(
+        pipeline, settings, RunOptions(), MemoryBackend(), cast("Any", lease), Stop()
+    )
 
 
 def test_job_is_told_to_stop_and_fails_when_the_lease_is_lost(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.errors import SettingError
-from router.pipelines.source.offsets import EARLIEST, LATEST, Bound, Part, Point
-from router.pipelines.source.options import Options
+from router.pipelines.source.offsets import EARLIEST, LATEST, Bound, MessagePoint, Part
+from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.ranges import (
     MAX_SHARED_TASKS,
     MIN_TASK_BYTES,
@@ -28,16 +28,16 @@ ORDERS = "persistent://public/default/orders"
 
 def test_offsets_are_by_topic_and_partition_as_kafkas_connector_has_them() -> None:
     told = {"orders": {"0": 12, "1": -2, "2": -1, "3": "7:5", "4": "7:5:2"}}
-    options = Options.of_texts({"subscribe": "orders", "startingOffsets": json.dumps(told)})
+    options = SourceOptions.of_texts({"subscribe": "orders", "startingOffsets": json.dumps(told)})
     found = [options.starting.at(Part(ORDERS, partition)) for partition in range(6)]
-    places = [Point(Place(7, 5), 0), Point(Place(7, 5), 2)]
+    places = [MessagePoint(EntryPosition(7, 5), 0), MessagePoint(EntryPosition(7, 5), 2)]
     assert found == [12, EARLIEST, LATEST, *places, EARLIEST]
     # A topic without partitions shows its rows as those of partition 0.
     assert options.starting.at(Part(ORDERS, -1)) == 12
 
 
 def test_what_ending_offsets_leave_out_ends_with_the_last_message() -> None:
-    options = Options.of_texts({"topics": "orders", "endingOffsets": '{"orders": {"0": 5}}'})
+    options = SourceOptions.of_texts({"topics": "orders", "endingOffsets": '{"orders": {"0": 5}}'})
     assert options.ending.at(Part(ORDERS, 0)) == 5
     assert options.ending.at(Part(ORDERS, 1)) == LATEST
 
@@ -59,12 +59,12 @@ def test_what_ending_offsets_leave_out_ends_with_the_last_message() -> None:
 )
 def test_bad_bound_is_refused_with_what_is_expected(text: str) -> None:
     with pytest.raises(SettingError, match=r"starting"):
-        Options.of_texts({"topics": "orders", "startingOffsets": text})
+        SourceOptions.of_texts({"topics": "orders", "startingOffsets": text})
 
 
 def test_read_cannot_end_at_its_earliest_message() -> None:
     with pytest.raises(SettingError, match="expected latest"):
-        Options.of_texts({"topics": "orders", "ending": "earliest"})
+        SourceOptions.of_texts({"topics": "orders", "ending": "earliest"})
 
 
 def test_options_of_kafkas_connector_say_the_same() -> None:
@@ -82,12 +82,12 @@ def test_options_of_kafkas_connector_say_the_same() -> None:
         "maxOffsetsPerTrigger": "5",
         "failOnDataLoss": "false",
     }
-    assert Options.of_texts(kafkas).texts() == own
-    assert Options.of_texts({"subscribe": "a,b"}).topics == ("a", "b")
+    assert SourceOptions.of_texts(kafkas).texts() == own
+    assert SourceOptions.of_texts({"subscribe": "a,b"}).topics == ("a", "b")
 
 
 def test_words_of_kafkas_connector_have_no_case() -> None:
-    options = Options.of_texts(
+    options = SourceOptions.of_texts(
         {"startingOffsets": "Latest", "endingOffsets": "LATEST", "includeHeaders": "False"}
         | {"columns": "kafka", "failOnDataLoss": "False"}
     )
@@ -112,28 +112,31 @@ def test_words_of_kafkas_connector_have_no_case() -> None:
 )
 def test_wrong_option_is_refused_in_a_sentence(texts: dict[str, str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        Options.of_texts(texts).of_reading()
+        SourceOptions.of_texts(texts).of_reading()
 
 
 def test_argument_of_load_names_the_topics() -> None:
-    assert Options.of_texts({"path": "orders"}).of_reading().topics == ("orders",)
-    assert Options.of_texts({"path": "a, b"}).of_reading().topics == ("a", "b")
-    assert Options.of_texts({"paths": '["a", "b"]'}).of_reading().topics == ("a", "b")
+    assert SourceOptions.of_texts({"path": "orders"}).of_reading().topics == ("orders",)
+    assert SourceOptions.of_texts({"path": "a, b"}).of_reading().topics == ("a", "b")
+    assert SourceOptions.of_texts({"paths": '["a", "b"]'}).of_reading().topics == ("a", "b")
 
 
 def test_options_that_spark_adds_itself_are_passed_over() -> None:
     told = {"checkpointLocation": "/tmp/c", "queryName": "q", "path": "orders"}
-    options = Options.of_texts(told)
+    options = SourceOptions.of_texts(told)
     assert options.topic == "orders"
-    assert Options.of_texts({**told, "topic": "others"}).topic == "others"
+    assert SourceOptions.of_texts({**told, "topic": "others"}).topic == "others"
 
 
 def test_columns_are_those_of_kafkas_connector_on_request() -> None:
-    kafkas = Options.of_texts({"columns": "kafka"}).layout
+    kafkas = SourceOptions.of_texts({"columns": "kafka"}).layout
     assert kafkas is Layout.KAFKA_WITH_HEADERS
     assert "headers" in kafkas.value
-    assert Options.of_texts({"columns": "kafka", "includeHeaders": "false"}).layout is Layout.KAFKA
-    assert Options.of_texts({}).layout is Layout.ROUTER
+    assert (
+        SourceOptions.of_texts({"columns": "kafka", "includeHeaders": "false"}).layout
+        is Layout.KAFKA
+    )
+    assert SourceOptions.of_texts({}).layout is Layout.ROUTER
 
 
 def entry(messages: int) -> Columns:
@@ -151,7 +154,7 @@ BOUNDS = st.none() | st.integers(0, 12)
 def test_rows_of_an_entry_are_those_between_two_numbers(
     messages: int, index: int, low: int | None, high: int | None
 ) -> None:
-    found = within(entry(messages), Place(1, 4), index, (low, high))
+    found = within(entry(messages), EntryPosition(1, 4), index, (low, high))
     kept = [
         number
         for number in range(max(1, messages))
@@ -165,20 +168,20 @@ def test_rows_of_an_entry_are_those_between_two_numbers(
 def test_rows_of_an_entry_are_those_between_two_positions(
     messages: int, low: int, high: int
 ) -> None:
-    place = Place(3, 4)
-    bounds = (Point(place, low), Point(place, high))
+    place = EntryPosition(3, 4)
+    bounds = (MessagePoint(place, low), MessagePoint(place, high))
     found = within(entry(messages), place, None, bounds)
     assert found.values == [b"%d" % n for n in range(max(1, messages)) if low <= n < high]
-    assert within(entry(messages), Place(3, 5), None, (bounds[0], None)) == entry(messages)
-    assert not within(entry(messages), Place(3, 5), None, bounds).values
+    assert within(entry(messages), EntryPosition(3, 5), None, (bounds[0], None)) == entry(messages)
+    assert not within(entry(messages), EntryPosition(3, 5), None, bounds).values
 
 
 def test_rows_without_numbers_are_kept_by_a_number() -> None:
-    assert within(entry(3), Place(1, 1), None, (2, 3)) == entry(3)
+    assert within(entry(3), EntryPosition(1, 1), None, (2, 3)) == entry(3)
 
 
 def ranged(number: int, messages: int, size: int) -> Range:
-    places = Place(number, 0), Place(number, 1), Place(number, 2)
+    places = EntryPosition(number, 0), EntryPosition(number, 1), EntryPosition(number, 2)
     return Range(Part("t", number), *places, (), True, 0, messages, size)
 
 

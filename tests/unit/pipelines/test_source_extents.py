@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.pulsar.extents import Place, Stretch, told_by_stats
+from router.backends.pulsar.extents import EntryPosition, EntryRead, told_by_stats
 from router.errors import BackendUnavailableError
 
 LEDGERS = st.lists(st.integers(0, 4), min_size=1, max_size=5)
@@ -25,8 +25,10 @@ def stats(sizes: list[int]) -> dict[str, Any]:
     }
 
 
-def entries(sizes: list[int]) -> list[Place]:
-    return [Place(10 * (i + 1), entry) for i, size in enumerate(sizes) for entry in range(size)]
+def entries(sizes: list[int]) -> list[EntryPosition]:
+    return [
+        EntryPosition(10 * (i + 1), entry) for i, size in enumerate(sizes) for entry in range(size)
+    ]
 
 
 @given(sizes=LEDGERS)
@@ -41,9 +43,9 @@ def test_extent_begins_with_the_first_entry_and_ends_behind_the_last(sizes: list
 @given(sizes=LEDGERS, data=st.data())
 def test_stretch_has_as_many_entries_as_were_asked_for(sizes: list[int], data: Any) -> None:
     stored = entries(sizes)
-    start = data.draw(st.sampled_from([*stored, Place(10 * len(sizes), sizes[-1])]))
+    start = data.draw(st.sampled_from([*stored, EntryPosition(10 * len(sizes), sizes[-1])]))
     count = data.draw(st.integers(1, 12))
-    extent = told_by_stats(0, stats(sizes), Stretch(0, start, count))
+    extent = told_by_stats(0, stats(sizes), EntryRead(0, start, count))
     ahead = [one for one in stored if one >= start]
     assert [one for one in ahead if one < extent.end] == ahead[:count]
 
@@ -51,7 +53,9 @@ def test_stretch_has_as_many_entries_as_were_asked_for(sizes: list[int], data: A
 @given(sizes=LEDGERS, data=st.data())
 def test_last_is_the_entry_before_a_place(sizes: list[int], data: Any) -> None:
     stored = entries(sizes)
-    end = data.draw(st.sampled_from([*stored, Place(10 * len(sizes), sizes[-1]), Place(15, 0)]))
+    end = data.draw(
+        st.sampled_from([*stored, EntryPosition(10 * len(sizes), sizes[-1]), EntryPosition(15, 0)])
+    )
     before = [one for one in stored if one < end]
     assert told_by_stats(0, stats(sizes), None).last(end) == (before[-1] if before else None)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.pulsar.extents import Place
+from router.backends.pulsar.extents import EntryPosition
 from router.errors import BadRequestError
-from router.pipelines.source.offsets import Offset, Part, Point
+from router.pipelines.source.offsets import MessagePoint, Offset, Part
 
 PARTS = st.builds(Part, st.sampled_from(["persistent://a/b/c", "d"]), st.integers(-1, 3))
-PLACES = st.builds(Place, st.integers(0, 2**63), st.integers(0, 2**63))
+PLACES = st.builds(EntryPosition, st.integers(0, 2**63), st.integers(0, 2**63))
 OFFSETS = st.builds(
     Offset,
     st.dictionaries(PARTS, PLACES),
@@ -21,7 +21,9 @@ OFFSETS = st.builds(
     st.dictionaries(PARTS, PLACES),
     st.integers(1, 9),
     st.integers(1, 9),
-    st.dictionaries(PARTS, st.integers(0, 2**60) | st.builds(Point, PLACES, st.integers(0, 999))),
+    st.dictionaries(
+        PARTS, st.integers(0, 2**60) | st.builds(MessagePoint, PLACES, st.integers(0, 999))
+    ),
 )
 
 

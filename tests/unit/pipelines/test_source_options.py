@@ -12,7 +12,7 @@ from router.errors import BadNameError, SettingError
 from router.pipelines.declaration import SourceSpec
 from router.pipelines.source import row_names
 from router.pipelines.source.kafka import connector_options
-from router.pipelines.source.options import SECRET, Options
+from router.pipelines.source.options import SECRET, SourceOptions
 from router.pipelines.source.planning import matcher
 
 
@@ -25,7 +25,7 @@ def test_declared_source_says_the_same_as_its_options() -> None:
         on_loss="skip",
         settings={"pulsar.token": "s3cret"},
     )
-    options = Options.of_texts(Options.of_source(spec).texts())
+    options = SourceOptions.of_texts(SourceOptions.of_source(spec).texts())
     assert (options.kind, options.topics, options.starting.word) == (
         "embedded",
         ("a", "b"),
@@ -45,7 +45,7 @@ def test_rows_name_a_topic_alike_however_it_was_named(url: str) -> None:
 
 
 def test_settings_travel_in_an_option_that_spark_takes_for_a_secret() -> None:
-    told = Options.of_source(SourceSpec(settings={"pulsar.token": "s3cret"})).texts()
+    told = SourceOptions.of_source(SourceSpec(settings={"pulsar.token": "s3cret"})).texts()
     assert [name for name, text in told.items() if "s3cret" in text] == [SECRET]
     assert "secret" in SECRET
 
@@ -72,28 +72,28 @@ def test_settings_travel_in_an_option_that_spark_takes_for_a_secret() -> None:
 )
 def test_wrong_options_are_refused(texts: dict[str, str]) -> None:
     with pytest.raises(SettingError):
-        Options.of_texts(texts)
+        SourceOptions.of_texts(texts)
 
 
 @pytest.mark.parametrize("texts", [{}, {"topics": "t", "pattern": "t.*"}])
 def test_source_needs_topics_or_a_pattern(texts: dict[str, str]) -> None:
     with pytest.raises(SettingError):
-        Options.of_texts(texts).of_reading()
+        SourceOptions.of_texts(texts).of_reading()
 
 
 def test_bad_topic_name_is_refused() -> None:
     with pytest.raises(BadNameError):
-        Options.of_texts({"topics": "not a topic"}).of_reading()
+        SourceOptions.of_texts({"topics": "not a topic"}).of_reading()
 
 
 @pytest.mark.parametrize("name", ["orders", "persistent://other/space/orders"])
 def test_shown_name_finds_its_topic(name: str) -> None:
-    options = Options.of_texts({"topics": name})
+    options = SourceOptions.of_texts({"topics": name})
     assert options.settings.shortest_name(options.settings.topic(name)) == name
 
 
 def kafka(**texts: str) -> dict[str, str]:
-    options = Options.of_texts({"url": "kafka://one:1,two:2", **texts})
+    options = SourceOptions.of_texts({"url": "kafka://one:1,two:2", **texts})
     return connector_options(options.of_reading(), streaming=True)
 
 
@@ -134,8 +134,8 @@ def test_pattern_passes_over_the_dead_letters_of_what_it_finds(
     pattern: str, name: str, found: bool
 ) -> None:
     source = SourceSpec(pattern=pattern, skip_dead=True)
-    assert matcher(Options.of_source(source))(name) is found
-    assert matcher(Options.of_source(replace(source, skip_dead=False)))(name) is (
+    assert matcher(SourceOptions.of_source(source))(name) is found
+    assert matcher(SourceOptions.of_source(replace(source, skip_dead=False)))(name) is (
         re.fullmatch(pattern, name) is not None
     )
     told = kafka(pattern=pattern, dead_letters="skip")["subscribePattern"]

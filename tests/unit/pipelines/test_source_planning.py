@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.backends.pulsar import PulsarBackend
-from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
+from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, Wanted
 from router.errors import SettingError
 from router.model import TopicInfo, TopicName
 from router.pipelines.source.losses import RECREATED, MessagesLostError
-from router.pipelines.source.offsets import Offset, Part, Point
-from router.pipelines.source.options import Options
-from router.pipelines.source.planning import Planner
-from router.pipelines.source.ranges import Gap, bound_end, gap_losses
+from router.pipelines.source.offsets import MessagePoint, Offset, Part
+from router.pipelines.source.options import SourceOptions
+from router.pipelines.source.planning import BatchPlanner
+from router.pipelines.source.ranges import MissingEntries, bound_end, gap_losses
 
 T = Part("persistent://public/default/t", -1)
 
@@ -31,25 +31,25 @@ class Store(PulsarBackend):
         self.questions = 0
         self.names = ["t"]
 
-    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[Extent]]:
+    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[EntryExtent]]:
         self.questions += 1
         return {topic: [self._extent(stretches)] for topic, stretches in wanted.items()}
 
     def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
         return [TopicInfo(TopicName.parse(name)) for name in self.names]
 
-    def _extent(self, stretches: Sequence[Stretch]) -> Extent:
+    def _extent(self, stretches: Sequence[EntryRead]) -> EntryExtent:
         start, end = self.first, self.behind
         for one in stretches:
             wanted = one.start.entry if one.index is None else one.index
             start = min(max(wanted, self.first), self.behind)
             if one.messages is not None:
                 end = min(start + one.messages, self.behind)
-        first, behind = Place(1, self.first), Place(1, self.behind)
+        first, behind = EntryPosition(1, self.first), EntryPosition(1, self.behind)
         ledgers, indexes = ((1, self.behind),), (self.first, start, end, self.behind)
-        places = first, behind, Place(1, start), Place(1, end)
-        removed = places[0] if self.removed is None else Place(1, self.removed)
-        return Extent(-1, *places, ledgers, True, *indexes, removed=removed)
+        places = first, behind, EntryPosition(1, start), EntryPosition(1, end)
+        removed = places[0] if self.removed is None else EntryPosition(1, self.removed)
+        return EntryExtent(-1, *places, ledgers, True, *indexes, removed=removed)
 
 
 class Entries(Store):
@@ -57,7 +57,7 @@ class Entries(Store):
 
     ledger = 1
 
-    def _extent(self, stretches: Sequence[Stretch]) -> Extent:
+    def _extent(self, stretches: Sequence[EntryRead]) -> EntryExtent:
         first, behind = self.first // 10, self.behind // 10
         start, end = first, behind
         for one in stretches:
@@ -66,14 +66,14 @@ class Entries(Store):
         places = self._place(first), self._place(behind), self._place(start), self._place(end)
         indexes = (first * 10, start * 10, end * 10, behind * 10)
         ledgers = ((self.ledger, behind),)
-        return Extent(-1, *places, ledgers, True, *indexes, removed=places[0])
+        return EntryExtent(-1, *places, ledgers, True, *indexes, removed=places[0])
 
-    def _place(self, entry: int) -> Place:
-        return Place(self.ledger, entry)
+    def _place(self, entry: int) -> EntryPosition:
+        return EntryPosition(self.ledger, entry)
 
 
-def planner(store: Store, starting: str) -> Planner:
-    return Planner(Options.of_texts({"topics": "t", "starting": starting}), store)
+def planner(store: Store, starting: str) -> BatchPlanner:
+    return BatchPlanner(SourceOptions.of_texts({"topics": "t", "starting": starting}), store)
 
 
 def kept(offset: Offset) -> Offset:
@@ -88,7 +88,7 @@ def test_first_batch_is_read_from_where_it_began_when_the_latest_moved_on() -> N
     store.behind = 9
     end = kept(source.latest(start))
     (wanted,) = planner(store, "latest").ranges(planner(store, "latest").initial(), end)
-    assert (wanted.start, wanted.last) == (Place(1, 5), Place(1, 8))
+    assert (wanted.start, wanted.last) == (EntryPosition(1, 5), EntryPosition(1, 8))
 
 
 def test_first_batch_that_retention_cut_is_a_loss_when_it_is_read_again() -> None:
@@ -108,7 +108,11 @@ def test_offset_tells_where_a_batch_begins_no_longer_than_it_must() -> None:
     assert source.latest(empty) is empty
     store.behind = 5
     first = kept(source.latest(empty))
-    assert first.starts(first) == empty.starts(first) == {part: Place(1, 2) for part in first.next}
+    assert (
+        first.starts(first)
+        == empty.starts(first)
+        == {part: EntryPosition(1, 2) for part in first.next}
+    )
     store.behind = 7
     assert not source.latest(first).begin
 
@@ -122,17 +126,27 @@ def test_gap_is_lost_as_far_as_the_store_lost_it(
     gap: tuple[int, int], removed: int, holes: list[tuple[int, int]]
 ) -> None:
     start, end = gap[0], gap[0] + gap[1]
-    given_up = tuple((Place(1, first), Place(1, first + size)) for first, size in holes)
-    places = (Place(1, 0), Place(1, 50), Place(1, 0), Place(1, 50))
-    extent = Extent(-1, *places, ((1, 50),), True, removed=Place(1, removed), given_up=given_up)
-    found = list(gap_losses(T, Gap(Place(1, start), Place(1, end), 10, 30), extent))
+    given_up = tuple(
+        (EntryPosition(1, first), EntryPosition(1, first + size)) for first, size in holes
+    )
+    places = (EntryPosition(1, 0), EntryPosition(1, 50), EntryPosition(1, 0), EntryPosition(1, 50))
+    extent = EntryExtent(
+        -1, *places, ((1, 50),), True, removed=EntryPosition(1, removed), given_up=given_up
+    )
+    found = list(
+        gap_losses(
+            T, MissingEntries(EntryPosition(1, start), EntryPosition(1, end), 10, 30), extent
+        )
+    )
     lost = {e for one in found for e in range(one.start.entry, one.upto.entry if one.upto else 0)}
     gone = {*range(removed), *(e for first, size in holes for e in range(first, first + size))}
     assert lost == gone & set(range(start, end))
     # Only of a whole gap it is known how many messages it had.
     assert all(one.messages in {None, 20} for one in found)
-    again = replace(extent, first=Place(2, 0))
-    (anew,) = gap_losses(T, Gap(Place(1, start), Place(1, end), None, None), again)
+    again = replace(extent, first=EntryPosition(2, 0))
+    (anew,) = gap_losses(
+        T, MissingEntries(EntryPosition(1, start), EntryPosition(1, end), None, None), again
+    )
     assert anew.why == RECREATED
 
 
@@ -152,7 +166,7 @@ def test_what_was_deleted_before_a_checkpoint_goes_on_is_no_loss() -> None:
 def test_thousand_topics_take_as_few_questions_as_one() -> None:
     store = Store(0, 5)
     store.names = [f"t{number}" for number in range(1_000)]
-    source = Planner(Options.of_texts({"pattern": "t.*"}), store)
+    source = BatchPlanner(SourceOptions.of_texts({"pattern": "t.*"}), store)
     start = source.initial()
     assert store.questions == 1
     end = kept(source.latest(start, 100_000))
@@ -164,7 +178,7 @@ def test_thousand_topics_take_as_few_questions_as_one() -> None:
     assert store.questions == 6
 
 
-def batch(source: Planner, start: Offset) -> tuple[Offset, int | Point | None]:
+def batch(source: BatchPlanner, start: Offset) -> tuple[Offset, int | MessagePoint | None]:
     """Return the end of the next batch, and the first message that it gives if that is said."""
     end = kept(source.latest(start))
     return end, next((one.low for one in source.ranges(start, end)), None)
@@ -175,7 +189,7 @@ def test_start_inside_of_an_entry_bounds_the_first_batch_alone() -> None:
     source = planner(store, '{"t": {"0": 23}}')
     start = kept(source.initial())
     end, low = batch(source, start)
-    assert (start.next[T], low) == (Place(1, 2), 23)
+    assert (start.next[T], low) == (EntryPosition(1, 2), 23)
     store.behind = 90
     # The checkpoint says where it goes on, whatever the option says by now.
     later = planner(store, '{"t": {"0": 87}}')
@@ -200,20 +214,20 @@ def test_start_that_is_still_to_come_holds_until_it_has() -> None:
 def test_start_inside_of_an_entry_says_nothing_of_a_topic_that_was_made_again() -> None:
     store = Entries(0, 50)
     texts = {"topics": "t", "starting": '{"t": {"0": 60}}', "on_loss": "skip"}
-    source = Planner(Options.of_texts(texts), store)
+    source = BatchPlanner(SourceOptions.of_texts(texts), store)
     start = kept(source.initial())
     store.ledger, store.behind = 2, 30
     end, low = batch(source, start)
-    assert (low, end.begin[T], end.losses) == (None, Place(2, 0), 1)
+    assert (low, end.begin[T], end.losses) == (None, EntryPosition(2, 0), 1)
 
 
 def test_start_at_a_position_inside_of_an_entry_is_kept_by_the_checkpoint() -> None:
     store = Entries(0, 50)
     source = planner(store, '{"t": {"0": "1:3:4"}}')
     start = kept(source.initial())
-    assert start.low == {T: Point(Place(1, 3), 4)}
+    assert start.low == {T: MessagePoint(EntryPosition(1, 3), 4)}
     end, low = batch(source, start)
-    assert low == Point(Place(1, 3), 4)
+    assert low == MessagePoint(EntryPosition(1, 3), 4)
     store.behind = 60
     assert batch(source, end)[1] is None
     assert not kept(planner(store, '{"t": {"0": "1:3"}}').initial()).low
@@ -222,7 +236,7 @@ def test_start_at_a_position_inside_of_an_entry_is_kept_by_the_checkpoint() -> N
 
 def bounded(store: Store, **texts: str) -> list[tuple[int, int]]:
     """Return the first and last entry of what a frame reads."""
-    source = Planner(Options.of_texts({"topics": "t", **texts}), store)
+    source = BatchPlanner(SourceOptions.of_texts({"topics": "t", **texts}), store)
     start = source.initial()
     end = source.latest(start, target=source.target())
     return [(one.start.entry, one.last.entry) for one in source.ranges(start, end)]
@@ -268,6 +282,6 @@ def test_frame_that_ends_inside_of_an_entry_takes_the_entry(
     number: int, start_index: int, entry: int
 ) -> None:
     # The store answers the entry that holds the message, or the first that is kept.
-    places = Place(1, 0), Place(1, 9), Place(1, 4), Place(1, 9)
-    extent = Extent(-1, *places, ((1, 9),), True, 0, start_index, 90, 90)
-    assert bound_end(number, extent) == Place(1, entry)
+    places = EntryPosition(1, 0), EntryPosition(1, 9), EntryPosition(1, 4), EntryPosition(1, 9)
+    extent = EntryExtent(-1, *places, ((1, 9),), True, 0, start_index, 90, 90)
+    assert bound_end(number, extent) == EntryPosition(1, entry)

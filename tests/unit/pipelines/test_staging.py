@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from router.errors import ReadFailedError
-from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
+from router.pipelines.sinks.staging import SinkTopic, Staged, Staging, StagingDisk, StagingPlan
 from tests.unit.pipelines.staged import CrashError, FailingDisk, writing
 
 OLD = [(b"k", b"old %d" % n) for n in range(9)]
 NEW = [(b"k", b"new %d" % n) for n in range(9)]
-PLAN = Plan("t")
+PLAN = StagingPlan("t")
 STEPS = 12
 
 
@@ -20,7 +20,7 @@ def contents(staged: Staged) -> list[bytes]:
     return [path.read_bytes() for path in staged.files]
 
 
-def make(folder: Path, disk: Disk | None = None) -> Staged:
+def make(folder: Path, disk: StagingDisk | None = None) -> Staged:
     return Staging(folder, "q", disk).make(3, writing(OLD), PLAN)
 
 
@@ -58,7 +58,7 @@ def test_make_refuses_what_spark_did_not_finish(folder: Path) -> None:
 
 
 def test_find_gives_the_plan_of_then_when_limits_changed_since(folder: Path) -> None:
-    plan = Plan("t", rows=3, bytes=100, window_rows=7, window_bytes=500)
+    plan = StagingPlan("t", rows=3, bytes=100, window_rows=7, window_bytes=500)
     Staging(folder, "q").make(0, writing(OLD), plan)
     found = Staging(folder, "q").find(0)
     assert found is not None
@@ -101,8 +101,8 @@ def test_begin_tells_the_first_time_when_it_is_called_again(folder: Path) -> Non
 def test_places_are_what_was_decided_when_another_process_looks(folder: Path) -> None:
     staged = make(folder)
     assert Staging(folder, "q").places(staged) is None
-    Staging(folder, "q").decide(staged, {"t": Place("persistent://a/b/t", 4)})
-    assert Staging(folder, "q").places(staged) == {"t": Place("persistent://a/b/t", 4)}
+    Staging(folder, "q").decide(staged, {"t": SinkTopic("persistent://a/b/t", 4)})
+    assert Staging(folder, "q").places(staged) == {"t": SinkTopic("persistent://a/b/t", 4)}
 
 
 @pytest.mark.parametrize("name", ["begun.json", "places.json"])

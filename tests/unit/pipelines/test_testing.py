@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.pipelines.reading import DeclarationError
 from router.pipelines.testing.cases import Case, Row, load
-from router.pipelines.testing.comparing import Result, difference, line
+from router.pipelines.testing.comparing import CaseResult, difference, line
 from router.pipelines.testing.reporting import lines, write_junit
 from router.pipelines.testing.writing import add_case, update
 from tests.unit.pipelines.declared import GOOD
@@ -132,10 +132,12 @@ def test_a_sink_that_is_to_get_nothing_must_not_get_rows() -> None:
     assert difference([], [{"a": 1}]) != []
 
 
-def result(**given: object) -> Result:
+def result(**given: object) -> CaseResult:
     """Return the result of a case that expects one row of a sink, with something changed."""
     case = Case("one", (), {"files": ({"id": 1},)}, str(given.get("wants", "")))
-    return Result(case, {"files": ({"id": given.get("id", 1)},)}, str(given.get("error", "")), 0.5)
+    return CaseResult(
+        case, {"files": ({"id": given.get("id", 1)},)}, str(given.get("error", "")), 0.5
+    )
 
 
 def test_results_are_lines_and_a_report(tmp_path: Path) -> None:
@@ -163,12 +165,12 @@ def test_what_came_is_what_is_expected_when_it_is_written(
     file.write_text(TEST.replace("# Kept.", '# Kept.\npipeline = "large.toml"'))
     came = {"files": tuple(rows), "dead-letters": ()}
     (before,) = load(file, folder).cases
-    update(file, 0, Result(before, came, "", 0.1))
+    update(file, 0, CaseResult(before, came, "", 0.1))
     (after,) = load(file, folder).cases
     assert file.read_text().startswith("# Kept.\n")
     assert after.batches == before.batches
     assert sorted(map(line, after.expected["files"])) == sorted(map(line, rows))
-    assert Result(after, came, "", 0.1).failures() == []
+    assert CaseResult(after, came, "", 0.1).failures() == []
 
 
 def test_an_error_is_written_in_the_place_of_rows(file: Path) -> None:

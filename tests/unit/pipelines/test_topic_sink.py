@@ -28,7 +28,7 @@ from router.model import Message, TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import SinkContext, tidy_sink
 from router.pipelines.sinks.chunks import chunks
-from router.pipelines.sinks.staging import Disk, Place, Plan, Staging
+from router.pipelines.sinks.staging import SinkTopic, Staging, StagingDisk, StagingPlan
 from router.pipelines.sinks.topic import TopicSink
 from tests.unit.pipelines.staged import SCHEMA, CrashError, FailingDisk, Row, writing
 
@@ -101,8 +101,8 @@ class World:
         self,
         batch: int,
         rows: Sequence[Row],
-        disk: Disk | None = None,
-        limits: Plan | None = None,
+        disk: StagingDisk | None = None,
+        limits: StagingPlan | None = None,
     ) -> None:
         TopicSink(self.sink, self.context(), disk, limits).run(batch, writing(rows))
 
@@ -141,7 +141,7 @@ def test_run_publishes_once_what_is_staged_when_it_was_killed_and_other_rows_com
         world.new_checkpoint("first")
         world.backend.left, world.backend.heard = call, late
         disk = FailingDisk(step if call < 0 else 0, after=late)
-        small = Plan("", rows=limits, bytes=200, window_rows=3 * limits, window_bytes=600)
+        small = StagingPlan("", rows=limits, bytes=200, window_rows=3 * limits, window_bytes=600)
         killed = False
         try:
             world.run(0, rows, disk, small)
@@ -151,7 +151,7 @@ def test_run_publishes_once_what_is_staged_when_it_was_killed_and_other_rows_com
         world.backend.left = -1
         again = [(key, b"again" + (value or b"")) for key, value in rows]
         random.Random(seed).shuffle(again)
-        world.run(0, again, limits=Plan("", rows=11 - limits, window_rows=5))
+        world.run(0, again, limits=StagingPlan("", rows=11 - limits, window_rows=5))
         assert world.values() == Counter(rows if staged else again)
         assert killed or staged
 
@@ -169,7 +169,7 @@ def test_run_publishes_every_batch_once_when_each_is_killed_and_comes_back(
             world.backend.left = kills[number] if number < len(kills) else -1
             world.backend.heard = True
             try:
-                world.run(number, rows, limits=Plan("", rows=2, window_rows=4))
+                world.run(number, rows, limits=StagingPlan("", rows=2, window_rows=4))
             except CrashError:
                 world.backend.left = -1
                 world.run(number, rows)
@@ -183,10 +183,10 @@ def test_run_publishes_every_batch_once_when_each_is_killed_and_comes_back(
 def test_chunks_keep_every_row_in_order_within_its_partition_and_its_limits(
     rows: list[Row], limit: int, room: int, partitions: int
 ) -> None:
-    plan = Plan("t", rows=limit, bytes=room, window_rows=2 * limit, window_bytes=3 * room)
+    plan = StagingPlan("t", rows=limit, bytes=room, window_rows=2 * limit, window_bytes=3 * room)
     with TemporaryDirectory() as folder:
         staged = Staging(Path(folder) / "staging", "q").make(0, writing(rows, files=3), plan)
-        found = list(chunks(staged, {"t": Place("persistent://p/d/t", partitions)}, 1000))
+        found = list(chunks(staged, {"t": SinkTopic("persistent://p/d/t", partitions)}, 1000))
     numbers: dict[int, list[int]] = {}
     for chunk in found:
         assert len(chunk.messages) <= limit
@@ -222,7 +222,7 @@ def test_run_keeps_the_partitions_of_the_first_time_when_the_topic_grew(
     rows = [(b"%d" % n, b"") for n in range(20)]
     world.backend.left, world.backend.heard = 1, True
     with pytest.raises(CrashError):
-        world.run(0, rows, limits=Plan("", rows=3))
+        world.run(0, rows, limits=StagingPlan("", rows=3))
     world.backend.left = -1
     monkeypatch.setattr(world.backend, "partitions", lambda topic, timeout: 7)
     world.run(0, rows)
@@ -235,7 +235,7 @@ def test_run_keeps_the_topic_of_the_first_time_when_the_declaration_names_anothe
     world.backend.left, world.backend.heard = 1, True
     rows = [(None, b"%d" % n) for n in range(9)]
     with pytest.raises(CrashError):
-        world.run(0, rows, limits=Plan("", rows=3))
+        world.run(0, rows, limits=StagingPlan("", rows=3))
     world.backend.left, world.topic = -1, "elsewhere"
     world.run(0, rows)
     assert world.values() == Counter(rows)
@@ -245,7 +245,7 @@ def test_run_refuses_what_was_begun_when_the_pipeline_had_another_name(world: Wo
     world.backend.left, world.backend.heard = 1, True
     rows: list[Row] = [(None, b"%d" % n) for n in range(9)]
     with pytest.raises(CrashError):
-        world.run(0, rows, limits=Plan("", rows=3))
+        world.run(0, rows, limits=StagingPlan("", rows=3))
     world.backend.left, world.pipeline = -1, "renamed"
     with pytest.raises(PublishRefusedError, match="published as router-pipeline-p-s already"):
         world.run(0, rows)
@@ -327,7 +327,7 @@ def test_run_publishes_nothing_when_key_and_properties_make_a_message_too_large(
     world.flags["publish.max_message"] = "10"
     rows: list[Row] = [(None, b"x"), (b"k" * 5, b"y" * 5)]
     with pytest.raises(PublishRefusedError, match="a message of 12 bytes"):
-        world.run(0, rows, limits=Plan("", rows=1, window_rows=1))
+        world.run(0, rows, limits=StagingPlan("", rows=1, window_rows=1))
     assert world.values() == Counter()
     world.run(0, [(b"k" * 4, b"y" * 4)])
     assert world.values() == Counter([(b"k" * 4, b"y" * 4)])
@@ -368,7 +368,7 @@ def test_run_publishes_properties_whose_bytes_are_no_text(world: World) -> None:
 def test_run_syncs_what_spark_logged_before_it_stages_or_forgets(world: World) -> None:
     steps: list[tuple[str, str]] = []
 
-    class Noting(Disk):
+    class Noting(StagingDisk):
         def sync(self, path: Path) -> None:
             steps.append(("sync", f"{path.parent.name}/{path.name}"))
             super().sync(path)
@@ -402,7 +402,7 @@ def test_run_refuses_a_batch_that_the_store_may_have_forgotten(world: World) -> 
     world.backend.left, world.backend.heard = 1, True
     rows = [(None, b"%d" % n) for n in range(9)]
     with pytest.raises(CrashError):
-        world.run(0, rows, limits=Plan("", rows=3))
+        world.run(0, rows, limits=StagingPlan("", rows=3))
     world.backend.left = -1
     world.now_ms += 25 * 3_600_000
     with pytest.raises(PublishRefusedError, match=r"broken off 25\.0 hours ago"):

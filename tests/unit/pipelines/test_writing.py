@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from router.errors import SettingError
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.writing import check_columns, messages
 from router.pipelines.source_columns import (
     ARROW,
@@ -29,7 +29,7 @@ from router.pipelines.source_columns import (
 )
 from router.wire.pulsar import Columns
 
-OPTIONS = Options.of_texts({"path": "orders", "checkpointLocation": "checkpoint"})
+OPTIONS = SourceOptions.of_texts({"path": "orders", "checkpointLocation": "checkpoint"})
 TEXT, BINARY = StringType(), BinaryType()
 TEXTS = MapType(TEXT, TEXT)
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BINARY)]))

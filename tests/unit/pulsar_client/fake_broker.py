@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from router.process.build import NODE_PROTOCOL
-from router.pulsar_client.connection import Connection
+from router.pulsar_client.connection import PulsarConnection
 from router.pulsar_client.handshake import shake_hands
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import PulsarLink
 from router.pulsar_client.refusals import OURS
 from router.wire import node
-from router.wire.pulsar import FrameReader, encode
+from router.wire.pulsar import PulsarFrameReader, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 WAIT = 5.0
@@ -46,7 +46,7 @@ class Side:
             self._peer.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
-        reader = FrameReader()
+        reader = PulsarFrameReader()
         with self._peer:
             while data := self._chunk():
                 for command, payload in reader.receive(data):
@@ -81,16 +81,16 @@ class FakeBroker:
         self.last_sequence = -1
         self.entry = 0
 
-    def dial(self, deadline: float) -> Connection:
+    def dial(self, deadline: float) -> PulsarConnection:
         """Open a connection to this broker."""
         near, far = socket.socketpair()
         Side(self, far)
         return shake_hands(near, deadline)
 
-    def link(self) -> Link:
-        return Link(self.dial)
+    def link(self) -> PulsarLink:
+        return PulsarLink(self.dial)
 
-    def connect(self) -> Connection:
+    def connect(self) -> PulsarConnection:
         return self.dial(time.monotonic() + WAIT)
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
 from router.process.build import NODE_PROTOCOL, build_id
 from router.pulsar_client import connection as connections
-from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import encode
@@ -18,7 +18,7 @@ from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
 
 
-def ask(connection: Connection, topic: str, timeout: float = WAIT) -> Any:
+def ask(connection: PulsarConnection, topic: str, timeout: float = WAIT) -> Any:
     request_id = connection.next_id()
     asked = pb.CommandLookupTopic(topic=topic, request_id=request_id)
     command = pb.BaseCommand(type=T.LOOKUP, lookupTopic=asked)
@@ -119,9 +119,9 @@ def test_an_answer_after_the_deadline_disturbs_nobody(broker: FakeBroker) -> Non
 def test_a_cut_connection_ends_what_waits(broker: FakeBroker) -> None:
     broker.on[T.LOOKUP] = lambda side, _command, _payload: side.cut()
     connection = broker.connect()
-    with pytest.raises(LostError):
+    with pytest.raises(PulsarConnectionLostError):
         ask(connection, "t")
-    with pytest.raises(LostError):
+    with pytest.raises(PulsarConnectionLostError):
         ask(connection, "t")
     assert connection.error is not None
 
@@ -134,7 +134,7 @@ def test_an_entry_for_a_producer_that_the_broker_closed_is_not_waited_for(
     send = pb.CommandSend(producer_id=number, sequence_id=0)
     key = number, 0
     reply = connection.ask(key, encode(pb.BaseCommand(type=T.SEND, send=send), b"\0"))
-    with pytest.raises(LostError):
+    with pytest.raises(PulsarConnectionLostError):
         connection.take(key, reply, time.monotonic() + WAIT)
     connection.close()
     assert broker.of(T.SEND) == []
@@ -143,7 +143,7 @@ def test_an_entry_for_a_producer_that_the_broker_closed_is_not_waited_for(
 def test_a_malformed_frame_ends_the_connection(broker: FakeBroker) -> None:
     broker.on[T.LOOKUP] = lambda side, _command, _payload: side.send_raw(b"\xff" * 16)
     connection = broker.connect()
-    with pytest.raises(LostError):
+    with pytest.raises(PulsarConnectionLostError):
         ask(connection, "t")
 
 
@@ -187,7 +187,7 @@ def test_a_silent_broker_is_pinged_and_then_given_up(
 ) -> None:
     monkeypatch.setattr(connections, "MAX_SILENCE_SECONDS", 0.05)
     connection = broker.connect()
-    with pytest.raises(LostError):
+    with pytest.raises(PulsarConnectionLostError):
         ask(connection, "t")
     assert len(broker.of(T.PING)) == 1
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from router.errors import BackendUnavailableError, RouterError
-from router.pulsar_client.connection import Connection, LostError
-from router.pulsar_client.link import Link
+from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
+from router.pulsar_client.link import PulsarLink
 from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.processes import wait_until
@@ -41,7 +41,7 @@ def lookup(request_id: int) -> pb.BaseCommand:
 def test_callers_at_once_share_one_connection() -> None:
     broker = FakeBroker()
     link = broker.link()
-    found: list[Connection] = []
+    found: list[PulsarConnection] = []
     threads = [
         threading.Thread(target=lambda: found.append(link.connection(soon()))) for _ in range(10)
     ]
@@ -87,7 +87,7 @@ def test_a_call_that_must_not_be_repeated_is_not() -> None:
     broker = FakeBroker()
     broker.on[T.LOOKUP] = lambda side, _command, _payload: side.cut()
     link = broker.link()
-    with pytest.raises(LostError):
+    with pytest.raises(PulsarConnectionLostError):
         link.call(lookup, soon(), again=False)
     link.close()
     assert len(broker.of(T.LOOKUP)) == 1
@@ -96,11 +96,11 @@ def test_a_call_that_must_not_be_repeated_is_not() -> None:
 def test_failed_dials_pause_ever_longer_until_the_deadline() -> None:
     dialled: list[float] = []
 
-    def dial(_deadline: float) -> Connection:
+    def dial(_deadline: float) -> PulsarConnection:
         dialled.append(time.monotonic())
         raise ConnectionRefusedError("nobody")
 
-    link = Link(dial)
+    link = PulsarLink(dial)
     with pytest.raises(BackendUnavailableError, match="nobody") as caught:
         link.connection(time.monotonic() + 0.5)
     assert caught.value.retry_after is not None
@@ -112,12 +112,12 @@ def test_failed_dials_pause_ever_longer_until_the_deadline() -> None:
 
 
 def test_what_nobody_will_serve_is_said_at_once() -> None:
-    def dial(_deadline: float) -> Connection:
+    def dial(_deadline: float) -> PulsarConnection:
         raise NotServedError("read-only")
 
     began = time.monotonic()
     with pytest.raises(NotServedError, match="read-only"):
-        Link(dial).connection(soon())
+        PulsarLink(dial).connection(soon())
     assert time.monotonic() - began < 5
 
 
@@ -164,12 +164,12 @@ def test_callers_who_wait_for_a_dial_give_up_with_it_where_they_may() -> None:
     dialled: list[float] = []
     all_wait = threading.Event()
 
-    def dial(_deadline: float) -> Connection:
+    def dial(_deadline: float) -> PulsarConnection:
         dialled.append(time.monotonic())
         all_wait.wait(WAIT)
         raise ConnectionRefusedError("nobody")
 
-    link, queue = Link(dial), Queue()
+    link, queue = PulsarLink(dial), Queue()
     link._changed = queue
     failures: list[str] = []
 

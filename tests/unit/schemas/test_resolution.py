@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from router.errors import PayloadMismatchError
 from router.model import Schema, SchemaType
 from router.schemas import decode, encode, resolver
-from router.schemas.definitions import Node
+from router.schemas.definitions import DefinitionNode
 from router.schemas.kinds import definition_of
 from tests.unit.schemas.generated import plain
 
@@ -68,7 +68,7 @@ def schema(definition: Any) -> Schema:
     return Schema(SchemaType.AVRO, json.dumps(definition).encode())
 
 
-def node(definition: Any) -> Node:
+def node(definition: Any) -> DefinitionNode:
     found = definition_of(schema(definition))
     assert found is not None
     assert found.node is not None

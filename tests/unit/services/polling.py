@@ -11,12 +11,12 @@ from router.backends.memory import MemoryNode
 from router.metrics import Metrics
 from router.model import Message, Subscription, TopicInfo, TopicName
 from router.services.consume import (
+    AnsweredPoll,
     ConnectedClient,
     ConsumeOptions,
-    Poll,
     PollMailbox,
     PollRequest,
-    Subscriber,
+    PollServer,
 )
 from router.services.topic_metadata import TopicMetadataCache
 from tests.unit.web.applications import Troubled
@@ -51,7 +51,7 @@ class Bench:
         self.metrics = Metrics()
         directory = TopicMetadataCache(self.backend, 0, 1, time.monotonic)
         options = ConsumeOptions(1 << 24, 5, create)
-        self.subscriber = Subscriber(
+        self.subscriber = PollServer(
             self.backend, self.node, directory, options, self.metrics, time.monotonic
         )
         self.partitions = partitions
@@ -74,7 +74,7 @@ class Bench:
         }
         return PollRequest(**(asked | more))  # type: ignore[arg-type] # the tests name real fields
 
-    def poll(self, client: Leaving | None = None, **more: object) -> Poll:
+    def poll(self, client: Leaving | None = None, **more: object) -> AnsweredPoll:
         """Poll here and now."""
         mailbox = client.mailbox if client else PollMailbox()
         return self.subscriber.poll(self.request(**more), mailbox, client or ConnectedClient())
@@ -85,7 +85,7 @@ class Bench:
         poll.delivered()
         return [stored.message.value for stored in poll.messages]
 
-    def later(self, client: Leaving | None = None, **more: object) -> Future[Poll]:
+    def later(self, client: Leaving | None = None, **more: object) -> Future[AnsweredPoll]:
         """Poll in another thread; return once it waits or is done."""
         before = len(self.subscriber.context.figures.waiting)
         more.setdefault("timeout", PATIENCE)

@@ -15,8 +15,8 @@ from router.access.addresses import BLACKLIST_RECORDS, Networks, normal, parse_a
 from router.errors import BackendUnavailableError, BadRequestError
 from router.node.memory import MemoryRegistry
 from router.services import blacklist as module
-from router.services.blacklist import Blacklist
-from router.sharing.registry import Record
+from router.services.blacklist import WorkerBlacklist
+from router.sharing.registry import RegistryRecord
 from tests.processes import wait_until
 
 
@@ -45,7 +45,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 @given(st.ip_addresses())
 def test_address_in_ipv6_form_is_the_same(address: IPv4Address | IPv6Address) -> None:
-    listed = Blacklist(MemoryRegistry(), 1)
+    listed = WorkerBlacklist(MemoryRegistry(), 1)
     listed.add(str(address))
     assert listed.active
     assert listed.holds(str(address))
@@ -58,7 +58,7 @@ def test_address_in_ipv6_form_is_the_same(address: IPv4Address | IPv6Address) ->
 
 @given(address=st.ip_addresses(v=4), base=st.ip_addresses(v=4), bits=st.integers(0, 32))
 def test_network_holds_what_is_in_it(address: IPv4Address, base: IPv4Address, bits: int) -> None:
-    listed = Blacklist(MemoryRegistry(), 1)
+    listed = WorkerBlacklist(MemoryRegistry(), 1)
     listed.add(f"{base}/{bits}")
     inside = address in IPv4Network((base, bits), strict=False)
     assert listed.holds(str(address)) == inside
@@ -77,7 +77,7 @@ def test_list_that_another_worker_changed_is_read_after_a_while(
 ) -> None:
     monkeypatch.setattr(module, "BLACKLIST_INTERVAL_SECONDS", 0.01)
     registry = MemoryRegistry()
-    here, there = Blacklist(registry, 1), Blacklist(registry, 1)
+    here, there = WorkerBlacklist(registry, 1), WorkerBlacklist(registry, 1)
     there.start()
     here.add("10.0.0.1")
     here.add("10.0.0.0/24")
@@ -95,11 +95,11 @@ def test_list_that_another_worker_changed_is_read_after_a_while(
 def test_list_stays_in_force_while_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLACKLIST_INTERVAL_SECONDS", 0.005)
     registry = MemoryRegistry()
-    listed = Blacklist(registry, 1)
+    listed = WorkerBlacklist(registry, 1)
     listed.add("10.0.0.1")
     asked = []
 
-    def fail(*_: object) -> list[Record]:
+    def fail(*_: object) -> list[RegistryRecord]:
         asked.append(time.monotonic())
         raise BackendUnavailableError
 
@@ -123,17 +123,17 @@ def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 def test_record_that_is_no_address_holds_up_no_other() -> None:
     registry = MemoryRegistry()
     registry.put(BLACKLIST_RECORDS, "not an address", b"{}", 0, 1)
-    listed = Blacklist(registry, 1)
+    listed = WorkerBlacklist(registry, 1)
     listed.add("10.0.0.1")
     assert listed.holds("10.0.0.1")
 
 
 def test_look_that_ends_late_undoes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = MemoryRegistry()
-    listed = Blacklist(registry, 1)
+    listed = WorkerBlacklist(registry, 1)
     read = registry.list
 
-    def slow(kind: str, timeout: float) -> list[Record]:
+    def slow(kind: str, timeout: float) -> list[RegistryRecord]:
         found = read(kind, timeout)
         monkeypatch.setattr(registry, "list", read)
         listed.add("10.0.0.1")

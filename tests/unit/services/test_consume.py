@@ -22,7 +22,7 @@ from router.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from router.model import Outcome, Position, Subscription, TopicInfo, TopicName
+from router.model import PollOutcome, Position, Subscription, TopicInfo, TopicName
 from router.node.memory import MemoryClaim
 from router.services.consume import AckMode, ClientGoneError, PollMailbox, session
 from tests.unit.services.polling import PATIENCE, TOPIC, Bench, Leaving, until
@@ -313,7 +313,7 @@ def test_partition_held_by_a_foreign_consumer_to_the_end_is_told(bench: Bench) -
 def test_poll_claims_again_when_the_broker_went_away(bench: Bench) -> None:
     waiting = bench.later()
     [claim] = bench.node.claims
-    claim.release(Outcome.REFUSED)
+    claim.release(PollOutcome.REFUSED)
     claim.is_lost = True
     claim.mailbox.wake()
     until(lambda: bench.node.claims and claim not in bench.node.claims)

@@ -8,7 +8,7 @@ import pytest
 
 from router.clocks.steps import Steps
 from router.errors import SubscriptionBusyError
-from router.services.consume import ClientGoneError, ConnectedClient, Poll, PollMailbox
+from router.services.consume import AnsweredPoll, ClientGoneError, ConnectedClient, PollMailbox
 from tests.processes import ManualClock
 from tests.unit.services.polling import PATIENCE, Bench, Leaving, until
 
@@ -19,7 +19,7 @@ class Polling:
     def __init__(self, bench: Bench, client: Leaving | None = None, **more: object) -> None:
         self.mailbox = client.mailbox if client else PollMailbox()
         request = bench.request(**({"timeout": PATIENCE} | more))
-        self.steps: Steps[Poll] = bench.subscriber.poll_steps(
+        self.steps: Steps[AnsweredPoll] = bench.subscriber.poll_steps(
             request, self.mailbox, client or ConnectedClient()
         )
         self.woken = 0
@@ -40,7 +40,7 @@ class Polling:
         """Take the step after which it has its answer, and give that to the client."""
         with pytest.raises(StopIteration) as stop:
             next(self.steps)
-        poll: Poll = stop.value.value
+        poll: AnsweredPoll = stop.value.value
         poll.delivered()
         return [stored.message.value for stored in poll.messages]
 

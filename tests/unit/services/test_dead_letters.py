@@ -19,14 +19,14 @@ from router.model import UNDECODED, Message, Position, Subscription, TopicInfo, 
 from router.services.consume import PollMailbox
 from router.services.dead_letters import scan, service
 from router.services.dead_letters.letters import (
-    Origin,
+    DeadLetterOrigin,
     origin,
     read_letters,
     read_marks,
     write_letter,
     write_marks,
 )
-from router.services.dead_letters.service import GROUP, Chosen, DeadLetters
+from router.services.dead_letters.service import GROUP, DeadLetters, DeadLetterSelection
 from router.services.publish import Publisher, PublishOptions
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
@@ -80,10 +80,13 @@ class Desk:
         self.backend.publish(Batch(DEAD, partition, messages), 1)
 
     def waiting(self) -> list[bytes]:
-        return [one.stored.message.value for one in self.letters.page(DEAD, Chosen()).letters]
+        return [
+            one.stored.message.value
+            for one in self.letters.page(DEAD, DeadLetterSelection()).letters
+        ]
 
     def ids(self) -> list[str]:
-        look = self.letters.page(DEAD, Chosen())
+        look = self.letters.page(DEAD, DeadLetterSelection())
         return [write_letter(one.stored.position) for one in look.letters]
 
     def orders(self, topic: TopicName = ORDERS) -> list[Message]:
@@ -107,13 +110,13 @@ def test_letters_wait_until_they_are_done_with(desk: Desk) -> None:
     desk.bury(b"3")
     assert desk.waiting() == [b"1", b"2", b"3"]
     assert desk.letters.count(DEAD) == (3, 3)
-    chosen = Chosen(read_letters("position", desk.ids()[1]))
+    chosen = DeadLetterSelection(read_letters("position", desk.ids()[1]))
     assert desk.letters.discard(DEAD, chosen).done == 1
     assert desk.waiting() == [b"1", b"3"]
     assert desk.letters.count(DEAD) == (2, 3)
     again = desk.letters.discard(DEAD, chosen)
     assert (again.done, list(again.refused.values())) == (0, ["It does not wait any more."])
-    assert desk.letters.discard(DEAD, Chosen()).done == 2
+    assert desk.letters.discard(DEAD, DeadLetterSelection()).done == 2
     assert desk.waiting() == []
     assert desk.letters.count(DEAD) == (0, 3)
     assert desk.orders() == []
@@ -127,7 +130,7 @@ def test_looking_makes_no_group(desk: Desk) -> None:
 
 def test_requeued_letters_are_what_they_were(desk: Desk) -> None:
     desk.bury(b"1", b"2")
-    outcome = desk.letters.requeue(DEAD, Chosen(), anywhere)
+    outcome = desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert (outcome.done, outcome.refused, outcome.more, outcome.failure) == (2, {}, False, "")
     assert [(m.value, m.key, dict(m.properties)) for m in desk.orders()] == [
         (b"1", b"key", {"colour": "red"}),
@@ -151,8 +154,8 @@ def test_a_stop_in_the_middle_loses_and_doubles_nothing(desk: Desk, index: int) 
 
     desk.backend.publish = publish  # type: ignore[method-assign, assignment] # it ends once
     with pytest.raises(KilledError):
-        desk.letters.requeue(DEAD, Chosen(), anywhere)
-    assert desk.letters.requeue(DEAD, Chosen(), anywhere).done == 3
+        desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    assert desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere).done == 3
     assert [message.value for message in desk.orders()] == [b"1", b"2", b"3"]
     assert desk.waiting() == []
 
@@ -161,22 +164,22 @@ def test_a_stop_before_the_acknowledgement_doubles_nothing(desk: Desk) -> None:
     desk.bury(b"1", b"2")
     desk.backend.failing = KilledError()
     with pytest.raises(KilledError):
-        desk.letters.requeue(DEAD, Chosen(), anywhere)
+        desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert desk.waiting() == [b"1", b"2"]
-    assert desk.letters.requeue(DEAD, Chosen(), anywhere).done == 2
+    assert desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere).done == 2
     assert [message.value for message in desk.orders()] == [b"1", b"2"]
 
 
 def test_letters_of_a_topic_made_again_are_not_taken_for_the_old_ones(desk: Desk) -> None:
     desk.bury(b"1")
-    desk.letters.requeue(DEAD, Chosen(), anywhere)
+    desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     ledger = desk.backend.describe_topic(DEAD, 1).partitions[0].ledger
     desk.backend.delete_topic(DEAD, 1)
     desk.backend._ledgers = ledger - 1  # as where positions begin at the same number, over Kafka
     time.sleep(0.002)
     desk.backend.create_topic(TopicInfo(DEAD), 1)
     desk.bury(b"2")
-    desk.letters.requeue(DEAD, Chosen(), anywhere)
+    desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert [message.value for message in desk.orders()] == [b"1", b"2"]
 
 
@@ -189,7 +192,9 @@ def test_letters_that_cannot_be_requeued_stay_with_the_reason(desk: Desk) -> Non
     desk.bury(b"6", notes={"router-topic": "<b>"})
     desk.bury(b"7")
     desk.backend.create_topic(TopicInfo(TopicName.parse("secret")), 1)
-    outcome = desk.letters.requeue(DEAD, Chosen(), lambda topic: topic.local != "secret")
+    outcome = desk.letters.requeue(
+        DEAD, DeadLetterSelection(), lambda topic: topic.local != "secret"
+    )
     assert outcome.done == 1
     assert list(outcome.refused.values()) == [
         "Its value is not what was sent, but its stored form.",
@@ -211,7 +216,7 @@ def test_letters_that_cannot_be_requeued_stay_with_the_reason(desk: Desk) -> Non
 def test_a_letter_that_the_store_refuses_holds_up_no_other(desk: Desk) -> None:
     desk.bury(b"1", b"2")
     desk.backend.publishing = [PublishRefusedError("too large")]
-    outcome = desk.letters.requeue(DEAD, Chosen(), anywhere)
+    outcome = desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert (outcome.done, list(outcome.refused.values())) == (1, ["too large"])
     assert desk.waiting() == [b"1"]
 
@@ -219,7 +224,7 @@ def test_a_letter_that_the_store_refuses_holds_up_no_other(desk: Desk) -> None:
 def test_a_store_that_is_away_ends_the_call_and_what_is_done_counts(desk: Desk) -> None:
     desk.bury(b"1", b"2", b"3")
     desk.backend.publishing = [None, BackendTimeoutError("too slow")]
-    outcome = desk.letters.requeue(DEAD, Chosen(), anywhere)
+    outcome = desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert (outcome.done, outcome.more) == (1, False)
     assert outcome.failure == "None of the messages is stored. too slow"
     assert desk.waiting() == [b"2", b"3"]
@@ -229,24 +234,24 @@ def test_all_are_done_with_in_bounded_calls(desk: Desk, monkeypatch: pytest.Monk
     monkeypatch.setattr(service, "MAX_BATCH", 10)
     for number in range(25):
         desk.bury(b"%d" % number, notes={} if number % 5 else {"router-topic": "absent"})
-    chosen, calls, done, refused = Chosen(before_ms=desk.now), 0, 0, 0
+    chosen, calls, done, refused = DeadLetterSelection(before_ms=desk.now), 0, 0, 0
     while True:
         outcome = desk.letters.requeue(DEAD, chosen, anywhere)
         calls, done, refused = calls + 1, done + outcome.done, refused + len(outcome.refused)
         if not outcome.more:
             break
         after = read_marks("after", write_marks(outcome.after))
-        chosen = Chosen(None, after, chosen.before_ms)
+        chosen = DeadLetterSelection(None, after, chosen.before_ms)
     assert (calls, done, refused) == (3, 20, 5)
     assert len(desk.waiting()) == 5
 
 
 def test_letters_that_come_meanwhile_are_not_meant(desk: Desk) -> None:
     desk.bury(b"1")
-    last = desk.letters.page(DEAD, Chosen()).letters[-1].stored.publish_time
+    last = desk.letters.page(DEAD, DeadLetterSelection()).letters[-1].stored.publish_time
     time.sleep(0.005)
     desk.bury(b"2")
-    assert desk.letters.discard(DEAD, Chosen(before_ms=last)).done == 1
+    assert desk.letters.discard(DEAD, DeadLetterSelection(before_ms=last)).done == 1
     assert desk.waiting() == [b"2"]
 
 
@@ -254,18 +259,18 @@ def test_partitions_are_looked_at_one_after_the_other() -> None:
     desk = Desk(partitions=3)
     for partition in range(3):
         desk.bury(b"a%d" % partition, b"b%d" % partition, partition=partition)
-    page = desk.letters.page(DEAD, Chosen(limit=4))
+    page = desk.letters.page(DEAD, DeadLetterSelection(limit=4))
     assert ([one.stored.message.value for one in page.letters], page.more) == (
         [b"a0", b"b0", b"a1", b"b1"],
         True,
     )
-    rest = desk.letters.page(DEAD, Chosen(None, page.after))
+    rest = desk.letters.page(DEAD, DeadLetterSelection(None, page.after))
     assert ([one.stored.message.value for one in rest.letters], rest.more) == (
         [b"a2", b"b2"],
         False,
     )
     named = read_letters("position", ",".join(desk.ids()[1::2]))
-    assert desk.letters.discard(DEAD, Chosen(named)).done == 3
+    assert desk.letters.discard(DEAD, DeadLetterSelection(named)).done == 3
     assert desk.waiting() == [b"a0", b"a1", b"a2"]
 
 
@@ -285,7 +290,7 @@ def test_what_is_done_with_is_passed_over_without_reading_it_all(
     assert desk.waiting() == [b"0", b"100"]
     desk.backend.acknowledge(group, [Position(ledger, 100)], False, 1)
     desk.backend.reset(group, Start.EARLIEST, 1)
-    page = desk.letters.page(DEAD, Chosen())
+    page = desk.letters.page(DEAD, DeadLetterSelection())
     assert (len(page.letters), page.more) == (60, True)
 
 
@@ -296,7 +301,7 @@ def test_topics_of_dead_letters_are_known_by_their_names(desk: Desk) -> None:
     names = [name.local for name in desk.letters.among(listed)]
     assert names == ["orders-billing-DLQ", "orders.dlq"]
     with pytest.raises(TopicNotFoundError):
-        desk.letters.page(TopicName.parse("absent"), Chosen())
+        desk.letters.page(TopicName.parse("absent"), DeadLetterSelection())
 
 
 NOTES = {
@@ -319,19 +324,21 @@ NOTES = {
     [
         (
             NOTES["oversized"],
-            Origin(ORDERS, "", "1:2:-1", "Larger than any answer, in group g"),
+            DeadLetterOrigin(ORDERS, "", "1:2:-1", "Larger than any answer, in group g"),
         ),
-        (NOTES["pipeline"], Origin(ORDERS, "0", "1:2", "no JSON")),
+        (NOTES["pipeline"], DeadLetterOrigin(ORDERS, "0", "1:2", "no JSON")),
         (
             NOTES["client"],
-            Origin(ORDERS, "2", "1:2:2", "Given back too often by subscription s"),
+            DeadLetterOrigin(ORDERS, "2", "1:2:2", "Given back too often by subscription s"),
         ),
-        ({"REAL_TOPIC": str(ORDERS)}, Origin(ORDERS)),
-        ({"router-topic": "a/b"}, Origin(None)),
-        ({}, Origin(None)),
+        ({"REAL_TOPIC": str(ORDERS)}, DeadLetterOrigin(ORDERS)),
+        ({"router-topic": "a/b"}, DeadLetterOrigin(None)),
+        ({}, DeadLetterOrigin(None)),
     ],
 )
-def test_origin_is_what_the_properties_say(notes: dict[str, str], expected: Origin) -> None:
+def test_origin_is_what_the_properties_say(
+    notes: dict[str, str], expected: DeadLetterOrigin
+) -> None:
     assert origin(Message(b"", properties=notes), DEAD) == expected
 
 

@@ -21,7 +21,7 @@ from router.errors import (
 )
 from router.model import ConsumerId, Position, Subscription, TopicName
 from router.node.memory import MemoryClaim
-from router.services.consume import AckMode, AckTokens, Poll, session
+from router.services.consume import AckMode, AckTokens, AnsweredPoll, session
 from router.services.consume.ack_tokens import (
     MAX_TOKEN_CHARACTERS,
     MAX_TOKEN_PARTITIONS,
@@ -42,7 +42,7 @@ positions = st.builds(
 )
 
 
-def values(poll: Poll) -> list[bytes]:
+def values(poll: AnsweredPoll) -> list[bytes]:
     return sorted(stored.message.value for stored in poll.messages)
 
 

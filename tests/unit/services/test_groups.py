@@ -22,18 +22,18 @@ from router.errors import (
 from router.model import PartitionStats, Position, Subscription, TopicName
 from router.services.consume import AckMode, partitions
 from router.services.group_details import GroupInspection
-from router.services.groups import Groups, Preview, _left, moment, target
+from router.services.groups import Preview, TopicGroups, _left, moment, target
 from tests.unit.services.polling import GROUP, TOPIC, Bench, until
 
 ABSENT = Subscription(TopicName.parse("absent"), "g")
 
 
 @pytest.fixture
-def groups(bench: Bench) -> Groups:
-    return Groups(bench.backend, 5)
+def groups(bench: Bench) -> TopicGroups:
+    return TopicGroups(bench.backend, 5)
 
 
-def test_groups_are_listed_with_what_waits_for_them(bench: Bench, groups: Groups) -> None:
+def test_groups_are_listed_with_what_waits_for_them(bench: Bench, groups: TopicGroups) -> None:
     assert groups.listed(TOPIC) == []
     for name in "ba":
         bench.backend.subscribe(Subscription(TOPIC, name), Start.LATEST, 5)
@@ -48,7 +48,7 @@ def test_groups_are_listed_with_what_waits_for_them(bench: Bench, groups: Groups
     assert [g.backlog for g in groups.listed(TOPIC)] == [0, 2]
 
 
-def test_a_poll_that_waits_goes_on_after_a_reset(bench: Bench, groups: Groups) -> None:
+def test_a_poll_that_waits_goes_on_after_a_reset(bench: Bench, groups: TopicGroups) -> None:
     bench.publish(b"1", b"2")
     bench.take()
     waiting = bench.later()
@@ -62,7 +62,7 @@ def test_a_poll_that_waits_goes_on_after_a_reset(bench: Bench, groups: Groups) -
 
 @pytest.mark.parametrize("ack", [AckMode.WRITTEN, AckMode.NEXT])
 def test_an_answer_of_before_a_reset_does_not_undo_it(
-    bench: Bench, groups: Groups, ack: AckMode
+    bench: Bench, groups: TopicGroups, ack: AckMode
 ) -> None:
     bench.publish(b"1", b"2")
     poll = bench.poll(ack=ack)
@@ -73,7 +73,7 @@ def test_an_answer_of_before_a_reset_does_not_undo_it(
 
 
 def test_what_was_left_for_the_next_poll_does_not_undo_a_reset(
-    bench: Bench, groups: Groups
+    bench: Bench, groups: TopicGroups
 ) -> None:
     bench.publish(b"1", b"2")
     bench.poll(ack=AckMode.NEXT).delivered()
@@ -89,7 +89,7 @@ def test_a_store_that_closes_every_consumer_is_given_up(bench: Bench) -> None:
     assert bench.take() == []
 
 
-def test_what_is_not_there_is_not_moved_nor_ended(groups: Groups) -> None:
+def test_what_is_not_there_is_not_moved_nor_ended(groups: TopicGroups) -> None:
     for action in (lambda g: groups.reset(g, Start.LATEST), groups.delete):
         with pytest.raises(SubscriptionNotFoundError, match="no group g on t"):
             action(GROUP)
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_not_moved_nor_ended(groups: Groups) -> None:
         groups.listed(ABSENT.topic)
 
 
-def test_a_group_is_ended_once_nobody_reads_it(bench: Bench, groups: Groups) -> None:
+def test_a_group_is_ended_once_nobody_reads_it(bench: Bench, groups: TopicGroups) -> None:
     bench.publish(b"1")
     poll = bench.poll()
     with pytest.raises(SubscriptionBusyError, match="1 consumers"):
@@ -201,7 +201,7 @@ def test_any_text_is_a_target_or_refused(text: str) -> None:
 
 
 def test_a_group_goes_on_at_a_position_of_a_topic_without_partitions(
-    bench: Bench, groups: Groups
+    bench: Bench, groups: TopicGroups
 ) -> None:
     for value in (b"1", b"2", b"3"):
         bench.publish(value)
@@ -215,7 +215,7 @@ def test_a_group_goes_on_at_a_position_of_a_topic_without_partitions(
 
 def test_a_position_moves_its_partition_alone() -> None:
     bench = Bench(partitions=2)
-    groups = Groups(bench.backend, 5)
+    groups = TopicGroups(bench.backend, 5)
     bench.publish(b"1", b"2", partition=0)
     bench.publish(b"3", partition=0)
     bench.publish(b"4", partition=1)
@@ -232,7 +232,7 @@ def test_a_position_moves_its_partition_alone() -> None:
     [((0, 1), "has no partition 1"), ((1_000, 0), "has no ledger 1000: its last one is")],
 )
 def test_a_position_that_the_topic_does_not_have_moves_nothing(
-    bench: Bench, groups: Groups, place: tuple[int, int], reason: str
+    bench: Bench, groups: TopicGroups, place: tuple[int, int], reason: str
 ) -> None:
     bench.publish(b"1", b"2")
     bench.poll().abandon()
@@ -244,7 +244,7 @@ def test_a_position_that_the_topic_does_not_have_moves_nothing(
 
 @pytest.mark.parametrize("ack", [AckMode.WRITTEN, AckMode.NEXT])
 def test_a_poll_under_way_during_a_reset_to_a_position_loses_nothing(
-    bench: Bench, groups: Groups, ack: AckMode
+    bench: Bench, groups: TopicGroups, ack: AckMode
 ) -> None:
     bench.publish(b"1", b"2")
     bench.publish(b"3")

@@ -11,7 +11,7 @@ from router.errors import BackendUnavailableError
 from router.model import REQUEST_PRODUCER
 from router.node.memory import MemoryRegistry
 from router.services.shared_secret import KIND, RequestNames, SharedSecret
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 
 IDENTITY = "user", "persistent://public/default/t", "key"
 
@@ -37,7 +37,7 @@ def test_names_differ_where_texts_are_cut_elsewhere() -> None:
 class _Racing(MemoryRegistry):
     """Another node makes the secret between this one's look and its attempt."""
 
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         found = super().get(kind, name, timeout)
         if found is None:
             super().put(kind, name, b"of the other node", 0, timeout)
@@ -54,7 +54,7 @@ def test_two_nodes_that_start_together_share_one_secret() -> None:
 
 
 class _Away(MemoryRegistry):
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         raise BackendUnavailableError
 
 
@@ -70,7 +70,7 @@ class _Restarting(MemoryRegistry):
         super().__init__()
         self.refusals = 3
 
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         if self.refusals:
             self.refusals -= 1
             raise BackendUnavailableError

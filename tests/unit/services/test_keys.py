@@ -8,7 +8,7 @@ from router.errors import BadRequestError, ConflictError
 from router.node.memory import MemoryRegistry
 from router.services import keys as module
 from router.services.keys import CACHE_SECONDS, KIND, ApiKey, Keys
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from tests.processes import ManualClock
 
 
@@ -57,9 +57,11 @@ def test_update_survives_another_one_at_the_same_time(
 ) -> None:
     made = keys.create("", "")
     put = registry.put
-    raced: list[Record] = []
+    raced: list[RegistryRecord] = []
 
-    def race(kind: str, name: str, value: bytes, expected: int | None, timeout: float) -> Record:
+    def race(
+        kind: str, name: str, value: bytes, expected: int | None, timeout: float
+    ) -> RegistryRecord:
         if not raced:
             raced.append(put(kind, name, ApiKey(name, "s", "e").dump(), None, timeout))
         return put(kind, name, value, expected, timeout)
@@ -73,7 +75,7 @@ def test_update_that_always_conflicts_says_so(
 ) -> None:
     made = keys.create("", "")
 
-    def conflict(*_: object) -> Record:
+    def conflict(*_: object) -> RegistryRecord:
         raise ConflictError
 
     monkeypatch.setattr(registry, "put", conflict)

@@ -11,7 +11,7 @@ import pytest
 from router.backends.memory.log import MemoryConsumer
 from router.errors import BackendTimeoutError, FencedError, PublishRefusedError
 from router.model import Message, Position, Stored, Subscription, TopicInfo, TopicName
-from router.services.consume import ConsumeOptions, Subscriber
+from router.services.consume import ConsumeOptions, PollServer
 from router.services.topic_metadata import TopicMetadataCache
 from tests.unit.services.polling import GROUP, TOPIC, Bench
 from tests.unit.web.applications import Troubled
@@ -62,7 +62,7 @@ class _Bench(Bench):
         old = self.subscriber
         directory = TopicMetadataCache(self.backend, 0, 1, old.context.clock)
         options = ConsumeOptions(1 << 24, 5, False, dead_letter_topic=dead_letters)
-        self.subscriber = Subscriber(
+        self.subscriber = PollServer(
             self.backend, self.node, directory, options, self.metrics, old.context.clock
         )
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from router.node.memory import MemoryRegistry
 from router.services.keys import ApiKey
-from router.services.record_moving import Found, Standing, compare, write
+from router.services.record_moving import MovableRecord, Standing, compare, write
 from router.services.rights import TopicRights
 
 NEW, SAME, DIFFERS = Standing.NEW, Standing.SAME, Standing.DIFFERS
-KEY = Found("key", "K", ApiKey("K", "S").dump())
-TOPIC = Found("topic", "persistent://a/b/c", TopicRights("K", frozenset("xyz")).dump())
-LISTED = Found("blacklist", "192.0.2.7", b"{}")
+KEY = MovableRecord("key", "K", ApiKey("K", "S").dump())
+TOPIC = MovableRecord("topic", "persistent://a/b/c", TopicRights("K", frozenset("xyz")).dump())
+LISTED = MovableRecord("blacklist", "192.0.2.7", b"{}")
 
 
 @pytest.fixture
@@ -23,11 +23,11 @@ def registry() -> MemoryRegistry:
     return MemoryRegistry()
 
 
-def standings(registry: MemoryRegistry, *found: Found) -> list[Standing]:
+def standings(registry: MemoryRegistry, *found: MovableRecord) -> list[Standing]:
     return [step.standing for step in compare(list(found), registry, 1.0)]
 
 
-def move(registry: MemoryRegistry, *found: Found, overwrite: bool = False) -> list[str]:
+def move(registry: MemoryRegistry, *found: MovableRecord, overwrite: bool = False) -> list[str]:
     return write(compare(list(found), registry, 1.0), registry, overwrite, 1.0)
 
 
@@ -75,6 +75,6 @@ def test_a_record_that_changed_meanwhile_is_left_alone(registry: MemoryRegistry)
 
 
 def test_a_record_that_is_too_large_is_told(registry: MemoryRegistry) -> None:
-    large = Found("topic", "t", TopicRights("K", description="x" * 70_000).dump())
+    large = MovableRecord("topic", "t", TopicRights("K", description="x" * 70_000).dump())
     [failure] = move(registry, large)
     assert failure.startswith("topic t: ")

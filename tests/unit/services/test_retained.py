@@ -20,7 +20,7 @@ from router.services.consume import (
     ConnectedClient,
     ConsumeOptions,
     PollMailbox,
-    Subscriber,
+    PollServer,
 )
 from router.services.consume import retained as module
 from router.services.topic_metadata import TopicMetadataCache
@@ -89,12 +89,12 @@ class Workers(Bench):
         self.first, self.second = self._worker(), self._worker()
         self.subscriber = self.first
 
-    def _worker(self) -> Subscriber:
+    def _worker(self) -> PollServer:
         directory = TopicMetadataCache(self.store, 0, 1, time.monotonic)
         options = ConsumeOptions(1 << 24, 5, False)
-        return Subscriber(self.store, self.node, directory, options, self.metrics, time.monotonic)
+        return PollServer(self.store, self.node, directory, options, self.metrics, time.monotonic)
 
-    def take_at(self, worker: Subscriber, **more: object) -> list[bytes]:
+    def take_at(self, worker: PollServer, **more: object) -> list[bytes]:
         poll = worker.poll(self.request(**more), PollMailbox(), ConnectedClient())
         poll.delivered()
         return [stored.message.value for stored in poll.messages]

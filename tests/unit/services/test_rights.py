@@ -26,7 +26,7 @@ from router.services.rights import (
     Rights,
     TopicRights,
 )
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 from tests.processes import ManualClock
 
 TOPIC = TopicName.parse("t")
@@ -89,7 +89,7 @@ def create(rights: Rights, store: Store, wanted: TopicRights) -> bool:
     )
 )
 def test_rights_survive_being_written(rights: TopicRights) -> None:
-    assert TopicRights.load(Record("t", rights.dump(), 1)) == rights
+    assert TopicRights.load(RegistryRecord("t", rights.dump(), 1)) == rights
 
 
 @given(owner=names, readers=st.frozensets(names), writers=st.frozensets(names), who=names)

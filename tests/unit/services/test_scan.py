@@ -17,8 +17,8 @@ from router.model import Message, Position, Stored, TopicInfo, TopicName, TopicS
 from router.node import Mailbox
 from router.services import scan
 from router.services.consume import PollMailbox
-from router.services.pages import PAGE_BOUNDS, Found, after, before
-from router.services.read import Reading, ReadOptions, StartPosition
+from router.services.pages import PAGE_BOUNDS, MessagePage, after, before
+from router.services.read import ReadOptions, StartPosition, TopicReader
 from router.services.scan import Scan, ScanBounds, beginning, end_of
 from router.services.topic_metadata import TopicMetadataCache
 
@@ -36,12 +36,12 @@ def backend() -> Iterator[MemoryBackend]:
 
 
 @pytest.fixture
-def reading(backend: MemoryBackend) -> Reading:
+def reading(backend: MemoryBackend) -> TopicReader:
     return reads(backend)
 
 
-def reads(backend: MemoryBackend, clock: Callable[[], float] = monotonic) -> Reading:
-    return Reading(backend, TopicMetadataCache(backend, 0, 5, clock), OPTIONS, clock)
+def reads(backend: MemoryBackend, clock: Callable[[], float] = monotonic) -> TopicReader:
+    return TopicReader(backend, TopicMetadataCache(backend, 0, 5, clock), OPTIONS, clock)
 
 
 def store(backend: MemoryBackend, partition: int, *values: bytes) -> None:
@@ -56,13 +56,15 @@ def values(messages: Sequence[Stored]) -> list[bytes]:
     return [stored.message.value for stored in messages]
 
 
-def last(backend: MemoryBackend, reading: Reading, most: int, bounds: ScanBounds) -> Found:
+def last(
+    backend: MemoryBackend, reading: TopicReader, most: int, bounds: ScanBounds
+) -> MessagePage:
     stats = backend.describe_topic(TOPIC, 5)
     return before(reading, stats, end_of(stats), most, everything, bounds)
 
 
 def test_last_messages_come_with_what_follows_them(
-    backend: MemoryBackend, reading: Reading
+    backend: MemoryBackend, reading: TopicReader
 ) -> None:
     for number in range(10):
         store(backend, number % 2, b"%d" % number)
@@ -79,7 +81,7 @@ def test_last_messages_come_with_what_follows_them(
 
 
 def test_batches_that_are_more_than_one_look_takes_are_read_from_fewer_entries(
-    backend: MemoryBackend, reading: Reading
+    backend: MemoryBackend, reading: TopicReader
 ) -> None:
     for number in range(9):
         store(backend, 0, *(b"%d.%d" % (number, index) for index in range(100)))
@@ -87,13 +89,13 @@ def test_batches_that_are_more_than_one_look_takes_are_read_from_fewer_entries(
     assert values(found.messages) == [b"8.%d" % index for index in range(50, 100)]
 
 
-def test_last_batch_comes_whole(backend: MemoryBackend, reading: Reading) -> None:
+def test_last_batch_comes_whole(backend: MemoryBackend, reading: TopicReader) -> None:
     store(backend, 0, *(b"%d" % number for number in range(300)))
     assert len(last(backend, reading, 1_000, PAGE_BOUNDS).messages) == 300
 
 
 def test_topic_without_messages_is_followed_from_its_first(
-    backend: MemoryBackend, reading: Reading
+    backend: MemoryBackend, reading: TopicReader
 ) -> None:
     found = last(backend, reading, 50, PAGE_BOUNDS)
     assert (found.messages, found.whole) == ((), True)
@@ -101,7 +103,7 @@ def test_topic_without_messages_is_followed_from_its_first(
 
 
 def test_search_back_goes_on_until_enough_is_found(
-    backend: MemoryBackend, reading: Reading
+    backend: MemoryBackend, reading: TopicReader
 ) -> None:
     for number in range(500):
         store(backend, number % 2, b"needle" if number in {3, 40} else b"hay")
@@ -114,7 +116,7 @@ def test_search_back_goes_on_until_enough_is_found(
 
 
 def test_scan_that_misses_a_partition_gives_what_it_has_and_says_where_it_stands(
-    backend: MemoryBackend, reading: Reading
+    backend: MemoryBackend, reading: TopicReader
 ) -> None:
     store(backend, 0, b"a", b"b")
     starts = beginning([0, 1], Start.EARLIEST)
@@ -134,7 +136,7 @@ def test_scan_that_misses_a_partition_gives_what_it_has_and_says_where_it_stands
 
 
 def test_scan_holds_no_more_bytes_than_its_bound_and_one_message(
-    backend: MemoryBackend, reading: Reading
+    backend: MemoryBackend, reading: TopicReader
 ) -> None:
     for partition in (0, 1):
         for _ in range(6):
@@ -173,7 +175,7 @@ def test_pages_in_either_direction_hold_each_message_once(
 
 
 def _forward(
-    reading: Reading, ends: dict[int, StartPosition], most: int, chosen: object
+    reading: TopicReader, ends: dict[int, StartPosition], most: int, chosen: object
 ) -> list[bytes]:
     assert callable(chosen)
     places, found = beginning([0, 1], Start.EARLIEST), list[bytes]()
@@ -185,7 +187,7 @@ def _forward(
             return found
 
 
-def _back(reading: Reading, backend: MemoryBackend, most: int, chosen: object) -> list[bytes]:
+def _back(reading: TopicReader, backend: MemoryBackend, most: int, chosen: object) -> list[bytes]:
     assert callable(chosen)
     stats = backend.describe_topic(TOPIC, 5)
     places, found = end_of(stats), list[bytes]()
@@ -234,7 +236,7 @@ class SlowReader(MemoryReader):
 
 def since(
     backend: MemoryBackend, time_ms: int, seconds: float, clock: Callable[[], float] = monotonic
-) -> Found:
+) -> MessagePage:
     ends = end_of(backend.describe_topic(TOPIC, 5))
     stretch = beginning([0, 1], time_ms), ends
     bounds = replace(PAGE_BOUNDS, seconds=seconds)

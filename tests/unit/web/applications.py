@@ -19,7 +19,7 @@ from router.backends.memory import MemoryBackend, MemoryNode
 from router.backends.memory.log import MemoryConsumer
 from router.errors import RouterError
 from router.model import Position, Stored
-from router.services.consume import Subscriber
+from router.services.consume import PollServer
 from router.settings import load
 from router.web.bodies import BodyReader
 from tests.processes import wait_until
@@ -129,10 +129,10 @@ class Site:
         reading = view.__self__._reading
         wait_until(lambda: len(reading._waiting) + len(reading._streams) == readers)
 
-    def subscriber(self) -> Subscriber:
+    def subscriber(self) -> PollServer:
         """Return the service behind the polls."""
         view: Any = self.app.view_functions["events.poll"]
-        found: Subscriber = view.__self__._subscriber
+        found: PollServer = view.__self__._subscriber
         return found
 
     def body_reader(self) -> BodyReader:

@@ -30,7 +30,7 @@ from router.model import Principal, TopicName
 from router.services.keys import Keys
 from router.services.rights import Rights
 from router.settings import Settings, load
-from router.web.access import Access, Passwords, Permissions, Right, Signatures
+from router.web.access import Permissions, RequestAuthorizer, Right, Signatures, WorkerPasswords
 from router.web.tls import NAME_KEY
 from tests.processes import ManualClock
 from tests.unit.web.applications import CHEAP, HASHES, header
@@ -39,14 +39,14 @@ Clock = Callable[[], float]
 TOPIC = TopicName.parse("orders.eu")
 
 
-def site(settings: Settings, node: MemoryNode, metrics: Metrics, clock: Clock) -> Access:
+def site(settings: Settings, node: MemoryNode, metrics: Metrics, clock: Clock) -> RequestAuthorizer:
     """Put the parts of access together."""
     checked = None
     if settings.text("auth.users"):
-        checked = Passwords(settings, node, metrics, clock)
+        checked = WorkerPasswords(settings, node, metrics, clock)
     signatures = Signatures(Keys(node.registry, 1, clock), "", 600, lambda: 0)
     clocks = clock, clock
-    return Access(settings, checked, signatures, Rights(node.registry, 1, clock), clocks)
+    return RequestAuthorizer(settings, checked, signatures, Rights(node.registry, 1, clock), clocks)
 
 
 def request(authorization: str | None, address: str) -> dict[str, str]:
@@ -128,18 +128,18 @@ SECRET = b"s" * 32
 
 def bearer(name: str, secret: bytes = SECRET, expires: float | None = None) -> str:
     claims = {"sub": name} | ({} if expires is None else {"exp": expires})
-    return f"Bearer {tokens.signed(tokens.Key('HS256', secret), claims)}"
+    return f"Bearer {tokens.signed(tokens.TokenKey('HS256', secret), claims)}"
 
 
-def with_tokens(folder: Path, **settings: str) -> Access:
+def with_tokens(folder: Path, **settings: str) -> RequestAuthorizer:
     (folder / "secret").write_bytes(SECRET)
     given = {name.replace("_", ".", 1): text for name, text in settings.items()}
     given["auth.token_secret_file"] = str(folder / "secret")
     loaded, node, clock = load(None, {}, given), MemoryNode(), ManualClock()
-    checked = Passwords(loaded, node, Metrics(), clock) if "auth.users" in given else None
+    checked = WorkerPasswords(loaded, node, Metrics(), clock) if "auth.users" in given else None
     signatures = Signatures(Keys(node.registry, 1, clock), "", 600, lambda: 0)
     clocks = clock, clock
-    return Access(loaded, checked, signatures, Rights(node.registry, 1, clock), clocks)
+    return RequestAuthorizer(loaded, checked, signatures, Rights(node.registry, 1, clock), clocks)
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])

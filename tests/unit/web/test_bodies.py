@@ -22,13 +22,13 @@ from router.errors import (
     UnsupportedEncodingError,
 )
 from router.model import Message, Position, Stored
-from router.web.bodies import Bounds, inflate, read, write
+from router.web.bodies import PublishBounds, inflate, read, write
 from router.web.bodies.inflate import MAX_FREE_BYTES, MAX_MEMBERS
 from router.web.bodies.objects import MAX_DEPTH, MAX_WINDOW, objects
 from router.web.media import Format
 from router.wire import ndjson
 
-BOUNDS = Bounds(batch=1 << 20, ratio=200, messages=10_000, message=1_000_000)
+BOUNDS = PublishBounds(batch=1 << 20, ratio=200, messages=10_000, message=1_000_000)
 JSON = "application/json"
 CAMBRIA = "application/cambria"
 
@@ -240,7 +240,7 @@ def test_empty_body_has_no_messages(kind: str) -> None:
 )
 @pytest.mark.parametrize("closed", [False, True])
 def test_lines_are_counted_by_the_messages_that_they_make(end: bytes, closed: bool) -> None:
-    bounds = Bounds(1 << 20, 200, messages=3, message=100)
+    bounds = PublishBounds(1 << 20, 200, messages=3, message=100)
     for count in range(1, 6):
         body = end.join([b"line"] * count) + end * closed
         if count > 3:
@@ -252,7 +252,7 @@ def test_lines_are_counted_by_the_messages_that_they_make(end: bytes, closed: bo
 
 @pytest.mark.parametrize("kind", ["text/plain", JSON])
 def test_body_with_too_many_messages_is_refused(kind: str) -> None:
-    bounds = Bounds(1 << 20, 200, messages=3, message=100)
+    bounds = PublishBounds(1 << 20, 200, messages=3, message=100)
     assert len(read(kind, b"{}\n" * 3, None, bounds)) == 3
     with pytest.raises(BatchTooLargeError, match="3 messages"):
         read(kind, b"{}\n" * 4, None, bounds)
@@ -333,10 +333,10 @@ def test_inflating_takes_as_much_as_the_bounds_allow_and_not_a_byte_more(excess:
     stored = zlib.compressobj(0, wbits=31)
     made = stored.compress(os.urandom(1_000 + excess)) + stored.flush()
     for body, bounds in (
-        (made, Bounds(batch=1_000, ratio=200, messages=1, message=1)),
+        (made, PublishBounds(batch=1_000, ratio=200, messages=1, message=1)),
         (
             gzip.compress(bytes(MAX_FREE_BYTES + excess)),
-            Bounds(1 << 20, ratio=1, messages=1, message=1),
+            PublishBounds(1 << 20, ratio=1, messages=1, message=1),
         ),
     ):
         if excess:
@@ -400,6 +400,6 @@ def test_ndjson_answer_is_a_body_of_described_messages(messages: list[Message]) 
     ],
 )
 def test_described_messages_are_bounded(body: bytes, error: type[Exception]) -> None:
-    bounds = Bounds(batch=1 << 20, ratio=200, messages=2, message=10)
+    bounds = PublishBounds(batch=1 << 20, ratio=200, messages=2, message=10)
     with pytest.raises(error):
         read(ndjson.KIND, body, None, bounds)

@@ -19,10 +19,10 @@ from router.model import Message, Position, Schema, SchemaType, Stored, TopicNam
 from router.services.topic_schemas import TopicSchemas
 from router.web import bodies
 from router.web.bodies.cloudevents import EVENT_BATCH
-from router.web.bodies.inflate import Bounds
+from router.web.bodies.inflate import PublishBounds
 from router.web.media import Format
-from router.web.pulsar_rest.dialects import Dialect, read
-from router.web.pulsar_rest.schemas import Chosen
+from router.web.pulsar_rest.dialects import RestDialect, read
+from router.web.pulsar_rest.schemas import PublishSchema
 from router.web.pulsar_rest.values import MessageFormatter, outgoing
 from router.wire import ndjson
 from router.wire.kafka.record_messages import write_messages
@@ -33,7 +33,7 @@ from tests.unit.web.applications import Site
 Cross = Callable[[Message], Message]
 
 LIMIT = 1 << 20
-BOUNDS = Bounds(LIMIT, 100, 100, LIMIT)
+BOUNDS = PublishBounds(LIMIT, 100, 100, LIMIT)
 T = TopicName.parse("t")
 BYTES = Schema(SchemaType.NONE, b"")
 
@@ -70,7 +70,7 @@ def pip64(message: Message) -> Message:
     """Have a message read and produced by PIP 64, as bytes."""
     shown = MessageFormatter(T, cast("Any", None), BYTES).message(stored(message))
     body = {"messages": [{"key": shown["key"], "value": shown["value"]}]}
-    (found,) = outgoing(read(body, Dialect.PIP, 1), Chosen(BYTES), None, lambda: 0)
+    (found,) = outgoing(read(body, RestDialect.PIP, 1), PublishSchema(BYTES), None, lambda: 0)
     return found.message
 
 

@@ -16,7 +16,7 @@ import router.web
 from router.backends import Start
 from router.errors import BadReadOptionError
 from router.web.console.filters import NAMES
-from router.web.openapi.description import Kind
+from router.web.openapi.description import ParameterKind
 from router.web.pulsar_admin.policies import POLICIES
 from router.web.requests import MAX_NUMBER, MILLISECONDS, Query, number
 from tests.unit.web import unreadable
@@ -95,7 +95,7 @@ def test_parameters_that_are_read_are_those_that_are_described(everything: Flask
         parameter.name
         for route in unreadable.all_routes(everything)
         for parameter in (*route.segments, *route.operation.parameters)
-        if parameter.place == "query" or parameter.kind is Kind.NUMBER
+        if parameter.place == "query" or parameter.kind is ParameterKind.NUMBER
     }
     found = list(_read_parameters())
     # The values of policies, and of a selection of messages, are read by the names in their table.

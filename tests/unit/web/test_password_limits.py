@@ -17,7 +17,7 @@ from router.errors import TooManyRequestsError, UnauthenticatedError
 from router.metrics import Metrics
 from router.settings import load
 from router.web import offload
-from router.web.access import Passwords, authentication
+from router.web.access import WorkerPasswords, authentication
 from tests.processes import ManualClock, wait_until
 from tests.unit.web.applications import CHEAP, HASHES
 
@@ -35,7 +35,7 @@ class Checks:
         self.clock = ManualClock()
         self.metrics = Metrics()
         self.node = MemoryNode(clock=self.clock)
-        self.passwords = Passwords(load(None, {}, given), self.node, self.metrics, self.clock)
+        self.passwords = WorkerPasswords(load(None, {}, given), self.node, self.metrics, self.clock)
         self.entered: list[str] = []
         self.threads: set[str] = set()
         self.free = threading.Event()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.errors import RouterError
 from router.model import Message, Position, Stored
 from router.web import offload
-from router.web.streams import EventFormat, EventStream, Pace
+from router.web.streams import EventFormat, EventStream, StreamPace
 from tests.processes import ManualClock
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.events import parse
@@ -29,7 +29,7 @@ def test_no_second_has_more_messages_than_the_rate_and_none_goes_uncounted(
     rate: int, steps: list[float]
 ) -> None:
     clock = ManualClock()
-    pace, sent, skipped = Pace(rate, clock), list[float](), 0
+    pace, sent, skipped = StreamPace(rate, clock), list[float](), 0
     for step in steps:
         clock.advance(step)
         if pace.passes():
@@ -123,7 +123,7 @@ def test_skipped_are_told_before_the_next_message_with_a_comment_and_at_the_end(
     clock = ManualClock()
     source = _Source(clock, ["abc", "d", "ef", "", "gh"])
     watch = offload.Watch(None, lambda: None)
-    stream = b"".join(EventStream(source, PLAIN, watch, 1.0, Pace(1, clock)))
+    stream = b"".join(EventStream(source, PLAIN, watch, 1.0, StreamPace(1, clock)))
     assert [(event.id, event.data) for event in parse(stream)[0]] == [
         ("0.0", "a"),
         ("0.2", 2),

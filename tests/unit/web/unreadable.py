@@ -8,20 +8,20 @@ from urllib.parse import quote
 
 from flask import Flask
 
-from router.web.openapi.description import Kind
-from router.web.openapi.document import Route, routes
+from router.web.openapi.description import ParameterKind
+from router.web.openapi.document import DocumentedRoute, routes
 
 NUMBERS: Final = ["x", "-1", "1.5", "5s", "abc", "1e3", "+1", "0x10", "٣", " 1", "1 "]
 FLAGS: Final = ["maybe", "2", "truee", "-", "t"]
 CHOICES: Final = ["maybe", "NEXT", "next "]
 MOMENTS: Final = ["noon", "-1", "2026-01-01", "Earliest", "1.5"]
-TEXTS: Final[Mapping[Kind, list[str]]] = {
-    Kind.NUMBER: NUMBERS,
-    Kind.FLAG: FLAGS,
-    Kind.CHOICE: CHOICES,
-    Kind.MOMENT: MOMENTS,
-    Kind.TARGET: [*MOMENTS, "1:2", "1:2:0,", "1:2:0,1:3:0"],
-    Kind.TEXT: [],
+TEXTS: Final[Mapping[ParameterKind, list[str]]] = {
+    ParameterKind.NUMBER: NUMBERS,
+    ParameterKind.FLAG: FLAGS,
+    ParameterKind.CHOICE: CHOICES,
+    ParameterKind.MOMENT: MOMENTS,
+    ParameterKind.TARGET: [*MOMENTS, "1:2", "1:2:0,", "1:2:0,1:3:0"],
+    ParameterKind.TEXT: [],
 }
 # Texts with a form of their own; of any other parameter that is a text, every text is one.
 FORMS: Final[Mapping[str, list[str]]] = {
@@ -54,7 +54,7 @@ STREAMS: Final = "stream"
 Cases = dict[tuple[str, str], dict[str, list[str]]]
 
 
-def all_routes(app: Flask) -> list[Route]:
+def all_routes(app: Flask) -> list[DocumentedRoute]:
     """Return the routes of an application."""
     return list(routes(app.url_map, app.view_functions))
 
@@ -69,7 +69,7 @@ def tables(app: Flask, blueprints: set[str]) -> Cases:
     return found
 
 
-def example(route: Route, kept: str = "") -> str:
+def example(route: DocumentedRoute, kept: str = "") -> str:
     """Return a path of a route; the segment `kept` keeps its place."""
     path = route.path
     names = EXAMPLES if path not in SPARED else {**EXAMPLES, "tenant": "none", "namespace": "none"}
@@ -79,9 +79,9 @@ def example(route: Route, kept: str = "") -> str:
     return path
 
 
-def _parameters(route: Route) -> Iterator[tuple[str, str, list[str]]]:
+def _parameters(route: DocumentedRoute) -> Iterator[tuple[str, str, list[str]]]:
     for segment in route.segments:
-        if segment.kind is Kind.NUMBER:
+        if segment.kind is ParameterKind.NUMBER:
             yield segment.name, example(route, segment.name), [*NUMBERS, "9" * 20, "9" * 9999]
     for parameter in route.operation.parameters:
         texts = FORMS.get(parameter.name, TEXTS[parameter.kind])

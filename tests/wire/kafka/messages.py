@@ -7,24 +7,24 @@ from typing import Any
 from router.kafka.definitions import definition_texts
 from router.wire.kafka.definitions import FieldDefinition, StructDefinition, attribute
 from router.wire.kafka.engine import Messages
-from router.wire.kafka.runtime import Message, Struct
+from router.wire.kafka.runtime import KafkaMessage, Struct
 from tests.wire.kafka.reference import UNKNOWN
 
 MESSAGES = Messages(definition_texts())
 
 
-def build(cls: type[Message], value: dict[str, Any]) -> Any:
+def build(cls: type[KafkaMessage], value: dict[str, Any]) -> Any:
     """Return the instance of a message's class that holds a dict's values."""
     return _struct(cls, cls, cls.definition().struct, value)
 
 
-def plain(message: Message) -> dict[str, Any]:
+def plain(message: KafkaMessage) -> dict[str, Any]:
     """Return the dict that holds a message's values."""
     return _plain(message.definition().struct, message)
 
 
 def _struct(
-    cls: type[Struct], message: type[Message], struct: StructDefinition, value: dict[str, Any]
+    cls: type[Struct], message: type[KafkaMessage], struct: StructDefinition, value: dict[str, Any]
 ) -> Any:
     fields: dict[str, Any] = {
         attribute(field.name): _value(message, field, value[field.name]) for field in struct.fields
@@ -32,7 +32,7 @@ def _struct(
     return cls(**fields, unknown_tagged_fields=value[UNKNOWN])  # type: ignore[call-arg]
 
 
-def _value(message: type[Message], field: FieldDefinition, value: Any) -> Any:
+def _value(message: type[KafkaMessage], field: FieldDefinition, value: Any) -> Any:
     if value is None or field.struct is None:
         return value
     cls = message.STRUCTS[field.type.element]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from router.wire.kafka.record_batches import build_batch
-from router.wire.kafka.records import Record, write_headers, write_record
+from router.wire.kafka.records import KafkaRecord, write_headers, write_record
 
 NOW = 1_700_000_000_000
 CODECS = range(5)
@@ -25,17 +25,17 @@ _times = st.integers(-(2**40), 2**40)
 
 
 @st.composite
-def record_lists(draw: st.DrawFn, max_size: int = 6) -> list[Record]:
+def record_lists(draw: st.DrawFn, max_size: int = 6) -> list[KafkaRecord]:
     """Return records of one batch; the first one has its time."""
     bodies = st.lists(st.tuples(_times, _contents, _contents, _headers), min_size=1)
     found = draw(bodies)[:max_size]
     return [
-        Record(place, time if place else 0, key, value, headers)
+        KafkaRecord(place, time if place else 0, key, value, headers)
         for place, (time, key, value, headers) in enumerate(found)
     ]
 
 
-def batch_of(records: Sequence[Record], codec: int = 0, **fields: Any) -> bytes:
+def batch_of(records: Sequence[KafkaRecord], codec: int = 0, **fields: Any) -> bytes:
     """Return a batch of these records as this codec writes it."""
     latest = max(record.timestamp for record in records)
     written = [
@@ -45,7 +45,7 @@ def batch_of(records: Sequence[Record], codec: int = 0, **fields: Any) -> bytes:
     return bytes(build_batch(written, NOW, NOW + latest, codec=codec, **fields))
 
 
-def other_batch(builder: Any, records: Sequence[Record], codec: int = 0) -> bytes:
+def other_batch(builder: Any, records: Sequence[KafkaRecord], codec: int = 0) -> bytes:
     """Return a batch of these records as another client's builder writes it."""
     made = builder(2, codec, False, -1, -1, -1, 1 << 24)
     for offset, time, key, value, headers in records:
@@ -54,12 +54,12 @@ def other_batch(builder: Any, records: Sequence[Record], codec: int = 0) -> byte
     return bytes(made.build())
 
 
-def other_records(reader: Any, batch: bytes) -> list[Record]:
+def other_records(reader: Any, batch: bytes) -> list[KafkaRecord]:
     """Return the records of a batch as another client reads them."""
     found = reader(batch)
     assert found.validate_crc()
     return [
-        Record(
+        KafkaRecord(
             one.offset - found.base_offset,
             one.timestamp - NOW,
             one.key,

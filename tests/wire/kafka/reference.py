@@ -10,7 +10,7 @@ import random
 import struct
 from typing import Any
 
-from router.wire.kafka.definitions import Definition, FieldDefinition, StructDefinition
+from router.wire.kafka.definitions import FieldDefinition, MessageDefinition, StructDefinition
 
 UNKNOWN = "unknown tagged fields"
 FIXED = {
@@ -36,12 +36,12 @@ def uvarint(number: int) -> bytes:
     return found + bytes([number])
 
 
-def write(definition: Definition, version: int, value: dict[str, Any]) -> bytes:
+def write(definition: MessageDefinition, version: int, value: dict[str, Any]) -> bytes:
     return write_struct(definition, version, definition.struct, value)
 
 
 def write_struct(
-    definition: Definition, version: int, struct_: StructDefinition, value: dict[str, Any]
+    definition: MessageDefinition, version: int, struct_: StructDefinition, value: dict[str, Any]
 ) -> bytes:
     found = b""
     tags: list[tuple[int, bytes]] = list(value[UNKNOWN])
@@ -62,7 +62,9 @@ def write_struct(
     return found
 
 
-def write_value(definition: Definition, version: int, field: FieldDefinition, given: Any) -> bytes:
+def write_value(
+    definition: MessageDefinition, version: int, field: FieldDefinition, given: Any
+) -> bytes:
     flexible = version in definition.flexible
     if field.type.array:
         if given is None:
@@ -77,7 +79,9 @@ def write_value(definition: Definition, version: int, field: FieldDefinition, gi
     return write_one(definition, version, field, given)
 
 
-def write_one(definition: Definition, version: int, field: FieldDefinition, given: Any) -> bytes:
+def write_one(
+    definition: MessageDefinition, version: int, field: FieldDefinition, given: Any
+) -> bytes:
     kind = field.type.element
     if field.struct is not None:
         return write_struct(definition, version, field.struct, given)
@@ -114,7 +118,7 @@ def default(field: FieldDefinition) -> Any:
 class Reader:
     """Reads one message from the front of bytes."""
 
-    def __init__(self, definition: Definition, version: int, data: bytes) -> None:
+    def __init__(self, definition: MessageDefinition, version: int, data: bytes) -> None:
         self.definition = definition
         self.version = version
         self.data = data
@@ -186,14 +190,14 @@ class Reader:
         return content.decode() if kind == "string" else content
 
 
-def read(definition: Definition, version: int, data: bytes) -> dict[str, Any]:
+def read(definition: MessageDefinition, version: int, data: bytes) -> dict[str, Any]:
     return Reader(definition, version, data).struct(definition.struct)
 
 
 class Chance:
     """Values by chance, of a version: what the version lacks has its default."""
 
-    def __init__(self, definition: Definition, version: int, seed: int) -> None:
+    def __init__(self, definition: MessageDefinition, version: int, seed: int) -> None:
         self.definition = definition
         self.version = version
         self.random = random.Random(seed)

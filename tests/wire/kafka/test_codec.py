@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.wire.kafka.errors import MalformedMessageError, UnwritableMessageError
-from router.wire.kafka.runtime import Message
+from router.wire.kafka.runtime import KafkaMessage
 from tests.wire.kafka import reference
 from tests.wire.kafka.messages import MESSAGES, build, plain
 
@@ -76,7 +76,7 @@ def test_json_of_another_version_is_refused_where_the_classes_refuse_it(
         assert found == written(message, version)
 
 
-def written(message: Message, version: int) -> bytes | None:
+def written(message: KafkaMessage, version: int) -> bytes | None:
     """Return the bytes of a version, None if the message is refused."""
     try:
         return message.write(version)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.wire.kafka.compatibility import compare, compare_sets
-from router.wire.kafka.definitions import Definition
+from router.wire.kafka.definitions import MessageDefinition
 from router.wire.kafka.drawing import layout
 from router.wire.kafka.parsing import parse
 from tests.wire.kafka.messages import MESSAGES
@@ -23,7 +23,7 @@ LIST = {"name": "Ids", "type": "[]int32", "versions": "0-1"}
 ITEMS: dict[str, Any] = {**LIST, "type": "[]Item", "fields": [ID]}
 
 
-def of(*fields: dict[str, Any], **more: Any) -> Definition:
+def of(*fields: dict[str, Any], **more: Any) -> MessageDefinition:
     found = {
         "apiKey": 1,
         "type": "request",
@@ -35,7 +35,7 @@ def of(*fields: dict[str, Any], **more: Any) -> Definition:
     return parse(json.dumps({**found, **more}), "Example.json")
 
 
-def kinds(old: Definition, new: Definition) -> list[str]:
+def kinds(old: MessageDefinition, new: MessageDefinition) -> list[str]:
     return sorted({found.kind for found in compare(old, new)})
 
 
@@ -72,7 +72,7 @@ def kinds(old: Definition, new: Definition) -> list[str]:
     ],
 )
 def test_a_change_of_what_is_on_the_wire_is_named(
-    old: Definition, new: Definition, kind: str
+    old: MessageDefinition, new: MessageDefinition, kind: str
 ) -> None:
     assert kinds(old, new) == [kind]
 
@@ -94,7 +94,7 @@ def test_a_change_of_what_is_on_the_wire_is_named(
         (of(ID, latestVersionUnstable=True), of(ID, {**NAME, "versions": "2+"})),
     ],
 )
-def test_a_legal_change_is_compatible(old: Definition, new: Definition) -> None:
+def test_a_legal_change_is_compatible(old: MessageDefinition, new: MessageDefinition) -> None:
     assert compare(old, new) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.kafka.definitions import definition_texts
-from router.wire.kafka.definitions import Definition, DefinitionError, attribute, camel_case
+from router.wire.kafka.definitions import DefinitionError, MessageDefinition, attribute, camel_case
 from router.wire.kafka.parsing import check_set, parse
 from router.wire.kafka.versions import ALL, NONE, Versions, parse_versions
 
@@ -34,7 +34,7 @@ def field(type_: str, **more: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value != "absent"}
 
 
-def read(text: str) -> Definition:
+def read(text: str) -> MessageDefinition:
     return parse(text, "Example.json")
 
 

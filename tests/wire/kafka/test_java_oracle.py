@@ -12,7 +12,7 @@ from router.wire.kafka.compatibility import compare_sets
 from router.wire.kafka.engine import Messages
 from router.wire.kafka.errors import KafkaMessageError, MalformedMessageError
 from router.wire.kafka.json_form import UNKNOWN_TAGS
-from router.wire.kafka.runtime import Message
+from router.wire.kafka.runtime import KafkaMessage
 from tests.wire.kafka import reference
 from tests.wire.kafka.messages import build
 from tests.wire.kafka.oracle import Oracle, question, running
@@ -54,7 +54,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 
 Jars = list[tuple[Release, Messages]]
-Made = tuple[str, int, Message, bytes]
+Made = tuple[str, int, KafkaMessage, bytes]
 
 
 def made(messages: Messages, seeds: range, *, newest: bool = False) -> Iterator[Made]:

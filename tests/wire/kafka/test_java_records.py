@@ -19,7 +19,7 @@ from router.wire.kafka.record_batches import (
     open_batch,
     read_header,
 )
-from router.wire.kafka.records import Record, read_records
+from router.wire.kafka.records import KafkaRecord, read_records
 from tests.servers import maven
 from tests.wire.kafka.batches import batch_prefix
 from tests.wire.kafka.records_of import CODECS, NOW, batch_of, record_lists
@@ -47,7 +47,7 @@ class Oracle:
         assert "error" not in found, found
         return found["batches"]
 
-    def write(self, records: Sequence[Record], codec: int, magic: int = 2) -> bytes:
+    def write(self, records: Sequence[KafkaRecord], codec: int, magic: int = 2) -> bytes:
         """Return the batch that Apache's classes write."""
         found = self.ask(
             magic=magic,
@@ -61,7 +61,7 @@ class Oracle:
         return bytes.fromhex(found["hex"])
 
 
-def in_json(record: Record) -> dict[str, Any]:
+def in_json(record: KafkaRecord) -> dict[str, Any]:
     """Return a record as the oracle reads and writes it."""
     offset, timestamp, key, value, headers = record
     return {
@@ -100,7 +100,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 def test_apache_reads_what_is_written(oracle: Oracle) -> None:
     @settings(max_examples=40)
     @given(records=record_lists())
-    def test(records: list[Record]) -> None:
+    def test(records: list[KafkaRecord]) -> None:
         for codec in CODECS:
             data = batch_of(records, codec, producer=(7, 3, 40), attributes=TRANSACTIONAL)
             placed = batch_prefix(read_header(data), 1 << 33, 5) + data[PREFIX_BYTES:]
@@ -126,7 +126,7 @@ def test_apache_reads_what_is_written(oracle: Oracle) -> None:
 def test_what_apache_writes_is_read_and_the_same_bytes(oracle: Oracle) -> None:
     @settings(max_examples=40)
     @given(records=record_lists())
-    def test(records: list[Record]) -> None:
+    def test(records: list[KafkaRecord]) -> None:
         for codec in CODECS:
             data = oracle.write(records, codec)
             header = check_batch(data)

@@ -34,7 +34,7 @@ from router.wire.kafka.record_batches import (
     sign_batch,
     verify_records,
 )
-from router.wire.kafka.records import Record, read_records, write_record
+from router.wire.kafka.records import KafkaRecord, read_records, write_record
 from tests.wire.kafka.batches import batch_prefix, split_batches
 from tests.wire.kafka.records_of import (
     BUILDERS,
@@ -49,12 +49,12 @@ from tests.wire.kafka.records_of import (
 )
 
 LIMIT = 1 << 20
-ONE = [Record(0, 0, b"k", b"v", [])]
-THREE = [Record(place, place, b"key", b"value" * 9, [(b"h", None)]) for place in range(3)]
+ONE = [KafkaRecord(0, 0, b"k", b"v", [])]
+THREE = [KafkaRecord(place, place, b"key", b"value" * 9, [(b"h", None)]) for place in range(3)]
 Change = Callable[[bytearray], None]
 
 
-def opened(batch: bytes) -> list[Record]:
+def opened(batch: bytes) -> list[KafkaRecord]:
     header = check_batch(batch)
     assert header.size == len(batch)
     return list(read_records(open_batch(header, batch, LIMIT), header.records))
@@ -71,7 +71,7 @@ def patched(batch: bytes, at: int, data: bytes) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @given(records=record_lists())
-def test_records_survive_each_compression(codec: int, records: list[Record]) -> None:
+def test_records_survive_each_compression(codec: int, records: list[KafkaRecord]) -> None:
     assert opened(batch_of(records, codec)) == [
         record._replace(headers=record.headers or ()) for record in records
     ]
@@ -81,7 +81,7 @@ def test_records_survive_each_compression(codec: int, records: list[Record]) -> 
 @pytest.mark.parametrize("client", READERS)
 @given(records=record_lists(), data=st.data())
 def test_other_clients_read_what_is_written(
-    client: str, records: list[Record], data: st.DataObject
+    client: str, records: list[KafkaRecord], data: st.DataObject
 ) -> None:
     codec = data.draw(st.sampled_from(OTHER_CODECS[client]))
     assert other_records(READERS[client], batch_of(records, codec)) == records
@@ -90,7 +90,7 @@ def test_other_clients_read_what_is_written(
 @pytest.mark.slow
 @pytest.mark.parametrize("builder", BUILDERS.values(), ids=BUILDERS.keys())
 @given(records=record_lists())
-def test_bytes_are_those_of_other_clients(builder: Any, records: list[Record]) -> None:
+def test_bytes_are_those_of_other_clients(builder: Any, records: list[KafkaRecord]) -> None:
     assert batch_of(records, leader_epoch=0) == patched_epoch(other_batch(builder, records))
 
 
@@ -102,7 +102,7 @@ def patched_epoch(batch: bytes) -> bytes:
 @pytest.mark.parametrize("client", BUILDERS)
 @given(records=record_lists(), data=st.data())
 def test_what_other_clients_write_is_read(
-    client: str, records: list[Record], data: st.DataObject
+    client: str, records: list[KafkaRecord], data: st.DataObject
 ) -> None:
     codec = data.draw(st.sampled_from(OTHER_CODECS[client]))
     found = opened(other_batch(BUILDERS[client], records, codec))
@@ -164,7 +164,7 @@ def test_a_batch_that_ends_early_is_refused_at_every_byte(codec: int) -> None:
 
 @pytest.mark.slow
 @given(records=record_lists(3), place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_a_changed_bit_is_found(records: list[Record], place: int, bit: int) -> None:
+def test_a_changed_bit_is_found(records: list[KafkaRecord], place: int, bit: int) -> None:
     batch = bytearray(batch_of(records))
     batch[16 + place % (len(batch) - 16)] ^= 1 << bit
     with pytest.raises(RecordsError):
@@ -236,7 +236,7 @@ def test_records_that_make_no_sense_are_refused_or_as_many_as_the_batch_says(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_above_the_limit_are_refused(codec: int) -> None:
-    batch = batch_of([Record(0, 0, None, bytes(10_000), [])], codec)
+    batch = batch_of([KafkaRecord(0, 0, None, bytes(10_000), [])], codec)
     header = check_batch(batch)
     size = len(open_batch(header, batch, 20_000))
     assert len(open_batch(header, batch, size)) == size

@@ -13,7 +13,7 @@ from kafka.record.util import encode_varint
 from router.wire.kafka.errors import InvalidRecordsError
 from router.wire.kafka.records import (
     NO_HEADERS,
-    Record,
+    KafkaRecord,
     check_records,
     first_key,
     read_headers,
@@ -50,7 +50,7 @@ def test_records_that_end_early_are_refused_at_every_byte() -> None:
     data = RECORD * 3
     assert (
         list(read_records(data, 3))
-        == [Record(0, 5, b"key", b"value", [(b"n", b"v"), (b"m", None)])] * 3
+        == [KafkaRecord(0, 5, b"key", b"value", [(b"n", b"v"), (b"m", None)])] * 3
     )
     for end in range(len(data)):
         with pytest.raises(InvalidRecordsError):
@@ -110,7 +110,7 @@ def test_a_record_that_says_it_is_longer_than_its_batch_is_not_handed_out() -> N
     headers = varint(1) + varint(1) + b"n" + varint(50) + b"short"
     body = b"\0\0\0\1\1" + headers
     data = varint(len(body) + 45) + body
-    found: list[Record] = []
+    found: list[KafkaRecord] = []
     with pytest.raises(InvalidRecordsError):
         found += read_records(data, 1)
     assert found == []

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import (
+    AckBatch,
     AckedDelivery,
-    Acknowledgements,
     ClientParser,
     Connect,
     NatsProtocolError,
@@ -153,7 +153,7 @@ def expanded(operations: Sequence[Operation]) -> list[Operation]:
     """Return operations with acknowledgements as the messages that they are."""
     found: list[Operation] = []
     for one in operations:
-        if isinstance(one, Acknowledgements):
+        if isinstance(one, AckBatch):
             messages = list(one.messages())
             assert len(messages) == len(one.deliveries) > 0
             assert one.payload_bytes == sum(len(message.payload) for message in messages)
@@ -185,9 +185,9 @@ def test_acknowledgements_of_one_consumer_are_one_operation() -> None:
     data = b"".join(line % (b"c", n, n, b"4\r\n+ACK") for n in range(1, 4))
     data += line % (b"d", 4, 9, b"in 0\r\n")
     [of_c, of_d] = parse([data])
-    assert isinstance(of_c, Acknowledgements)
+    assert isinstance(of_c, AckBatch)
     assert [one.sequence for one in of_c.deliveries] == [1, 2, 3]
-    assert isinstance(of_d, Acknowledgements)
+    assert isinstance(of_d, AckBatch)
     assert (of_d.consumer, of_d.deliveries) == ("d", [AckedDelivery(4, 9, "in")])
 
 

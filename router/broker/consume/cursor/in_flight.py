@@ -32,7 +32,7 @@ MessagePlace = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class FetchTerms:
+class InFlightTerms:
     """How long messages that a fetch takes are in flight, and which consumers there are.
 
     `live`: the ids of all consumers at a time in ms since 1970. With more than `max_unacknowledged`
@@ -53,7 +53,7 @@ class FetchTerms:
         return (now_ms // step + 11) * step
 
 
-class Span(NamedTuple):
+class InFlightRange(NamedTuple):
     """Messages from a place to before another that may not be given before `due`.
 
     Both times are in ms since 1970.
@@ -65,7 +65,7 @@ class Span(NamedTuple):
     consumer: str
     given_ms: int
 
-    def is_over(self, terms: FetchTerms, now_ms: int) -> bool:
+    def is_over(self, terms: InFlightTerms, now_ms: int) -> bool:
         """Return whether its messages may be given: it is due, or its consumer is gone."""
         return self.due <= now_ms or (
             self.consumer != SEVERAL
@@ -87,7 +87,7 @@ class InFlight:
     def __init__(self) -> None:
         self.unacknowledged = 0
         self._epoch = 0
-        self._spans: list[Span] = []
+        self._spans: list[InFlightRange] = []
 
     @property
     def end(self) -> MessagePlace:
@@ -104,7 +104,7 @@ class InFlight:
         if not spans:
             self.unacknowledged = 0
 
-    def next(self, entry: int, terms: FetchTerms, now_ms: int) -> int:
+    def next(self, entry: int, terms: InFlightTerms, now_ms: int) -> int:
         """Return the first entry at or after one of which something may be given."""
         spans, place = self._spans, (entry, 0)
         for at in range(bisect_right(spans, place, key=_END), len(spans)):
@@ -114,7 +114,7 @@ class InFlight:
             place = span.end
         return place[0]
 
-    def held(self, entry: int, messages: int, terms: FetchTerms, now_ms: int) -> int:
+    def held(self, entry: int, messages: int, terms: InFlightTerms, now_ms: int) -> int:
         """Return which of the messages of an entry may not be given, a bit for each."""
         spans, held = self._spans, 0
         for at in range(bisect_right(spans, (entry, 0), key=_END), len(spans)):
@@ -127,12 +127,12 @@ class InFlight:
                 held |= (1 << end) - (1 << first)
         return held
 
-    def next_due(self, terms: FetchTerms, now_ms: int) -> int | None:
+    def next_due(self, terms: InFlightTerms, now_ms: int) -> int | None:
         """Return when the next span is over, in ms since 1970; None: there is none."""
         waiting = (span.due for span in self._spans if not span.is_over(terms, now_ms))
         return min(waiting, default=None)
 
-    def give(self, messages: int, span: Span) -> None:
+    def give(self, messages: int, span: InFlightRange) -> None:
         """Note a span of so many messages, which is given from now on."""
         self.unacknowledged += messages
         self._put(span)
@@ -141,13 +141,13 @@ class InFlight:
         """Note an entry that is to come later; it is counted the first time."""
         if not self._is_noted(entry):
             self.unacknowledged += messages
-        self._put(Span((entry, 0), (entry + 1, 0), due_ms, SEVERAL, _DELAYED))
+        self._put(InFlightRange((entry, 0), (entry + 1, 0), due_ms, SEVERAL, _DELAYED))
 
     def _is_noted(self, entry: int) -> bool:
         at = bisect_right(self._spans, (entry, 0), key=_END)
         return at < len(self._spans) and self._spans[at].first <= (entry, 0)
 
-    def _put(self, span: Span) -> None:
+    def _put(self, span: InFlightRange) -> None:
         """Have a span take the place of what there is of others."""
         spans = self._spans
         low = bisect_right(spans, span.first, key=_END)
@@ -177,7 +177,7 @@ class InFlight:
         spans[at : at + 2] = [_joined(spans[at], spans[at + 1])]
 
 
-def _continued(span: Span, following: Span) -> Span | None:
+def _continued(span: InFlightRange, following: InFlightRange) -> InFlightRange | None:
     """Return a span with the one behind it if that makes no difference, else None."""
     if span.end != following.first or span.consumer != following.consumer:
         return None
@@ -189,16 +189,16 @@ def _continued(span: Span, following: Span) -> Span | None:
     return _joined(span, following)
 
 
-def _joined(span: Span, following: Span) -> Span:
+def _joined(span: InFlightRange, following: InFlightRange) -> InFlightRange:
     """Return both as one, of which nothing is given earlier than of each.
 
     Messages that are to come later say so themselves: they may be looked at too early.
     """
     first, end = span.first, following.end
     if span.given_ms == following.given_ms == _DELAYED:
-        return Span(first, end, min(span.due, following.due), SEVERAL, _DELAYED)
+        return InFlightRange(first, end, min(span.due, following.due), SEVERAL, _DELAYED)
     consumers = {one.consumer for one in (span, following) if one.given_ms != _DELAYED}
-    return Span(
+    return InFlightRange(
         first,
         end,
         max(span.due, following.due),

@@ -27,7 +27,7 @@ MAX_PENDING: Final = 100_000
 """Messages that are delivered and not acknowledged, where the configuration sets no limit."""
 
 
-class Acks(Enum):
+class AckScope(Enum):
     """What an acknowledgement covers: a message, all up to it too, or nothing is acknowledged."""
 
     EXPLICIT = "explicit"
@@ -46,7 +46,7 @@ class DeliveryRules:
     them. `in_order`: what is due comes in the order of the log, else as it became due.
     """
 
-    acks: Acks = Acks.EXPLICIT
+    acks: AckScope = AckScope.EXPLICIT
     ack_wait: int = 30_000_000_000
     backoff: tuple[int, ...] = ()
     max_deliver: int = UNLIMITED

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from router.broker.consume.consumer import Consumer, Kind, Link
+from router.broker.consume.consumer import ClientConsumer, ConsumerLink, SubscriptionType
 from router.broker.consume.context import DeliveryContext
 from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.entry_info import UnreadableEntryError
@@ -43,7 +43,7 @@ _NONE_PREPARED: Final = range(0)
 _log = structlog.get_logger(__name__)
 
 
-class Source(Protocol):
+class EntrySource(Protocol):
     """What a dispatcher needs of its subscription."""
 
     context: DeliveryContext
@@ -69,7 +69,7 @@ class Source(Protocol):
         ...
 
 
-class Feed:
+class EntryFeed:
     """Supplies entries without waiting; `ready` is called when a read from disk has ended.
 
     At most one read is under way. What it brought is kept until it is taken, MAX_READ_BYTES of it;
@@ -91,7 +91,7 @@ class Feed:
         "position",
     )
 
-    def __init__(self, source: Source, ready: Callable[[], None]) -> None:
+    def __init__(self, source: EntrySource, ready: Callable[[], None]) -> None:
         self.position = 0
         self.failure: Exception | None = None
         self._source = source
@@ -101,11 +101,11 @@ class Feed:
         self._read: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._idle: list[Callable[[], None]] = []
-        self._link: Link | None = None
+        self._link: ConsumerLink | None = None
         self._format = NO_FORMAT
         self._prepared = _NONE_PREPARED
 
-    def supply(self, link: Link) -> None:
+    def supply(self, link: ConsumerLink) -> None:
         """Supply entries that can be delivered to this connection and its like."""
         self._link = link
         self._format = link.entry_format
@@ -290,22 +290,22 @@ class Dispatcher(ABC):
 
     __slots__ = ("_closed", "_passed_over", "_source", "consumers", "feed")
 
-    kind: Kind
+    kind: SubscriptionType
 
-    def __init__(self, source: Source) -> None:
-        self.consumers: list[Consumer] = []
-        self.feed = Feed(source, self.run)
+    def __init__(self, source: EntrySource) -> None:
+        self.consumers: list[ClientConsumer] = []
+        self.feed = EntryFeed(source, self.run)
         self._source = source
-        self._passed_over: list[tuple[Consumer, Entry, str]] = []
+        self._passed_over: list[tuple[ClientConsumer, Entry, str]] = []
         self._closed = False
         self.rewind()
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Add a consumer; raise SubscriptionBusyError, HashRangeError."""
         self.feed.supply(consumer.link)
         self.consumers.append(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Remove a consumer; what it did not acknowledge will be delivered again."""
         self.consumers.remove(consumer)
 
@@ -314,7 +314,7 @@ class Dispatcher(ABC):
         """Send what can be sent now."""
 
     @abstractmethod
-    def redeliver(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def redeliver(self, consumer: ClientConsumer, entries: Iterable[int]) -> None:
         """Deliver again what the consumer returns; no entries: all that it has."""
 
     def acknowledged(self, entries: Iterable[int]) -> None:  # noqa: B027 - for shared ones
@@ -351,14 +351,14 @@ class Dispatcher(ABC):
         for consumer in self.consumers:
             consumer.permits = 0
 
-    def _deliver(self, consumer: Consumer, entry: Entry, redeliveries: int) -> None:
+    def _deliver(self, consumer: ClientConsumer, entry: Entry, redeliveries: int) -> None:
         left = self._source.delivered.ack_set(entry.entry_id) or ()
         try:
             consumer.deliver(entry, redeliveries, left)
         except UnreadableEntryError as error:
             self._pass_over(consumer, entry, str(error))
 
-    def _pass_over(self, consumer: Consumer, entry: Entry, reason: str) -> None:
+    def _pass_over(self, consumer: ClientConsumer, entry: Entry, reason: str) -> None:
         """Skip an entry soon that cannot be sent: its caller is in the middle of sending.
 
         What it meets until then is reported together.

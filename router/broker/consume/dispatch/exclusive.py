@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from router.broker.consume.consumer import Consumer, Kind
-from router.broker.consume.dispatch.dispatcher import Dispatcher, Source
+from router.broker.consume.consumer import ClientConsumer, SubscriptionType
+from router.broker.consume.dispatch.dispatcher import Dispatcher, EntrySource
 from router.broker.consume.membership.hashing import murmur3, murmur3_each
 from router.errors import SubscriptionBusyError
 
@@ -27,13 +27,13 @@ class Exclusive(Dispatcher):
 
     __slots__ = ("active",)
 
-    kind = Kind.EXCLUSIVE
+    kind = SubscriptionType.EXCLUSIVE
 
-    def __init__(self, source: Source) -> None:
-        self.active: Consumer | None = None
+    def __init__(self, source: EntrySource) -> None:
+        self.active: ClientConsumer | None = None
         super().__init__(source)
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Add the only consumer; raise SubscriptionBusyError if there is one."""
         if self.consumers:
             self.consumers[0].link.probe(soon=consumer.leased)
@@ -41,7 +41,7 @@ class Exclusive(Dispatcher):
         super().add(consumer)
         self.active = consumer
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Remove the consumer."""
         super().remove(consumer)
         self.active = None
@@ -61,7 +61,7 @@ class Exclusive(Dispatcher):
                 return
             self._deliver(consumer, entry, 0)
 
-    def redeliver(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def redeliver(self, consumer: ClientConsumer, entries: Iterable[int]) -> None:
         """Deliver all again, in order: single entries would break it."""
         if consumer is self.active:
             self.rewind()
@@ -78,21 +78,21 @@ class Failover(Exclusive):
     FAILOVER_DELAY_SECONDS, so that what was sent can be acknowledged.
     """
 
-    kind = Kind.FAILOVER
+    kind = SubscriptionType.FAILOVER
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: EntrySource) -> None:
         super().__init__(source)
-        self._chosen: Consumer | None = None
+        self._chosen: ClientConsumer | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Add a consumer, which may become the active one."""
         Dispatcher.add(self, consumer)
         self._choose()
         if consumer is not self._chosen:
             consumer.link.activity_changed(consumer, active=False)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Remove a consumer; if it was the active one, another becomes active at once."""
         Dispatcher.remove(self, consumer)
         if self.active is consumer:
@@ -117,7 +117,7 @@ class Failover(Exclusive):
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(FAILOVER_DELAY_SECONDS, self._activate)
 
-    def _first(self) -> Consumer | None:
+    def _first(self) -> ClientConsumer | None:
         best = min((consumer.priority for consumer in self.consumers), default=0)
         able = [consumer for consumer in self.consumers if consumer.priority == best]
         able.sort(key=lambda consumer: consumer.name)

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from router.broker.consume.consumer import Consumer
+from router.broker.consume.consumer import ClientConsumer
 from router.broker.consume.cursor.pending import UNLIMITED, DeliveryRules, PendingDeliveries
-from router.broker.consume.dispatch.dispatcher import Dispatcher, Source
+from router.broker.consume.dispatch.dispatcher import Dispatcher, EntrySource
 from router.broker.storage import Entry
 
 MAX_HELD: Final = 50_000
@@ -109,22 +109,22 @@ class Delayed:
 class Individual(Dispatcher):
     """Delivers entries one by one to consumers that hold them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: EntrySource) -> None:
         super().__init__(source)
         # With the consumer that holds an entry: another one may acknowledge it.
-        self._pending: PendingDeliveries[Consumer] = PendingDeliveries(RULES, {})
+        self._pending: PendingDeliveries[ClientConsumer] = PendingDeliveries(RULES, {})
         self._held = 0
         # Whether there is something to send as soon as something is acknowledged.
         self._blocked = False
         self.delayed = Delayed(source.context.now_ms, self.run)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Remove a consumer: what it holds goes to the others, as if it was never delivered."""
         super().remove(consumer)
         self._put_back(consumer, list(consumer.held))
         self.run()
 
-    def redeliver(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def redeliver(self, consumer: ClientConsumer, entries: Iterable[int]) -> None:
         """Deliver again those of the entries that the consumer holds, counted as redeliveries."""
         returned = dict.fromkeys(entries) or list(consumer.held)
         given_back = [entry for entry in returned if entry in consumer.held]
@@ -182,7 +182,7 @@ class Individual(Dispatcher):
         super().close()
 
     @abstractmethod
-    def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def _put_back(self, consumer: ClientConsumer, entries: Iterable[int]) -> None:
         """Take entries from a consumer, to be delivered again."""
 
     @abstractmethod
@@ -195,7 +195,7 @@ class Individual(Dispatcher):
             return None
         return self.feed.get(number, ahead)
 
-    def _can_take(self, consumer: Consumer) -> bool:
+    def _can_take(self, consumer: ClientConsumer) -> bool:
         """Return whether a consumer can take an entry now; if not, `run` is called when it can."""
         if consumer.permits <= 0:
             return False
@@ -207,7 +207,7 @@ class Individual(Dispatcher):
             return False
         return True
 
-    def _send(self, consumer: Consumer, entry: Entry) -> None:
+    def _send(self, consumer: ClientConsumer, entry: Entry) -> None:
         number = entry.entry_id
         messages = entry.messages
         self._held += messages
@@ -215,7 +215,7 @@ class Individual(Dispatcher):
         consumer.hold(number, messages)
         self._deliver(consumer, entry, self._pending.redelivered.get(number, 0))
 
-    def _release(self, consumer: Consumer, entry: int) -> bool:
+    def _release(self, consumer: ClientConsumer, entry: int) -> bool:
         """Take an entry from a consumer; return whether it held it."""
         messages = consumer.release(entry)
         self._held -= messages

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
-from router.broker.consume.consumer import Consumer, Kind
-from router.broker.consume.dispatch.dispatcher import Dispatcher, Source
+from router.broker.consume.consumer import ClientConsumer, SubscriptionType
+from router.broker.consume.dispatch.dispatcher import Dispatcher, EntrySource
 from router.broker.consume.dispatch.individual import REPLAY_AHEAD, Individual
 from router.broker.consume.membership.hashing import slot_of_hash
 from router.broker.consume.membership.key_slots import Assignment, Ranges, Ring
@@ -42,16 +42,16 @@ MAX_STALE: Final = 1_000
 class _Holder:
     """The consumer that holds entries of a slot, and how many."""
 
-    consumer: Consumer
+    consumer: ClientConsumer
     entries: int = 0
 
 
 class KeyShared(Individual):
     """Many consumers, each with keys of its own."""
 
-    kind = Kind.KEY_SHARED
+    kind = SubscriptionType.KEY_SHARED
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: EntrySource) -> None:
         super().__init__(source)
         self._assignment: Assignment = Ring()
         self._in_order = True
@@ -60,13 +60,13 @@ class KeyShared(Individual):
         self._slots: dict[int, int] = {}
         self._parked: dict[int, int] = {}
         self._slot_holders: dict[int, _Holder] = {}
-        self._queues: dict[Consumer, list[int]] = {}
+        self._queues: dict[ClientConsumer, list[int]] = {}
         self._barred: dict[int, list[int]] = {}
         self._stale = 0
         # Entries that no consumer holds and that are to come again; their slots are not known.
         self._returned: list[int] = []
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Add a consumer; raise HashRangeError, or SubscriptionBusyError if its mode differs."""
         if self.consumers:
             _check_alike(self.consumers[0], consumer)
@@ -77,7 +77,7 @@ class KeyShared(Individual):
         super().add(consumer)
         self._place_all()
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Remove a consumer: what it holds goes to the consumers that have its slots now."""
         self._assignment.remove(consumer)
         Dispatcher.remove(self, consumer)
@@ -112,14 +112,14 @@ class KeyShared(Individual):
         self._place_all()
         super().release_acknowledged()
 
-    def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def _put_back(self, consumer: ClientConsumer, entries: Iterable[int]) -> None:
         for entry in entries:
             slot = self._slots[entry]
             self._pending.held.pop(entry)
             self._release(consumer, entry)
             self._park(entry, slot)
 
-    def _release(self, consumer: Consumer, entry: int) -> bool:
+    def _release(self, consumer: ClientConsumer, entry: int) -> bool:
         if not super()._release(consumer, entry):
             return False
         slot = self._slots.pop(entry)
@@ -145,7 +145,7 @@ class KeyShared(Individual):
         elif owner is not None:
             heappush(self._queues.setdefault(owner, []), entry)
 
-    def _is_barred(self, slot: int, owner: Consumer | None) -> bool:
+    def _is_barred(self, slot: int, owner: ClientConsumer | None) -> bool:
         holder = self._slot_holders.get(slot)
         return holder is not None and holder.consumer is not owner
 
@@ -196,7 +196,7 @@ class KeyShared(Individual):
                 heappop(heads)
         return True
 
-    def _send_first(self, consumer: Consumer, number: int) -> bool:
+    def _send_first(self, consumer: ClientConsumer, number: int) -> bool:
         """Send the first of a consumer's queue, or drop it if it is done with; False: not yet."""
         slot = self._parked.get(number)
         entry = None
@@ -215,7 +215,7 @@ class KeyShared(Individual):
 
     def _send_new(self) -> None:
         limit = min(MAX_PARKED, MAX_PARKED_PER_CONSUMER * len(self.consumers))
-        owner: Consumer | None = None
+        owner: ClientConsumer | None = None
         while len(self._parked) < limit and not self.delayed.full:
             # Mostly the one that took the last entry can take one more.
             if not (owner and self._can_take(owner)) and not any(
@@ -235,19 +235,19 @@ class KeyShared(Individual):
             else:
                 self._send_of(slot, owner, entry)
 
-    def _takes_new(self, owner: Consumer, slot: int) -> bool:
+    def _takes_new(self, owner: ClientConsumer, slot: int) -> bool:
         return (
             owner not in self._queues and not self._is_barred(slot, owner) and self._can_take(owner)
         )
 
-    def _send_of(self, slot: int, consumer: Consumer, entry: Entry) -> None:
+    def _send_of(self, slot: int, consumer: ClientConsumer, entry: Entry) -> None:
         self._slots[entry.entry_id] = slot
         if self._in_order:
             self._slot_holders.setdefault(slot, _Holder(consumer)).entries += 1
         self._send(consumer, entry)
 
 
-def _check_alike(present: Consumer, coming: Consumer) -> None:
+def _check_alike(present: ClientConsumer, coming: ClientConsumer) -> None:
     """Raise SubscriptionBusyError, as Apache Pulsar words it, if two are not of the same mode."""
     mode, other = (_mode(consumer) for consumer in (present, coming))
     if mode != other:
@@ -264,5 +264,5 @@ def _check_alike(present: Consumer, coming: Consumer) -> None:
         )
 
 
-def _mode(consumer: Consumer) -> str:
+def _mode(consumer: ClientConsumer) -> str:
     return "STICKY" if consumer.keys.sticky else "AUTO_SPLIT"

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from router.broker.consume.consumer import Consumer, Kind
+from router.broker.consume.consumer import ClientConsumer, SubscriptionType
 from router.broker.consume.entry_info import EntryFormat, UnreadableEntryError
 from router.broker.consume.membership.hashing import slot_of_hash
 from router.broker.consume.membership.key_slots import Assignment, HashRangeError, Ranges, Ring
-from router.broker.consume.producers import Access, Producer, ProducerTable
+from router.broker.consume.producers import Producer, ProducerAccess, ProducerTable
 from router.broker.storage import Ack, Entry
 from router.errors import NotAllowedError, SubscriptionBusyError, SubscriptionLimitError
 from router.model import NOT_PARTITIONED, TopicName
@@ -79,7 +79,7 @@ class NonPersistentPartition:
         done(ENTRY_ID)
         return ENTRY_ID
 
-    def subscription(self, name: str, kind: Kind) -> NonPersistentSubscription:
+    def subscription(self, name: str, kind: SubscriptionType) -> NonPersistentSubscription:
         """Return a subscription; a missing one is created. Raises SubscriptionLimitError."""
         found = self.subscriptions.get(name)
         if found is None:
@@ -115,16 +115,18 @@ class NonPersistentPartition:
 class NonPersistentSubscription:
     """The consumers that share what is sent."""
 
-    def __init__(self, partition: NonPersistentPartition, name: str, kind: Kind) -> None:
+    def __init__(
+        self, partition: NonPersistentPartition, name: str, kind: SubscriptionType
+    ) -> None:
         self.partition = partition
         self.name = name
         self.kind = kind
-        self.consumers: list[Consumer] = []
+        self.consumers: list[ClientConsumer] = []
         self.dropped = 0
         self._turn = 0
         self._assignment: Assignment = Ring()
 
-    def attach(self, consumer: Consumer, kind: Kind) -> None:
+    def attach(self, consumer: ClientConsumer, kind: SubscriptionType) -> None:
         """Add a consumer; raise SubscriptionBusyError, HashRangeError."""
         if kind is not self.kind:
             raise SubscriptionBusyError(
@@ -132,44 +134,44 @@ class NonPersistentSubscription:
                 f" '{self.kind.value}' is different than the connecting consumer's type"
                 f" '{kind.value}'."
             )
-        if kind is Kind.EXCLUSIVE and self.consumers:
+        if kind is SubscriptionType.EXCLUSIVE and self.consumers:
             self.consumers[0].link.probe()
             raise SubscriptionBusyError("Exclusive consumer is already connected")
-        if kind is Kind.KEY_SHARED:
+        if kind is SubscriptionType.KEY_SHARED:
             self._assign(consumer)
         before = self._active()
         consumer.ledger_id, consumer.partition_index = LEDGER_ID, NOT_PARTITIONED
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda one: (one.priority, one.name))
-        if kind is Kind.FAILOVER:
+        if kind is SubscriptionType.FAILOVER:
             self._announce(before, consumer)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: ClientConsumer) -> None:
         """Remove a consumer; the subscription goes with the last one."""
         if consumer not in self.consumers:
             return
         before = self._active()
         self.consumers.remove(consumer)
-        if self.kind is Kind.KEY_SHARED:
+        if self.kind is SubscriptionType.KEY_SHARED:
             self._assignment.remove(consumer)
-        elif self.kind is Kind.FAILOVER:
+        elif self.kind is SubscriptionType.FAILOVER:
             self._announce(before, None)
         if not self.consumers:
             self.partition.forget(self)
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: ClientConsumer, permits: int) -> None:
         """Give a consumer more permits."""
         consumer.permits += permits
 
     def acknowledge(
-        self, consumer: Consumer, acks: Sequence[Ack], done: Callable[[], None] | None
+        self, consumer: ClientConsumer, acks: Sequence[Ack], done: Callable[[], None] | None
     ) -> None:
         """Call `done`: there is nothing to acknowledge."""
         del consumer, acks
         if done is not None:
             done()
 
-    def redeliver(self, consumer: Consumer, entries: Sequence[int]) -> None:
+    def redeliver(self, consumer: ClientConsumer, entries: Sequence[int]) -> None:
         """Deliver nothing again: what was sent is gone."""
 
     def deliver(self, entry: Entry) -> None:
@@ -197,7 +199,7 @@ class NonPersistentSubscription:
         for consumer in consumers:
             consumer.link.consumer_closed(consumer)
 
-    def _assign(self, consumer: Consumer) -> None:
+    def _assign(self, consumer: ClientConsumer) -> None:
         if not self.consumers:
             self._assignment = Ranges() if consumer.keys.sticky else Ring()
         try:
@@ -207,21 +209,21 @@ class NonPersistentSubscription:
                 self.partition.forget(self)
             raise
 
-    def _chosen(self, entry: Entry) -> Consumer | None:
-        if self.kind is Kind.KEY_SHARED:
+    def _chosen(self, entry: Entry) -> ClientConsumer | None:
+        if self.kind is SubscriptionType.KEY_SHARED:
             info = self.partition.formats[entry.format].describe(entry.payload)
             return self._assignment.owner(slot_of_hash(info.key_hash()))
-        if self.kind is not Kind.SHARED:
+        if self.kind is not SubscriptionType.SHARED:
             return self._active()
         self._turn += 1
         ready = list(filter(_is_ready, self.consumers))
         first = [one for one in ready if one.priority == ready[0].priority]
         return first[self._turn % len(first)] if first else None
 
-    def _active(self) -> Consumer | None:
+    def _active(self) -> ClientConsumer | None:
         return self.consumers[0] if self.consumers else None
 
-    def _announce(self, before: Consumer | None, added: Consumer | None) -> None:
+    def _announce(self, before: ClientConsumer | None, added: ClientConsumer | None) -> None:
         active = self._active()
         if active is not before:
             for consumer in (before, active):
@@ -265,9 +267,9 @@ class _SharedProducers(ProducerTable):
 
 
 def _check_shared(producer: Producer) -> None:
-    if producer.access is not Access.SHARED:
+    if producer.access is not ProducerAccess.SHARED:
         raise NotAllowedError("producers of topics that are not persistent are shared")
 
 
-def _is_ready(consumer: Consumer) -> bool:
+def _is_ready(consumer: ClientConsumer) -> bool:
     return consumer.permits > 0 and consumer.link.writable

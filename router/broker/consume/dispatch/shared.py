@@ -19,8 +19,8 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import Final
 
-from router.broker.consume.consumer import Consumer, Kind
-from router.broker.consume.dispatch.dispatcher import Source
+from router.broker.consume.consumer import ClientConsumer, SubscriptionType
+from router.broker.consume.dispatch.dispatcher import EntrySource
 from router.broker.consume.dispatch.individual import REPLAY_AHEAD, Individual
 from router.broker.consume.entry_info import EntryInfo
 from router.broker.storage import Entry
@@ -34,8 +34,8 @@ class Chunks:
 
     def __init__(self) -> None:
         # By the hash of the message's id.
-        self._takers: dict[int, Consumer] = {}
-        self._queues: dict[Consumer, list[int]] = {}
+        self._takers: dict[int, ClientConsumer] = {}
+        self._queues: dict[ClientConsumer, list[int]] = {}
         self._waiting = 0
 
     @property
@@ -43,7 +43,7 @@ class Chunks:
         """Return whether no more may wait."""
         return self._waiting >= MAX_WAITING_CHUNKS
 
-    def taker(self, special: EntryInfo, consumer: Consumer) -> Consumer:
+    def taker(self, special: EntryInfo, consumer: ClientConsumer) -> ClientConsumer:
         """Return the consumer that gets an entry: this one, but for chunks that go to another."""
         chunk = special.chunk
         if chunk is None:
@@ -55,20 +55,20 @@ class Chunks:
                 del self._takers[next(iter(self._takers))]
         return taker
 
-    def wait(self, consumer: Consumer, entry: int) -> None:
+    def wait(self, consumer: ClientConsumer, entry: int) -> None:
         """Keep a chunk until its consumer can take it."""
         heappush(self._queues.setdefault(consumer, []), entry)
         self._waiting += 1
 
-    def waits_for(self, consumer: Consumer) -> bool:
+    def waits_for(self, consumer: ClientConsumer) -> bool:
         """Return whether chunks wait for this consumer."""
         return consumer in self._queues
 
-    def queues(self) -> list[tuple[Consumer, list[int]]]:
+    def queues(self) -> list[tuple[ClientConsumer, list[int]]]:
         """Return the chunks that wait, the first of a consumer in front; `sent` takes it out."""
         return list(self._queues.items())
 
-    def sent(self, consumer: Consumer) -> None:
+    def sent(self, consumer: ClientConsumer) -> None:
         """Forget the first chunk that waits for a consumer."""
         queue = self._queues[consumer]
         heappop(queue)
@@ -76,7 +76,7 @@ class Chunks:
         if not queue:
             del self._queues[consumer]
 
-    def remove(self, consumer: Consumer) -> list[int]:
+    def remove(self, consumer: ClientConsumer) -> list[int]:
         """Forget a consumer; return the chunks that waited for it."""
         self._takers = {
             message: taker for message, taker in self._takers.items() if taker is not consumer
@@ -89,23 +89,23 @@ class Chunks:
 class Shared(Individual):
     """Many consumers, an entry to each in turn; the ones of the lowest priority number first."""
 
-    kind = Kind.SHARED
+    kind = SubscriptionType.SHARED
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: EntrySource) -> None:
         super().__init__(source)
         # The consumers of each priority; whose turn it is stands first.
-        self._turns: list[deque[Consumer]] = []
+        self._turns: list[deque[ClientConsumer]] = []
         self._chunks = Chunks()
         # What there is to know of the entry that `_next_entry` returned last.
         self._special: EntryInfo | None = None
         self._formats = source.context.formats
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Add a consumer."""
         super().add(consumer)
         self._set_turns()
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Remove a consumer: what it holds goes to the others, as if it was never delivered."""
         for turn in self._turns:
             if consumer in turn:
@@ -153,7 +153,7 @@ class Shared(Individual):
         self.consumers.sort(key=lambda c: c.priority)
         self._turns = [deque(same) for _, same in groupby(self.consumers, lambda c: c.priority)]
 
-    def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def _put_back(self, consumer: ClientConsumer, entries: Iterable[int]) -> None:
         for entry in entries:
             self._pending.held.pop(entry)
             self._release(consumer, entry)
@@ -190,7 +190,7 @@ class Shared(Individual):
                 return entry
         return None
 
-    def _next_turn(self) -> deque[Consumer] | None:
+    def _next_turn(self) -> deque[ClientConsumer] | None:
         """Return the consumers of a priority, with one in front that can take an entry."""
         for turn in self._turns:
             for passed, consumer in enumerate(turn):

@@ -16,12 +16,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Final
 
-from router.broker.consume.consumer import Consumer
+from router.broker.consume.consumer import ClientConsumer
 from router.broker.consume.membership.hashing import SLOTS, murmur3_each, slot_of_hash
 
 POINTS_OF_CONSUMER: Final = 100
 
-OwnedRange = tuple[int, int, Consumer]
+OwnedRange = tuple[int, int, ClientConsumer]
 """The first and the last slot of a range, and whose it is."""
 
 
@@ -35,11 +35,11 @@ class Ring:
     def __init__(self) -> None:
         self._points: list[int] = []
         # Of several consumers on the same point the one that came first has it.
-        self._at: dict[int, list[Consumer]] = {}
+        self._at: dict[int, list[ClientConsumer]] = {}
         self._numbers: dict[str, set[int]] = {}
-        self._mine: dict[Consumer, tuple[int, list[int]]] = {}
+        self._mine: dict[ClientConsumer, tuple[int, list[int]]] = {}
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Give a consumer its slots; consumers of the same name get different ones."""
         taken = self._numbers.setdefault(consumer.name, set())
         number = next(n for n in range(len(taken) + 1) if n not in taken)
@@ -53,7 +53,7 @@ class Ring:
                 insort(self._points, point)
             there.append(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Take a consumer's slots back."""
         number, points = self._mine.pop(consumer)
         taken = self._numbers[consumer.name]
@@ -67,7 +67,7 @@ class Ring:
                 del self._at[point]
                 del self._points[bisect_left(self._points, point)]
 
-    def owner(self, slot: int) -> Consumer | None:
+    def owner(self, slot: int) -> ClientConsumer | None:
         """Return the consumer that has the slot; None only if there is no consumer."""
         points = self._points
         if not points:
@@ -82,7 +82,7 @@ class Ranges:
     def __init__(self) -> None:
         self._owned: list[OwnedRange] = []
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ClientConsumer) -> None:
         """Give a consumer the ranges that it asks for; raise HashRangeError."""
         requested = sorted(consumer.keys.ranges)
         _check(requested)
@@ -92,15 +92,15 @@ class Ranges:
         for first, last in requested:
             insort(self._owned, (first, last, consumer), key=lambda owned: owned[0])
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ClientConsumer) -> None:
         """Take a consumer's ranges back."""
         self._owned = [owned for owned in self._owned if owned[2] is not consumer]
 
-    def owner(self, slot: int) -> Consumer | None:
+    def owner(self, slot: int) -> ClientConsumer | None:
         """Return the consumer that requested for the slot, if there is one."""
         return self._between(slot, slot)
 
-    def _between(self, first: int, last: int) -> Consumer | None:
+    def _between(self, first: int, last: int) -> ClientConsumer | None:
         """Return the consumer that has a slot from `first` to `last`; they do not overlap."""
         place = bisect_right(self._owned, last, key=lambda owned: owned[0])
         if place and self._owned[place - 1][1] >= first:

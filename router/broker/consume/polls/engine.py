@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from router.broker.consume import StartPosition, Subscription
+from router.broker.consume import PartitionSubscription, StartPosition
 from router.broker.consume.membership.leases import ClaimRequest, Leases
 from router.broker.consume.polls.poll import Poll
 from router.broker.consume.polls.reader import Opener, PollReader
-from router.broker.consume.polls.requests import PollClient, PollRequest, Timer
+from router.broker.consume.polls.requests import GroupPollRequest, PollClient, Timer
 from router.broker.storage import DamagedError, StoreError
 from router.errors import (
     BadRequestError,
@@ -31,7 +31,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.errors.quoting import said
-from router.model import Outcome, Position
+from router.model import PollOutcome, Position
 from router.sharing.limits import Clock
 
 MAX_KEPT_BYTES: Final = 32 << 20
@@ -53,7 +53,7 @@ class GroupFinder(Protocol):
         """Raise SubscriptionBusyError if members of another protocol read it."""
         ...
 
-    def present(self, topic: str, subscription: str) -> Sequence[Subscription] | None:
+    def present(self, topic: str, subscription: str) -> Sequence[PartitionSubscription] | None:
         """Return a group's subscription on each partition, None: it has to be made.
 
         Raises TopicNotFoundError, BadNameError, NotAllowedError, SubscriptionBusyError.
@@ -70,7 +70,7 @@ class PolledGroup:
 
     __slots__ = ("_first", "_opener", "_readers", "_subscriptions", "_topic", "polls")
 
-    def __init__(self, subscriptions: Sequence[Subscription], opener: Opener) -> None:
+    def __init__(self, subscriptions: Sequence[PartitionSubscription], opener: Opener) -> None:
         self.polls = 0
         self._opener = opener
         self._subscriptions = {one.partition_index: one for one in subscriptions}
@@ -149,7 +149,7 @@ class PollEngine:
         self._is_looking = self._is_scheduled = False
         leases.forgotten = self._forget
 
-    def begin(self, client: PollClient, poll_id: int, request: PollRequest) -> None:
+    def begin(self, client: PollClient, poll_id: int, request: GroupPollRequest) -> None:
         """Serve a poll; its answer comes by `client`, at once or later."""
         polls = self._polls.setdefault(client, {})
         if poll_id in polls:
@@ -186,7 +186,7 @@ class PollEngine:
         self,
         client: PollClient,
         poll_id: int,
-        outcome: Outcome,
+        outcome: PollOutcome,
         *,
         keep: bool,
         upto: Sequence[Position],
@@ -201,7 +201,7 @@ class PollEngine:
         """End all polls of a worker whose connection is closed."""
         # The last one first, so that none of them is granted what an earlier one held.
         for poll in reversed(list(self._polls.get(client, {}).values())):
-            poll.end(Outcome.REFUSED)
+            poll.end(PollOutcome.REFUSED)
         self._polls.pop(client, None)
         self._look()
 
@@ -218,7 +218,7 @@ class PollEngine:
         """Give partitions back, each by the generation of its grant."""
         self._leases.give_up(poll, 0, partitions)
 
-    def ended(self, poll: Poll, outcome: Outcome, pending: Iterable[Position] = ()) -> None:
+    def ended(self, poll: Poll, outcome: PollOutcome, pending: Iterable[Position] = ()) -> None:
         """Release the claim of a poll that has ended."""
         self._remove(poll)
         self._unprepared.pop(poll, None)
@@ -257,14 +257,14 @@ class PollEngine:
             group.polls -= 1
             if self._groups.get(_key(poll.request)) is group:
                 self._drop(_key(poll.request))
-            self._leases.release(poll, 0, Outcome.REFUSED)
+            self._leases.release(poll, 0, PollOutcome.REFUSED)
         if len(self._unprepared) >= MAX_UNPREPARED:
             poll.refuse(OverloadedError("Too many groups are being made.", retry_after=1))
             return
         self._unprepared[poll] = None
         self._prepare_next()
 
-    def _current(self, request: PollRequest) -> PolledGroup | None:
+    def _current(self, request: GroupPollRequest) -> PolledGroup | None:
         """Return the group, None: it has to be made; raise as GroupFinder's `present` does."""
         key = _key(request)
         self._finder.check_free(*key)
@@ -324,7 +324,7 @@ class PollEngine:
     def _release(self, poll: Poll) -> None:
         """End a poll that rests."""
         poll.has_ended, poll.group = True, None
-        self._leases.release(poll, 0, Outcome.REFUSED)
+        self._leases.release(poll, 0, PollOutcome.REFUSED)
 
     def _end_rests_later(self) -> None:
         if not self._is_timed:
@@ -415,9 +415,9 @@ class PollEngine:
         self._kept_bytes -= self._kept.pop(key, 0)
 
 
-def _key(request: PollRequest) -> tuple[str, str]:
+def _key(request: GroupPollRequest) -> tuple[str, str]:
     return request.topic, request.subscription
 
 
-def _claimant(request: PollRequest) -> tuple[str, str, str]:
+def _claimant(request: GroupPollRequest) -> tuple[str, str, str]:
     return request.topic, request.subscription, request.consumer

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from router.broker.consume import Subscription
+from router.broker.consume import PartitionSubscription
 from router.broker.consume.cursor.backlog import BacklogCounter
-from router.broker.consume.cursor.in_flight import FetchTerms, InFlight, MessagePlace, Span, runs
+from router.broker.consume.cursor.in_flight import (
+    InFlight,
+    InFlightRange,
+    InFlightTerms,
+    MessagePlace,
+    runs,
+)
 from router.broker.storage import Entry
 from router.errors import TooManyRequestsError
 from router.model import Position
@@ -13,7 +19,9 @@ from router.model import Position
 class PartitionFetch:
     """One fetch over a partition; what it takes is in flight once it is delivered."""
 
-    def __init__(self, subscription: Subscription, consumer: str, terms: FetchTerms) -> None:
+    def __init__(
+        self, subscription: PartitionSubscription, consumer: str, terms: InFlightTerms
+    ) -> None:
         in_flight = subscription.in_flight
         if in_flight is None:
             in_flight = subscription.in_flight = InFlight()
@@ -113,7 +121,7 @@ class PartitionFetch:
         due = terms.due(now_ms)
         for first, last, messages in self._taken:
             if first < end:
-                span = Span(first, min(last, end), due, self._consumer, now_ms)
+                span = InFlightRange(first, min(last, end), due, self._consumer, now_ms)
                 self._in_flight.give(messages, span)
         self._taken.clear()
 

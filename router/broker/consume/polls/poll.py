@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from router.broker.consume.membership.leases import ClaimUpdate
 from router.broker.consume.polls.confirming import NamedAnswer, acknowledge
 from router.broker.consume.polls.reader import PollReader
-from router.broker.consume.polls.requests import PollClient, PollRequest, TakenMessages, Timer
+from router.broker.consume.polls.requests import GroupPollRequest, PollClient, TakenMessages, Timer
 from router.errors import (
     CoordinationUnavailableError,
     RouterError,
@@ -18,7 +18,7 @@ from router.errors import (
     SubscriptionNotFoundError,
     TooManyRequestsError,
 )
-from router.model import Outcome, Position
+from router.model import PollOutcome, Position
 
 if TYPE_CHECKING:
     from router.broker.consume.polls.engine import PolledGroup, PollEngine
@@ -71,7 +71,7 @@ class Poll:
     )
 
     def __init__(
-        self, engine: PollEngine, client: PollClient, poll_id: int, request: PollRequest
+        self, engine: PollEngine, client: PollClient, poll_id: int, request: GroupPollRequest
     ) -> None:
         self.group: PolledGroup | None = None
         self.has_ended = False
@@ -87,7 +87,7 @@ class Poll:
         self._timer: Timer | None = None
         self.begin_again(client, poll_id, request)
 
-    def begin_again(self, client: PollClient, poll_id: int, request: PollRequest) -> None:
+    def begin_again(self, client: PollClient, poll_id: int, request: GroupPollRequest) -> None:
         """Begin with what is claimed."""
         self.client, self.poll_id, self.request = client, poll_id, request
         self.is_answered = self.is_resting = False
@@ -184,14 +184,14 @@ class Poll:
         self._give_up()
         self._wait()
 
-    def done(self, outcome: Outcome, *, keep: bool, upto: Sequence[Position]) -> None:
+    def done(self, outcome: PollOutcome, *, keep: bool, upto: Sequence[Position]) -> None:
         """End: acknowledge what was answered, or what comes up to these positions, if it is out.
 
         With `keep` the positions go to the next poll of the same id, which acknowledges them. What
         a fetch was answered is in flight instead.
         """
         pending: list[Position] = []
-        if self.is_answered and outcome is Outcome.DELIVERED:
+        if self.is_answered and outcome is PollOutcome.DELIVERED:
             for partition, position in self._delivered(upto).items():
                 if self.request.fetch is not None:
                     self._held[partition].give(position)
@@ -205,10 +205,10 @@ class Poll:
 
     def refuse(self, failure: RouterError) -> None:
         """End with a failure as the answer."""
-        self.end(Outcome.REFUSED)
+        self.end(PollOutcome.REFUSED)
         self.client.refused(self.poll_id, failure)
 
-    def end(self, outcome: Outcome, pending: Iterable[Position] = ()) -> None:
+    def end(self, outcome: PollOutcome, pending: Iterable[Position] = ()) -> None:
         """Close what is open and release the claim."""
         self._stop_timer()
         self.has_ended = True
@@ -257,7 +257,7 @@ class Poll:
 
     def _confirmed(self) -> None:
         if not self.has_ended:
-            self.end(Outcome.REFUSED)
+            self.end(PollOutcome.REFUSED)
             self.client.polled(self.poll_id, ())
 
     def _update(self) -> None:
@@ -363,7 +363,7 @@ class Poll:
         if (refusal := self._refusal()) is not None:
             self.refuse(refusal)
         else:
-            self.end(Outcome.EMPTY)
+            self.end(PollOutcome.EMPTY)
             self.client.polled(self.poll_id, ())
 
     def _seconds_until_due(self) -> float:

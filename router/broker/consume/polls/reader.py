@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from router.broker.consume import Consumer, Flow, Kind, Subscription
+from router.broker.consume import (
+    ClientConsumer,
+    ConsumerFlow,
+    PartitionSubscription,
+    SubscriptionType,
+)
 from router.broker.consume.cursor.in_flight import runs
 from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.dispatch.exclusive import Exclusive
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.polls.fetching import PartitionFetch
-from router.broker.consume.polls.requests import PollRequest, TakenMessages
+from router.broker.consume.polls.requests import GroupPollRequest, TakenMessages
 from router.broker.storage import PULSAR_FORMAT, Ack, Entry, words
 from router.errors import FencedError, ReadFailedError, over_max_bytes
 from router.errors.quoting import said
@@ -84,7 +89,7 @@ class PollReader(Exclusive):
     entry_format = PULSAR_FORMAT
     peer = client = _CLIENT
 
-    def __init__(self, subscription: Subscription, opener: Opener) -> None:
+    def __init__(self, subscription: PartitionSubscription, opener: Opener) -> None:
         self.subscription = subscription
         self.last: Position | None = None
         self._opener = opener
@@ -93,7 +98,9 @@ class PollReader(Exclusive):
         self._fetch: PartitionFetch | None = None
         self._counting: asyncio.Task[None] | None = None
         super().__init__(subscription)
-        self._consumer = Consumer(self, 0, _CLIENT, leased=True, flow=Flow(monotonic()))
+        self._consumer = ClientConsumer(
+            self, 0, _CLIENT, leased=True, flow=ConsumerFlow(monotonic())
+        )
 
     @property
     def partition(self) -> int:
@@ -119,14 +126,14 @@ class PollReader(Exclusive):
         """Return whether what can be delivered now was: no read from disk is under way."""
         return not (self.feed.reading or self._passed_over or self._counting)
 
-    def attach(self, poll: Poll, request: PollRequest) -> None:
+    def attach(self, poll: Poll, request: GroupPollRequest) -> None:
         """Read for a poll, from the cursor on.
 
         Raises SubscriptionBusyError, SubscriptionNotFoundError.
         """
         self._consumer.name = consumer = request.consumer
-        self._consumer.flow = Flow(monotonic())
-        self.subscription.attach(self._consumer, Kind.EXCLUSIVE, self)
+        self._consumer.flow = ConsumerFlow(monotonic())
+        self.subscription.attach(self._consumer, SubscriptionType.EXCLUSIVE, self)
         self._poll = poll
         self.last = None
         if request.fetch is not None:
@@ -181,7 +188,7 @@ class PollReader(Exclusive):
         return None if self._fetch is None else self._fetch.seconds_until_due()
 
     def take(
-        self, request: PollRequest, limit: int, max_bytes: int, into: list[TakenMessages]
+        self, request: GroupPollRequest, limit: int, max_bytes: int, into: list[TakenMessages]
     ) -> tuple[int, int]:
         """Take what comes next, at most so many messages and bytes; return how many of both.
 
@@ -218,7 +225,7 @@ class PollReader(Exclusive):
 
     def _take_of(
         self,
-        request: PollRequest,
+        request: GroupPollRequest,
         opened: OpenedEntry,
         left: int,
         left_messages: int,
@@ -305,7 +312,7 @@ class PollReader(Exclusive):
 
     def _take_whole(
         self,
-        request: PollRequest,
+        request: GroupPollRequest,
         opened: OpenedEntry,
         left: int,
         left_bytes: int,
@@ -340,7 +347,7 @@ class PollReader(Exclusive):
 
     def _slice(
         self,
-        request: PollRequest,
+        request: GroupPollRequest,
         opened: OpenedEntry,
         left: int,
         left_messages: int,
@@ -399,7 +406,7 @@ class PollReader(Exclusive):
     def close(self) -> None:
         """Keep what was read: the next poll goes on with it."""
 
-    # What delivery asks of a consumer's connection: router.broker.consume.Link.
+    # What delivery asks of a consumer's connection: router.broker.consume.ConsumerLink.
 
     writable = True
 
@@ -408,7 +415,11 @@ class PollReader(Exclusive):
         resume()
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         """Never called: polls take."""
 
@@ -416,7 +427,7 @@ class PollReader(Exclusive):
         """Begin to make entries of another format into Pulsar entries, unless that is quick."""
         return self._opener.prepare(ledger_id, entries, PULSAR_FORMAT)
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         """Notify the poll that the subscription was reset or deleted."""
         self.remove(consumer)
         poll, self._poll = self._poll, None
@@ -424,10 +435,10 @@ class PollReader(Exclusive):
         if poll is not None:
             poll.closed(self)
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         """Do nothing: there is one consumer."""
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         """Do nothing: polls of a terminated topic end with their time."""
 
     def probe(self, *, soon: bool = False) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from router.broker.consume import StartPosition
-from router.broker.consume.cursor.in_flight import FetchTerms
+from router.broker.consume.cursor.in_flight import InFlightTerms
 from router.errors import RouterError
 from router.model import Position
 from router.sharing.registry import RecordVersion
 
 
 @dataclass(frozen=True, slots=True)
-class PollRequest:
+class GroupPollRequest:
     """A poll; `timeout` in seconds.
 
     `strict`: a first message of more than `max_bytes` is refused, else it is answered alone.
@@ -37,7 +37,7 @@ class PollRequest:
     start: StartPosition
     max_inflated: int
     empty_polls_per_minute: int = 0
-    fetch: FetchTerms | None = None
+    fetch: InFlightTerms | None = None
     record: RecordVersion | None = None
     explicit_partitions: int = 0
     acknowledged: Sequence[Position] = ()

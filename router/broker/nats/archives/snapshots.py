@@ -32,7 +32,7 @@ from router.wire.nats.archive.parts import ArchivedMessage, ConsumerPosition
 from router.wire.nats.archive.s2 import compress
 from router.wire.nats.headers import status
 from router.wire.nats.jetstream.errors import ErrorCode, error
-from router.wire.nats.jetstream.replies import Snapshot, StreamState
+from router.wire.nats.jetstream.replies import StreamSnapshot, StreamState
 from router.wire.nats.jetstream.requests import SnapshotRequest
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import is_literal
@@ -75,7 +75,7 @@ class Snapshots:
         """Return the row of the table."""
         return (ApiRoute("STREAM.SNAPSHOT.*", "stream_snapshot", self.snapshot),)
 
-    async def snapshot(self, call: ApiCall) -> Snapshot:
+    async def snapshot(self, call: ApiCall) -> StreamSnapshot:
         """Serve STREAM.SNAPSHOT: the archive follows the reply."""
         stream = self._streams.find(call.name)
         if not call.caller.may(stream.topic_name, Right.VIEW):
@@ -92,7 +92,7 @@ class Snapshots:
         if request.jsck and (unreadable := await _count_unreadable(stream, state)):
             raise error(ErrorCode.STREAM_SNAPSHOT, err=f"{unreadable} messages cannot be read")
         self._begin(stream, state, request)
-        return Snapshot(stream.config, state)
+        return StreamSnapshot(stream.config, state)
 
     async def close(self) -> None:
         """End the snapshots under way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from router.access.permissions import Right
 from router.broker.nats.consumers.consumer import JetStreamConsumer
-from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.consumers.consumers import JetStreamConsumers
 from router.broker.nats.protocol.api import ApiCall, ApiRoute
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
@@ -19,7 +19,7 @@ from router.wire.nats.jetstream.replies import (
     MAX_NAMES,
     ConsumerInfo,
     ListPage,
-    Page,
+    PagedReply,
     Paused,
     Success,
     Unpinned,
@@ -33,7 +33,7 @@ from router.wire.nats.jetstream.requests import (
 )
 
 
-def apis(streams: Streams, consumers: Consumers) -> tuple[ApiRoute, ...]:
+def apis(streams: Streams, consumers: JetStreamConsumers) -> tuple[ApiRoute, ...]:
     """Return the rows of the table."""
     calls = ConsumerApi(streams, consumers)
     return (
@@ -54,7 +54,7 @@ def apis(streams: Streams, consumers: Consumers) -> tuple[ApiRoute, ...]:
 class ConsumerApi:
     """The handlers; they raise JetStreamError, RouterError and StoreError."""
 
-    def __init__(self, streams: Streams, consumers: Consumers) -> None:
+    def __init__(self, streams: Streams, consumers: JetStreamConsumers) -> None:
         self._streams = streams
         self._consumers = consumers
 
@@ -78,7 +78,7 @@ class ConsumerApi:
         offset = ConsumerPageRequest.read(call.body).offset
         stream = await self._stream(call, Right.VIEW)
         names = sorted(stream.consumers)
-        page = Page.of(len(names), offset, MAX_NAMES)
+        page = PagedReply.of(len(names), offset, MAX_NAMES)
         return ListPage("consumers", page.part(names), page)
 
     async def list(self, call: ApiCall) -> ListPage:
@@ -87,7 +87,7 @@ class ConsumerApi:
         stream = await self._stream(call, Right.VIEW)
         await stream.settle()
         names = sorted(stream.consumers)
-        page = Page.of(len(names), offset, MAX_INFOS)
+        page = PagedReply.of(len(names), offset, MAX_INFOS)
         shown = [stream.consumers[name].info() for name in page.part(names)]
         return ListPage("consumers", shown, page)
 

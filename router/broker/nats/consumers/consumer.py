@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from router.broker.consume.cursor.pending import MAX_PENDING, Acks, DeliveryRules
+from router.broker.consume.cursor.pending import MAX_PENDING, AckScope, DeliveryRules
 from router.broker.nats.consumers.deliveries import (
     NS_PER_SECOND,
     Deliveries,
@@ -69,7 +69,7 @@ class ConsumerRecord:
 def ack_rules(config: ConsumerConfig, retention: Retention) -> DeliveryRules:
     """Return how messages of a consumer are acknowledged."""
     return DeliveryRules(
-        Acks(config.ack_policy.value),
+        AckScope(config.ack_policy.value),
         config.ack_wait,
         config.backoff,
         config.max_deliver,
@@ -233,7 +233,7 @@ class JetStreamConsumer:
         """Take acknowledgements of the kind `+ACK`, in order, as `acknowledge` does each."""
         state = self.state
         full = not state.may_deliver_new
-        if state.rules.acks is Acks.EXPLICIT:
+        if state.rules.acks is AckScope.EXPLICIT:
             done = state.acknowledge_each([one.sequence for one in deliveries])
         else:
             done = []

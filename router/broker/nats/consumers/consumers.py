@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 import structlog
 
-from router.broker.consume import LiveMember, Subscription
+from router.broker.consume import LiveMember, PartitionSubscription
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.nats.consumers.consumer import (
     ConsumerContext,
@@ -62,7 +62,7 @@ _ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 _log = structlog.get_logger(__name__)
 
 
-class Consumers:
+class JetStreamConsumers:
     """The consumers of all streams; used on the event loop."""
 
     def __init__(self, hub: Hub, topics: Topics, streams: Streams, api: JetStreamApi) -> None:
@@ -305,7 +305,7 @@ class Consumers:
             await self._save(subscription, config)
         await consumer.update(config)
 
-    async def _save(self, subscription: Subscription, config: ConsumerConfig) -> None:
+    async def _save(self, subscription: PartitionSubscription, config: ConsumerConfig) -> None:
         record = subscription.record
         if record is not None:
             properties = {**record.properties, CONFIG_PROPERTY: dumped(config)}

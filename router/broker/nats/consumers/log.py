@@ -20,7 +20,15 @@ from router.broker.consume import Partition
 from router.broker.consume.visible import Visible
 from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.streams.log.messages import StoredMessage
-from router.broker.storage import Ack, Commit, Ledger, Store, SubscriptionRecord, bits, words
+from router.broker.storage import (
+    Ack,
+    CommittedPosition,
+    Ledger,
+    Store,
+    SubscriptionRecord,
+    bits,
+    words,
+)
 
 NOTE_SECONDS: Final = 0.1
 NOTE_SHARE: Final = 0.05
@@ -170,7 +178,7 @@ class ConsumerLog:
             self._store.acknowledge(record, _ack_all(place, itself=first is None))
         if len(self._places) > 2 * len(pending) + 1_000:
             self._places = {one: at for one, at in self._places.items() if one in pending}
-        self._store.commit(record, Commit(state.floor.stream, metadata=state.dump()))
+        self._store.commit(record, CommittedPosition(state.floor.stream, metadata=state.dump()))
         self._pause_seconds = max(NOTE_SECONDS, (time.perf_counter() - began) / NOTE_SHARE)
 
     def _has(self, place: EntryPlace) -> bool:

@@ -33,7 +33,7 @@ from router.errors import (
     SubscriptionNotFoundError,
 )
 from router.wire.nats.message import AckResult
-from router.wire.nats.parser import Acknowledgements
+from router.wire.nats.parser import AckBatch
 
 NEXT_PREFIX: Final = "$JS.API.CONSUMER.MSG.NEXT."
 _NEXT_TOKENS: Final = 7
@@ -107,7 +107,7 @@ class ConsumerServices:
             raise SubscriptionNotFoundError(_NO_CONSUMER)
         return stream
 
-    def acknowledge_run(self, caller: NatsCaller, operation: Acknowledgements) -> bool:
+    def acknowledge_run(self, caller: NatsCaller, operation: AckBatch) -> bool:
         """Take acknowledgements of a client of the listener; return False if none could be.
 
         Then they are served one by one, as messages that may be refused.

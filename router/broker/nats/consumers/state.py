@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, KeysView, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from router.broker.consume.cursor.pending import Acks, DeliveryRules, PendingDeliveries
+from router.broker.consume.cursor.pending import AckScope, DeliveryRules, PendingDeliveries
 
 _VERSION: Final = 1
 _FIELDS: Final = 4
@@ -94,7 +94,7 @@ class ConsumerState:
     @property
     def num_deliverable(self) -> int:
         """Return how many new messages the limit of pending ones lets go out."""
-        if self.rules.acks is Acks.NONE:
+        if self.rules.acks is AckScope.NONE:
             return self.rules.max_pending
         return max(0, self.rules.max_pending - len(self._pending.held))
 
@@ -141,7 +141,7 @@ class ConsumerState:
             self._pending.deliver_again(sequence, now_ns)
             return
         self.pass_over(sequence)
-        if self.rules.acks is Acks.NONE:
+        if self.rules.acks is AckScope.NONE:
             self.floor = DeliveryPosition(self._deliveries, sequence)
         else:
             self._pending.deliver((sequence,), (self._deliveries,), now_ns)
@@ -156,7 +156,7 @@ class ConsumerState:
         first = self._deliveries + 1
         self._deliveries += len(sequences)
         self.next_sequence = sequences[-1] + 1
-        if self.rules.acks is Acks.NONE:
+        if self.rules.acks is AckScope.NONE:
             self.floor = DeliveryPosition(self._deliveries, sequences[-1])
         else:
             self._pending.deliver(sequences, count(first), now_ns)
@@ -184,9 +184,9 @@ class ConsumerState:
         not delivered, acknowledge nothing.
         """
         acks = self.rules.acks
-        if sequence >= self.next_sequence or acks is Acks.NONE:
+        if sequence >= self.next_sequence or acks is AckScope.NONE:
             return []
-        if acks is Acks.EXPLICIT:
+        if acks is AckScope.EXPLICIT:
             return self.acknowledge_each((sequence,))
         if sequence <= self.floor.stream or consumer_sequence <= self.floor.consumer:
             return []

@@ -22,11 +22,11 @@ from router.broker.audit import AuditLog
 from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
-from router.broker.nats.protocol.pacing import Pace, Tasks
+from router.broker.nats.protocol.pacing import Tasks, WorkPace
 from router.metrics import Sample
 from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
-from router.wire.nats.jetstream.replies import ApiReply, Result
+from router.wire.nats.jetstream.replies import ApiReply, ReplyResult
 from router.wire.nats.message import NatsMessage
 
 PREFIX: Final = "$JS.API."
@@ -60,7 +60,7 @@ class ApiCall:
         return self.names[0]
 
 
-Handler = Callable[[ApiCall], Awaitable[Result | None] | Result | None]
+Handler = Callable[[ApiCall], Awaitable[ReplyResult | None] | ReplyResult | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class JetStreamApi:
         # Set by what starts the broker.
         self.audit: AuditLog | None = None
         self._hub = hub
-        self._pace = Pace()
+        self._pace = WorkPace()
         self._tasks = Tasks()
         self._literal: dict[str, ApiRoute] = {}
         self._patterns: dict[str, list[_PatternRow]] = {}
@@ -195,7 +195,7 @@ class JetStreamApi:
             self._hub.publish(NatsMessage(call.reply, payload=reply.to_bytes()))
 
 
-async def _settled(work: object) -> Result | Exception | None:
+async def _settled(work: object) -> ReplyResult | Exception | None:
     try:
         return await work  # type: ignore[misc, no-any-return]  # checked by isawaitable
     except FAILURES as failure:

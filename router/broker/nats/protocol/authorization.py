@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from router.access.authorizer import Authorizer
 from router.access.permissions import Right
-from router.broker.transport.identity import Identity
+from router.broker.transport.identity import ConnectionIdentity
 from router.errors import ForbiddenError, RouterError
 from router.model import Principal, TopicName
 from router.wire.nats.subjects import overlaps
@@ -49,7 +49,7 @@ class NatsCaller:
     it has all rights, so that none need be checked.
     """
 
-    def __init__(self, identity: Identity | RequestIdentity) -> None:
+    def __init__(self, identity: ConnectionIdentity | RequestIdentity) -> None:
         authorizer = identity.authorizer
         self.identity = identity
         self.no_responders = isinstance(identity, RequestIdentity)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from router.broker.nats.protocol.hub import Hub
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.metrics import Sample
 
 
 class NatsMetrics:
     """Counts of all NATS clients; shown once a client has connected."""
 
-    def __init__(self, counters: Counters, hub: Hub) -> None:
+    def __init__(self, counters: NodeCounters, hub: Hub) -> None:
         self._counters = counters
         self._hub = hub
         self._shown = False

@@ -47,7 +47,7 @@ class Tasks:
             await asyncio.wait(set(self._tasks))
 
 
-class Pace:
+class WorkPace:
     """What the work that shares a pace has used; `run` it on one event loop."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Paced(Generic[T]):
 
     __slots__ = ("_pace", "_work")
 
-    def __init__(self, pace: Pace, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, pace: WorkPace, work: Coroutine[Any, Any, T]) -> None:
         self._pace = pace
         self._work = work
 

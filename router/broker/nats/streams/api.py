@@ -21,7 +21,7 @@ from router.wire.nats.jetstream.replies import (
     AccountInfo,
     ListPage,
     MessageReply,
-    Page,
+    PagedReply,
     Purged,
     StreamInfo,
     StreamInfoPage,
@@ -99,7 +99,7 @@ class StreamApi:
         if not request.subjects_filter:
             return StreamInfoPage(info)
         subjects = info.state.subjects
-        page = Page.of(len(subjects), request.offset, MAX_SUBJECTS)
+        page = PagedReply.of(len(subjects), request.offset, MAX_SUBJECTS)
         shown = {name: subjects[name] for name in page.part(sorted(subjects))}
         return StreamInfoPage(replace(info, state=replace(info.state, subjects=shown)), page)
 
@@ -107,14 +107,14 @@ class StreamApi:
         """STREAM.NAMES: a page of the names of streams."""
         request = StreamPageRequest.read(call.body)
         names = self._visible(call, request.subject)
-        page = Page.of(len(names), request.offset, MAX_NAMES)
+        page = PagedReply.of(len(names), request.offset, MAX_NAMES)
         return ListPage("streams", page.part(names), page)
 
     async def list_streams(self, call: ApiCall) -> ListPage:
         """STREAM.LIST: a page of streams."""
         request = StreamPageRequest.read(call.body)
         names = self._visible(call, request.subject)
-        page, found = Page.of(len(names), request.offset, MAX_INFOS), []
+        page, found = PagedReply.of(len(names), request.offset, MAX_INFOS), []
         for name in page.part(names):
             try:
                 found.append(await (await self._streams.open(name)).info())

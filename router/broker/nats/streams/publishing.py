@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import structlog
 
-from router.broker.consume import Flow, NameBusyError, Producer, ProducerFencedError
+from router.broker.consume import ConsumerFlow, NameBusyError, Producer, ProducerFencedError
 from router.broker.consume.context import Tally
 from router.broker.nats.protocol.failures import jetstream_error
 from router.broker.nats.protocol.hub import Hub
@@ -313,7 +313,7 @@ class StreamPublisher:
             generated=True,
             deduplicated=False,
             since_ms=int(self._context.clock() * 1000),
-            flow=Flow(time.monotonic()),
+            flow=ConsumerFlow(time.monotonic()),
         )
         stream.partition.producers.add(producer)
         self._producers[stream] = producer

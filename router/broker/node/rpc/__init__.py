@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from router.broker.consume import LiveMember, LiveMembers
-from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate, Leases, Peer
+from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate, Leases, PollPeer
 from router.broker.consume.polls.engine import PollEngine
 from router.broker.entries import Transcoder
 from router.broker.node.backups import Backups
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc.nats import NatsRequests, NatsService
-from router.broker.node.rpc.polling import OUTCOMES, PollingConnection, PollSession
+from router.broker.node.rpc.polling import OUTCOMES, ClientPolls, PollingConnection
 from router.broker.node.rpc.topics import Answer, TopicRequests
 from router.broker.storage import StoreError
 from router.broker.topics.administration import TopicAdmin
@@ -65,7 +65,7 @@ class NodeRpc:
         self,
         leases: Leases,
         registry: AsyncRegistry,
-        counters: Counters,
+        counters: NodeCounters,
         topics: TopicAdmin | None,
         refusal: str,
         transcoder: Transcoder,
@@ -105,7 +105,7 @@ class NodeRpc:
         """Return the requests that are served, by their fields of CommandAdmin."""
         return {*self._at_once, *self._answers, "registry_list", *NATS_REQUESTS, *BACKUPS}
 
-    def claim(self, peer: Peer, claim_id: int, request: ClaimRequest) -> None:
+    def claim(self, peer: PollPeer, claim_id: int, request: ClaimRequest) -> None:
         """Queue a poll; see `Leases.claim`.
 
         Raises SubscriptionBusyError besides, if members of another protocol read the subscription.
@@ -284,7 +284,7 @@ class NodeSession:
         self._client = client
         self._rpc = rpc
         self._nats = NatsRequests(self._respond)
-        self._polls = PollSession(client, rpc.polls, rpc.refusal)
+        self._polls = ClientPolls(client, rpc.polls, rpc.refusal)
 
     @property
     def name(self) -> str:

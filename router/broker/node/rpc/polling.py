@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from router.broker.consume import StartPosition
-from router.broker.consume.cursor.in_flight import FetchTerms
+from router.broker.consume.cursor.in_flight import InFlightTerms
 from router.broker.consume.polls.engine import PollEngine
-from router.broker.consume.polls.requests import PollConnection, PollRequest, TakenMessages
+from router.broker.consume.polls.requests import GroupPollRequest, PollConnection, TakenMessages
 from router.errors import NotAllowedError, RouterError
 from router.sharing.registry import RecordVersion
 from router.wire import node
@@ -28,7 +28,7 @@ class PollingConnection(PollConnection, Protocol):
         ...
 
 
-class PollSession:
+class ClientPolls:
     """The polls of one client; the engine's PollClient."""
 
     def __init__(self, connection: PollingConnection, engine: PollEngine | None, why: str) -> None:
@@ -61,7 +61,7 @@ class PollSession:
         if command.HasField("record"):
             found = command.record
             record = RecordVersion(found.kind, found.name, found.version)
-        request = PollRequest(
+        request = GroupPollRequest(
             command.topic,
             command.subscription,
             command.consumer,
@@ -140,7 +140,7 @@ class PollSession:
         self._connection.write(*node.parts(npb.NodeCommand(polled=answer), payloads))
 
 
-def _fetch_terms(terms: npb.FetchTerms) -> FetchTerms:
-    return FetchTerms(
+def _fetch_terms(terms: npb.FetchTerms) -> InFlightTerms:
+    return InFlightTerms(
         terms.ack_timeout_ms, terms.max_unacknowledged, frozenset(terms.live), terms.live_at_ms
     )

@@ -18,7 +18,7 @@ from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.calls import make_call
 from router.broker.topics.cursor_administration import EntryAck
 from router.broker.topics.descriptions import MAX_SUBSCRIPTIONS_PER_PAGE, Place
-from router.broker.topics.extents import Extent, Stretch
+from router.broker.topics.extents import PartitionExtent, PartitionRange
 from router.broker.topics.namespaces import NO_POLICIES, changed
 from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
 from router.model import Position, TopicInfo
@@ -31,7 +31,7 @@ from router.model.administration import (
 )
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
-from router.wire.node.conversions import Codec, from_pairs
+from router.wire.node.conversions import MessageCodec, from_pairs
 from router.wire.pulsar import MAX_MESSAGE_SIZE, schemas
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -58,8 +58,8 @@ Response = npb.CommandAdminResponse
 Answer = Callable[[Any, Response], Awaitable[None]]
 """Answers one kind of request; raises RouterError, StoreError."""
 
-_EXTENT: Final = Codec(Extent, npb.Extent)
-_STRETCH: Final = Codec(Stretch, npb.Stretch)
+_EXTENT: Final = MessageCodec(PartitionExtent, npb.Extent)
+_STRETCH: Final = MessageCodec(PartitionRange, npb.Stretch)
 
 
 class TopicRequests:

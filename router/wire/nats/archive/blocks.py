@@ -22,7 +22,7 @@ from router.wire.nats.archive.parts import (
     ConsumerPosition,
     damaged,
 )
-from router.wire.nats.archive.source import Source, Steps, signed
+from router.wire.nats.archive.source import ArchiveSource, Steps, signed
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Of a file that is read as a whole."""
@@ -38,12 +38,12 @@ _POSITION_MAGIC: Final = 22
 _SECOND: Final = 1_000_000_000
 
 
-class _File(NamedTuple):
+class _BlockFile(NamedTuple):
     name: str
     size: int
 
 
-def read_tar(source: Source, max_message: int) -> Steps[None]:
+def read_tar(source: ArchiveSource, max_message: int) -> Steps[None]:
     """Yield what the files hold, from the first one on; raise ProtocolError."""
     configs: dict[str, object] = {}
     started = False
@@ -129,7 +129,7 @@ def _config(text: bytes, name: str) -> object:
     return {key: value for key, value in found.items() if key not in {"Created", "Name"}}
 
 
-def _records(source: Source, left: int, max_message: int) -> Steps[None]:
+def _records(source: ArchiveSource, left: int, max_message: int) -> Steps[None]:
     """Yield the messages and deletions of a block of so many bytes."""
     while left:
         if left < _RECORD.size:
@@ -171,7 +171,7 @@ def _message(
     return ArchivedMessage(sequence, subject, headers, body[at:], time_ns)
 
 
-def _next_file(source: Source) -> Steps[_File | None]:
+def _next_file(source: ArchiveSource) -> Steps[_BlockFile | None]:
     """Return the next file, its content follows; None: there is none."""
     extended: dict[str, str] = {}
     while True:
@@ -183,7 +183,7 @@ def _next_file(source: Source) -> Steps[_File | None]:
         if summed != _octal(head[148:156]):
             raise damaged("the head of a file does not match its sum")
         if kind == _EXTENDED:
-            text = yield from _whole(source, _File("a name", size))
+            text = yield from _whole(source, _BlockFile("a name", size))
             yield from source.skip(-size % BLOCK)
             extended = _extended(text)
             continue
@@ -192,10 +192,10 @@ def _next_file(source: Source) -> Steps[_File | None]:
         name = head[:100].rstrip(b"\0").decode(errors="replace")
         prefix = head[345:500].rstrip(b"\0").decode(errors="replace")
         name = extended.get("path", f"{prefix}/{name}" if prefix else name)
-        return _File(name, _decimal(extended["size"]) if "size" in extended else size)
+        return _BlockFile(name, _decimal(extended["size"]) if "size" in extended else size)
 
 
-def _whole(source: Source, file: _File) -> Steps[bytes]:
+def _whole(source: ArchiveSource, file: _BlockFile) -> Steps[bytes]:
     if file.size > MAX_FILE_BYTES:
         raise damaged(f"{file.name} has more than {MAX_FILE_BYTES} bytes")
     return (yield from source.take(file.size))

@@ -19,7 +19,7 @@ from router.wire.nats.archive.parts import (
     ConsumerPosition,
     damaged,
 )
-from router.wire.nats.archive.source import Source, Steps, signed
+from router.wire.nats.archive.source import ArchiveSource, Steps, signed
 from router.wire.nats.jetstream.reading import ObjectReader, uint64
 
 MAGIC: Final = b"NATSARC1"
@@ -50,7 +50,7 @@ class _Head(NamedTuple):
         return not any(self)
 
 
-def read_entries(source: Source, max_message: int) -> Steps[None]:
+def read_entries(source: ArchiveSource, max_message: int) -> Steps[None]:
     """Yield what follows the magic; raise ProtocolError."""
     head = yield from _head(source)
     if head.name != STATE:
@@ -109,7 +109,7 @@ def _written(name: str, payload: bytes, time_ns: int) -> bytes:
     return b"".join((*map(_number, head), name.encode(), payload))
 
 
-def _head(source: Source) -> Steps[_Head]:
+def _head(source: ArchiveSource) -> Steps[_Head]:
     size = yield from source.number()
     time = yield from source.number()
     sequence = yield from source.number()
@@ -124,7 +124,7 @@ def _head(source: Source) -> Steps[_Head]:
         raise damaged("a subject is no UTF-8") from None
 
 
-def _json(source: Source, head: _Head, reader: ObjectReader) -> Steps[dict[str, Any]]:
+def _json(source: ArchiveSource, head: _Head, reader: ObjectReader) -> Steps[dict[str, Any]]:
     if head.headers + head.payload > MAX_JSON_BYTES:
         raise damaged(f"{head.name} has more than {MAX_JSON_BYTES} bytes")
     text = yield from source.take(head.headers + head.payload)

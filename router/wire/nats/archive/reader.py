@@ -7,7 +7,7 @@ from typing import Final
 from router.wire.nats.archive.blocks import read_tar
 from router.wire.nats.archive.entries import MAGIC, read_entries
 from router.wire.nats.archive.parts import Part, damaged
-from router.wire.nats.archive.source import Pause, Source, Steps
+from router.wire.nats.archive.source import ArchiveSource, Pause, Steps
 
 MAX_PARTS: Final = 1_000
 """Of one `take`: a block may hold a million messages."""
@@ -20,7 +20,7 @@ class ArchiveReader:
     """
 
     def __init__(self, max_message: int) -> None:
-        self._source = Source()
+        self._source = ArchiveSource()
         self._max_message = max_message
         self._steps = self._read()
         self._ended = False

@@ -25,7 +25,7 @@ MAX_BEHIND_BYTES: Final = 64 << 10
 """What may follow the end of an archive: a tar is filled up with zeros."""
 
 
-class Source:
+class ArchiveSource:
     """Reads from an archive; its steps yield until they can go on."""
 
     def __init__(self) -> None:

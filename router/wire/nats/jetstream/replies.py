@@ -46,7 +46,7 @@ nats-server keeps the list of a page too, and `paused`, which the schemas of jsm
 """
 
 
-class Result(Protocol):
+class ReplyResult(Protocol):
     """What a reply of one type carries."""
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class ApiReply:
     """A reply: the name of its type without prefix and `_response`, and a result or an error."""
 
     type: str
-    result: Result | None = None
+    result: ReplyResult | None = None
     error: JetStreamError | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class StreamInfo(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(JsonObject):
+class PagedReply(JsonObject):
     """Which part of a list a reply has: `total` elements, from `offset` on, at most `limit`."""
 
     total: int = 0
@@ -117,7 +117,7 @@ class Page(JsonObject):
     limit: int = 0
 
     @classmethod
-    def of(cls, total: int, offset: int, limit: int) -> Page:
+    def of(cls, total: int, offset: int, limit: int) -> PagedReply:
         """Return the page at a requested offset, which may lie outside of the list."""
         return cls(total, min(max(0, offset), total), limit)
 
@@ -131,7 +131,7 @@ class StreamInfoPage:
     """A stream and a page of its subjects (stream_info)."""
 
     info: StreamInfo
-    page: Page = field(default_factory=Page)
+    page: PagedReply = field(default_factory=PagedReply)
 
     def to_json(self) -> dict[str, Any]:
         """Return the members of the reply."""
@@ -148,7 +148,7 @@ class ListPage:
 
     member: str
     listed: Sequence[str] | Sequence[StreamInfo] | Sequence[ConsumerInfo]
-    page: Page
+    page: PagedReply
 
     def to_json(self) -> dict[str, Any]:
         """Return the members of the reply."""
@@ -157,7 +157,7 @@ class ListPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(JsonObject):
+class StreamSnapshot(JsonObject):
     """The stream whose archive follows (stream_snapshot)."""
 
     config: StreamConfig

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from router.backends.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, Request
+from router.backends.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, ApiRequest
 from router.backends.kafka.cluster import GROUP, Cluster
-from router.backends.kafka.connection import Connection
-from router.backends.kafka.failures import LostError
-from router.backends.kafka.offsets import COMMITTED_ONLY, Commit
-from router.backends.kafka.options import Access
+from router.backends.kafka.connection import KafkaConnection
+from router.backends.kafka.failures import KafkaConnectionLostError
+from router.backends.kafka.offsets import COMMITTED_ONLY, CommittedOffset
+from router.backends.kafka.options import KafkaConnectionOptions
 from router.model import Message
 from router.wire.kafka.record_messages import write_messages
 
@@ -34,8 +34,8 @@ class FakeKafka(Cluster):
     """
 
     def __init__(self) -> None:
-        super().__init__(Access(()))
-        self.commits: dict[tuple[str, str, int], Commit] = {}
+        super().__init__(KafkaConnectionOptions(()))
+        self.commits: dict[tuple[str, str, int], CommittedOffset] = {}
         self.lost_answers = 0
         self.before_commit: Callable[[], None] = lambda: None
         self.before_answer: Callable[[], None] | None = None
@@ -61,7 +61,7 @@ class FakeKafka(Cluster):
         """Remove the messages before an offset, as retention does."""
         self.first[topic, partition] = before
 
-    def commit_of(self, group: str, topic: str, partition: int = 0) -> Commit | None:
+    def commit_of(self, group: str, topic: str, partition: int = 0) -> CommittedOffset | None:
         """Return what a group committed."""
         return self.commits.get((group, topic, partition))
 
@@ -77,7 +77,7 @@ class FakeKafka(Cluster):
         """Return the one broker."""
         return dict.fromkeys(keys, 0)
 
-    def ask_coordinator(self, kind: int, key: str, request: Request, deadline: float) -> Any:
+    def ask_coordinator(self, kind: int, key: str, request: ApiRequest, deadline: float) -> Any:
         """Answer what groups ask."""
         asked = request.message
         if request.api is OFFSET_FETCH:
@@ -88,11 +88,11 @@ class FakeKafka(Cluster):
         for topic in asked.topics:
             for p in topic.partitions:
                 where = asked.group_id, topic.name, p.partition_index
-                self.commits[where] = Commit(p.committed_offset, p.committed_metadata)
+                self.commits[where] = CommittedOffset(p.committed_offset, p.committed_metadata)
                 self.committed += 1
         if self.lost_answers:
             self.lost_answers -= 1
-            raise LostError("reset", sent=True)
+            raise KafkaConnectionLostError("reset", sent=True)
         return SimpleNamespace(topics=[])
 
     def _fetched(self, group: Any) -> Any:
@@ -112,7 +112,7 @@ class FakeKafka(Cluster):
             topics.append(SimpleNamespace(name=topic.name, partitions=found))
         return SimpleNamespace(group_id=group.group_id, error_code=0, topics=topics)
 
-    def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
+    def ask_leader(self, topic: str, partition: int, request: ApiRequest, deadline: float) -> Any:
         """Answer where partitions begin and end."""
         assert request.api is LIST_OFFSETS
         topics = []
@@ -130,7 +130,7 @@ class FakeKafka(Cluster):
         return SimpleNamespace(topics=topics)
 
     @contextmanager
-    def lent(self, node: int, deadline: float) -> Iterator[Connection]:
+    def lent(self, node: int, deadline: float) -> Iterator[KafkaConnection]:
         """Lend a connection that fetches."""
         yield FakeConnection(self)
 
@@ -157,24 +157,24 @@ class FakeKafka(Cluster):
             self._changed.notify_all()
 
 
-class FakeConnection(Connection):
+class FakeConnection(KafkaConnection):
     """A connection of one reader, or of commits."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
         self._aborted = False
 
-    def ask(self, request: Request, deadline: float) -> Any:
+    def ask(self, request: ApiRequest, deadline: float) -> Any:
         """Fetch."""
         found = self._kafka.fetch(request.message, lambda: not self._aborted)
         before, self._kafka.before_answer = self._kafka.before_answer, None
         if before is not None:
             before()
         elif self._aborted:
-            raise LostError("called back", sent=True)
+            raise KafkaConnectionLostError("called back", sent=True)
         return found
 
-    def ask_all(self, requests: Sequence[Request], deadline: float) -> list[Any]:
+    def ask_all(self, requests: Sequence[ApiRequest], deadline: float) -> list[Any]:
         """Commit."""
         self._kafka.committed_together.append(len(requests))
         answer = self._kafka.ask_coordinator

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from router.backends.kafka import cluster as cluster_module
 from router.backends.kafka.admin import Admin, create_topic
-from router.backends.kafka.apis import CREATE_TOPICS, DELETE_TOPICS, METADATA, Request
+from router.backends.kafka.apis import CREATE_TOPICS, DELETE_TOPICS, METADATA, ApiRequest
 from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.failures import LostError
-from router.backends.kafka.options import Access
+from router.backends.kafka.failures import KafkaConnectionLostError
+from router.backends.kafka.options import KafkaConnectionOptions
 from router.errors import BackendUnavailableError, TopicExistsError, TopicNotFoundError
 
 WAIT = 10.0
@@ -33,7 +33,7 @@ class Brokers(Cluster):
     """
 
     def __init__(self, lags: list[int | None]) -> None:
-        super().__init__(Access(()))
+        super().__init__(KafkaConnectionOptions(()))
         self.lags = dict(enumerate(lags))
         self.there: bytes | None = None
         self._late: dict[int, int] = {}
@@ -48,11 +48,11 @@ class Brokers(Cluster):
         """Return the topic's id as a broker knows it, None: it knows no topic."""
         return self._before if self._late.get(node) else self.there
 
-    def ask(self, request: Request, deadline: float, node: int | None = None) -> Any:
+    def ask(self, request: ApiRequest, deadline: float, node: int | None = None) -> Any:
         if node is None:
             node = max((n for n, lag in self.lags.items() if lag is not GONE), key=self._lag)
         if self.lags[node] is GONE:
-            raise LostError("connection refused")
+            raise KafkaConnectionLostError("connection refused")
         if request.api is METADATA:
             return self._metadata(request, node)
         code, topic_id = 0, None if request.api is DELETE_TOPICS else uuid4().bytes
@@ -68,7 +68,7 @@ class Brokers(Cluster):
     def _lag(self, node: int) -> int:
         return self._late.get(node, 0)
 
-    def _metadata(self, request: Request, node: int) -> Any:
+    def _metadata(self, request: ApiRequest, node: int) -> Any:
         brokers = [SimpleNamespace(node_id=n, host="h", port=n) for n in self.lags]
         topics = []
         for topic in request.message.topics:

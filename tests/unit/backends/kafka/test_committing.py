@@ -11,9 +11,9 @@ import pytest
 from router.backends.kafka import committing
 from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.consumer import KafkaConsumer
-from router.backends.kafka.offsets import Commit, new_epoch, note_of
+from router.backends.kafka.offsets import CommittedOffset, new_epoch, note_of
 from router.errors import BackendUnavailableError, ConsumerClosedError, FencedError
-from router.model import NOT_PARTITIONED, ConsumerId, Grant, Outcome, Position, Subscription
+from router.model import NOT_PARTITIONED, ConsumerId, Grant, PollOutcome, Position, Subscription
 from router.node.memory import MemoryClaim
 from tests.processes import wait_until
 from tests.unit.backends.kafka.test_consuming import TOPIC, WAIT, Bench, Silent, received
@@ -46,7 +46,7 @@ def test_polls_one_after_the_other_are_committed_behind_them(bench: Bench) -> No
         consumer.resume()
     committed(bench, 10)
     assert bench.kafka.committed < 10
-    assert bench.commit() == Commit(10, note_of(bench.epoch))
+    assert bench.commit() == CommittedOffset(10, note_of(bench.epoch))
     assert received(consumer) == []
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_committed_under_a_claim_that_another_poll_has_since(bench: B
     claim = bench.claim()
     consumer = bench.consumer(claim)
     position = taken(consumer)
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
     bench.claim()
     assert consumer.acknowledge_soon(position)
     closed(consumer)
@@ -109,7 +109,7 @@ def closed(consumer: KafkaConsumer) -> None:
 def test_a_reset_by_another_worker_is_not_undone_and_closes_the_consumer(bench: Bench) -> None:
     consumer = bench.consumer(bench.claim())
     position = taken(consumer, 4)
-    moved = Commit(2, note_of(new_epoch()))
+    moved = CommittedOffset(2, note_of(new_epoch()))
     bench.kafka.commits["g", "t", 0] = moved
     assert consumer.acknowledge_soon(position)
     closed(consumer)
@@ -181,7 +181,7 @@ class Many:
         self.consumers = [self._consumer(*one) for one in zip(self.names, self.claims, strict=True)]
 
     def _claim(self, name: str) -> MemoryClaim:
-        self._bench.kafka.commits[name, "t", 0] = Commit(0, note_of(self._bench.epoch))
+        self._bench.kafka.commits[name, "t", 0] = CommittedOffset(0, note_of(self._bench.epoch))
         id_ = ConsumerId(Subscription(TOPIC, name), "c1")
         return self._bench.node.claim(id_, 0, Silent(), WAIT)
 
@@ -214,8 +214,8 @@ def test_commits_of_many_groups_go_in_one_go(bench: Bench) -> None:
 
 def test_a_group_that_cannot_commit_holds_up_no_other(bench: Bench) -> None:
     many = Many(bench, 5)
-    many.claims[1].release(Outcome.DELIVERED)
-    moved = bench.kafka.commits["g3", "t", 0] = Commit(7, note_of(new_epoch()))
+    many.claims[1].release(PollOutcome.DELIVERED)
+    moved = bench.kafka.commits["g3", "t", 0] = CommittedOffset(7, note_of(new_epoch()))
     many.commit()
     assert many.offsets() == [2, 0, 2, moved.offset, 2]
     for number in (1, 3):

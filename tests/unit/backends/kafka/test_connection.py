@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 
 from router.backends.kafka import connection as connection_module
-from router.backends.kafka.apis import FETCH, METADATA, OFFSET_FETCH, PRODUCE, Api
-from router.backends.kafka.connection import Connection
-from router.backends.kafka.failures import LateError, LostError
-from router.backends.kafka.options import Access
+from router.backends.kafka.apis import FETCH, METADATA, OFFSET_FETCH, PRODUCE, ClientApi
+from router.backends.kafka.connection import KafkaConnection
+from router.backends.kafka.failures import KafkaConnectionLostError, LateError
+from router.backends.kafka.options import KafkaConnectionOptions
 from router.wire.kafka.error_codes import RETRIABLE, ErrorCode
 from tests.wire.kafka.messages import MESSAGES
 
@@ -72,14 +72,14 @@ def framed(correlation_id: int, body: bytes) -> bytes:
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., tuple[Server, Connection]]]:
-    made: list[tuple[Server, Connection]] = []
+def opened() -> Iterator[Callable[..., tuple[Server, KafkaConnection]]]:
+    made: list[tuple[Server, KafkaConnection]] = []
 
-    def make(answers: Answers, **versions: tuple[int, int]) -> tuple[Server, Connection]:
+    def make(answers: Answers, **versions: tuple[int, int]) -> tuple[Server, KafkaConnection]:
         server = Server(versions, answers)
-        access = Access((("127.0.0.1", server.port),), client_id="unit")
+        access = KafkaConnectionOptions((("127.0.0.1", server.port),), client_id="unit")
         deadline = time.monotonic() + WAIT
-        made.append((server, Connection.open("127.0.0.1", server.port, access, deadline)))
+        made.append((server, KafkaConnection.open("127.0.0.1", server.port, access, deadline)))
         return made[-1]
 
     yield make
@@ -88,7 +88,7 @@ def opened() -> Iterator[Callable[..., tuple[Server, Connection]]]:
         server.close()
 
 
-Make = Callable[..., tuple[Server, Connection]]
+Make = Callable[..., tuple[Server, KafkaConnection]]
 
 
 def test_the_highest_version_of_both_sides_is_spoken(opened: Make) -> None:
@@ -111,11 +111,11 @@ def test_the_highest_version_of_both_sides_is_spoken(opened: Make) -> None:
     [(OFFSET_FETCH, (0, 7)), (OFFSET_FETCH, (9, 10)), (FETCH, (0, 3)), (PRODUCE, None)],
 )
 def test_a_broker_without_a_version_of_ours_is_named(
-    opened: Make, api: Api, versions: tuple[int, int] | None
+    opened: Make, api: ClientApi, versions: tuple[int, int] | None
 ) -> None:
     spans = {api.name: versions} if versions else {}
     server, connection = opened(lambda *_: None, **spans)
-    with pytest.raises(LostError, match=f"too old or too new.*{api.name}") as failed:
+    with pytest.raises(KafkaConnectionLostError, match=f"too old or too new.*{api.name}") as failed:
         connection.ask(api(), time.monotonic() + WAIT)
     assert not failed.value.sent
     assert len(server.requests) == 1
@@ -135,7 +135,7 @@ def test_a_broker_without_a_version_of_ours_is_named(
 )
 def test_what_is_no_answer_ends_the_connection(opened: Make, frame: bytes, sentence: str) -> None:
     _, connection = opened(lambda *_: frame, Metadata=(9, 9))
-    with pytest.raises(LostError, match=sentence) as failed:
+    with pytest.raises(KafkaConnectionLostError, match=sentence) as failed:
         connection.ask(METADATA(topics=[]), time.monotonic() + WAIT)
     assert failed.value.sent
 
@@ -153,7 +153,7 @@ def test_an_answer_that_does_not_come_is_late(opened: Make) -> None:
 def test_a_message_that_the_version_cannot_carry_is_not_sent(opened: Make) -> None:
     server, connection = opened(lambda *_: None, Produce=(3, 3))
     long = PRODUCE(transactional_id="x" * 40_000, acks=-1, timeout_ms=1)
-    with pytest.raises(LostError, match="TransactionalId") as failed:
+    with pytest.raises(KafkaConnectionLostError, match="TransactionalId") as failed:
         connection.ask(long, time.monotonic() + WAIT)
     assert not failed.value.sent
     assert len(server.requests) == 1

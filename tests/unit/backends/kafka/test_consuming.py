@@ -13,17 +13,17 @@ from router.backends.kafka import offsets
 from router.backends.kafka.acknowledging import GroupTopic, SharedCommits, commit_turn
 from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.consumer import KafkaConsumer
-from router.backends.kafka.group_progress import Progress
+from router.backends.kafka.group_progress import CommitProgress
 from router.backends.kafka.offsets import (
     LATEST,
-    Commit,
+    CommittedOffset,
     GroupPartition,
     Offsets,
     epoch_of,
     new_epoch,
     note_of,
 )
-from router.backends.kafka.reader import REFRESH_SECONDS, PartitionNumbers, Reader
+from router.backends.kafka.reader import REFRESH_SECONDS, PartitionNumbers, PrefetchingReader
 from router.clocks import deadline_in
 from router.errors import (
     BackendUnavailableError,
@@ -37,7 +37,7 @@ from router.model import (
     NOT_PARTITIONED,
     ConsumerId,
     Grant,
-    Outcome,
+    PollOutcome,
     Position,
     Subscription,
     TopicName,
@@ -67,7 +67,7 @@ class Bench:
 
     kafka: FakeKafka = field(default_factory=FakeKafka)
     node: MemoryNode = field(default_factory=MemoryNode)
-    readers: list[Reader] = field(default_factory=list)
+    readers: list[PrefetchingReader] = field(default_factory=list)
     outlasted: int = 0
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Bench:
         self.together = SharedCommits(self.offsets, self.node, self._outlast)
         self.commits = CommitQueue(self.node, self.offsets)
         self.epoch = new_epoch()
-        self.kafka.commits["g", "t", 0] = Commit(0, note_of(self.epoch))
+        self.kafka.commits["g", "t", 0] = CommittedOffset(0, note_of(self.epoch))
 
     def _outlast(self, of: GroupPartition, deadline: float) -> None:
         self.outlasted += 1
@@ -84,14 +84,18 @@ class Bench:
         """Have the partition dealt to a poll."""
         return self.node.claim(ConsumerId(GROUP, "c1"), 0, Silent(), WAIT)
 
-    def reader(self) -> Reader:
+    def reader(self) -> PrefetchingReader:
         """Return a reader of the topic, which noted a commit just now."""
-        reader = Reader(self.kafka, self.offsets, "t", PartitionNumbers(0, NOT_PARTITIONED), WAIT)
+        reader = PrefetchingReader(
+            self.kafka, self.offsets, "t", PartitionNumbers(0, NOT_PARTITIONED), WAIT
+        )
         reader.refreshed()
         self.readers.append(reader)
         return reader
 
-    def consumer(self, claim: MemoryClaim, reader: Reader | None = None) -> KafkaConsumer:
+    def consumer(
+        self, claim: MemoryClaim, reader: PrefetchingReader | None = None
+    ) -> KafkaConsumer:
         """Open a consumer under a claim."""
         reader = reader or self.reader()
         (generation,) = claim.granted().values()
@@ -102,7 +106,7 @@ class Bench:
         consumer.start(Silent(), commit.offset, commit, None, time.monotonic() + WAIT)
         return consumer
 
-    def commit(self) -> Commit:
+    def commit(self) -> CommittedOffset:
         """Return what the group committed."""
         found = self.kafka.commit_of("g", "t")
         assert found is not None
@@ -137,7 +141,7 @@ def test_acknowledging_commits_the_offset_behind_the_message_and_hands_the_epoch
     consumer = bench.consumer(bench.claim())
     assert received(consumer) == list(range(10))
     consumer.acknowledge(Position(0, 3), WAIT)
-    assert bench.commit() == Commit(4, note_of(bench.epoch))
+    assert bench.commit() == CommittedOffset(4, note_of(bench.epoch))
     consumer.acknowledge(Position(0, 9, epoch=bench.epoch), WAIT)
     assert bench.commit().offset == 10
 
@@ -153,7 +157,7 @@ def test_acknowledging_again_or_what_came_before_commits_nothing(bench: Bench) -
 def test_nothing_is_committed_under_a_claim_that_another_poll_has_since(bench: Bench) -> None:
     claim = bench.claim()
     consumer = bench.consumer(claim)
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
     bench.claim()
     with pytest.raises(FencedError):
         consumer.acknowledge(Position(0, 5), WAIT)
@@ -167,7 +171,7 @@ def test_nothing_is_committed_in_turns_under_a_claim_that_another_poll_has_since
     claim = bench.claim()
     consumer = bench.consumer(claim)
     before = bench.commit()
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
     bench.claim()
     with pytest.raises(FencedError):
         consumer.acknowledge(Position(0, 5), WAIT)
@@ -183,7 +187,7 @@ def test_nothing_is_committed_when_the_claim_was_lost_while_it_waited_for_its_tu
     looked, fenced = threading.Event(), list[bool]()
     committed = bench.together.committed
 
-    def look(of: GroupPartition, deadline: float) -> Commit | None:
+    def look(of: GroupPartition, deadline: float) -> CommittedOffset | None:
         looked.set()
         return committed(of, deadline)
 
@@ -198,16 +202,23 @@ def test_nothing_is_committed_when_the_claim_was_lost_while_it_waited_for_its_tu
         monkeypatch.setattr(bench.together, "committed", look)
         thread.start()
         assert looked.wait(WAIT)  # it has confirmed its claim, and queues for the turn
-        claim.release(Outcome.DELIVERED)
+        claim.release(PollOutcome.DELIVERED)
         bench.claim()
     thread.join(WAIT)
     assert (fenced, bench.commit()) == ([True], before)
 
 
 @pytest.mark.parametrize(
-    "moved", [Commit(3, note_of(new_epoch())), Commit(5, "another client"), Commit(0)]
+    "moved",
+    [
+        CommittedOffset(3, note_of(new_epoch())),
+        CommittedOffset(5, "another client"),
+        CommittedOffset(0),
+    ],
 )
-def test_a_position_that_was_moved_meanwhile_is_not_undone(bench: Bench, moved: Commit) -> None:
+def test_a_position_that_was_moved_meanwhile_is_not_undone(
+    bench: Bench, moved: CommittedOffset
+) -> None:
     consumer = bench.consumer(bench.claim())
     bench.kafka.commits["g", "t", 0] = moved
     with pytest.raises(FencedError):
@@ -220,7 +231,7 @@ def test_a_commit_of_this_epoch_that_the_consumer_did_not_make_is_not_undone(
 ) -> None:
     consumer = bench.consumer(bench.claim())
     consumer.acknowledge(Position(0, 1), WAIT)
-    bench.kafka.commits["g", "t", 0] = moved = Commit(7, note_of(bench.epoch))
+    bench.kafka.commits["g", "t", 0] = moved = CommittedOffset(7, note_of(bench.epoch))
     with pytest.raises(FencedError):
         consumer.acknowledge(Position(0, 8), WAIT)
     assert bench.commit() == moved
@@ -325,7 +336,7 @@ def test_what_was_fetched_before_a_reset_is_not_handed_out_after_it(bench: Bench
     wait_until(lambda: bool(reader._chunks))
     reader.detach()
     epoch = new_epoch()  # to the same place, which is another one
-    bench.kafka.commits["g", "t", 0] = Commit(0, note_of(epoch))
+    bench.kafka.commits["g", "t", 0] = CommittedOffset(0, note_of(epoch))
     consumer = bench.consumer(claim, reader)
     found = consumer.receive(100, BYTES, WAIT)
     assert [stored.position.entry for stored in found] == list(range(10))
@@ -349,8 +360,8 @@ def test_what_was_acknowledged_is_not_handed_out_any_more(bench: Bench) -> None:
 def test_a_commit_behind_the_end_is_moved_back_by_what_is_acknowledged(
     bench: Bench, shared: bool
 ) -> None:
-    note = note_of(bench.epoch, Progress(100, shared=True) if shared else None)
-    bench.kafka.commits["g", "t", 0] = Commit(100, note)
+    note = note_of(bench.epoch, CommitProgress(100, shared=True) if shared else None)
+    bench.kafka.commits["g", "t", 0] = CommittedOffset(100, note)
     consumer, found = bench.consumer(bench.claim()), list[int]()
 
     def all_came() -> bool:
@@ -381,10 +392,10 @@ def test_what_was_acknowledged_apart_is_not_received(bench: Bench) -> None:
     assert received(consumer, limit=4) == [1, 4, 5, 6]
     assert received(consumer) == [7, 8]
     consumer.acknowledge(Position(0, 7), WAIT)
-    assert bench.commit().progress() == Progress(8, ((9, 10),), shared=True)
+    assert bench.commit().progress() == CommitProgress(8, ((9, 10),), shared=True)
     assert epoch_of(bench.commit()) == bench.epoch
     consumer.acknowledge(Position(0, 8), WAIT)
-    assert bench.commit().progress() == Progress(10, (), shared=True)
+    assert bench.commit().progress() == CommitProgress(10, (), shared=True)
 
 
 def test_the_first_single_acknowledgement_waits_for_those_that_looked_before(bench: Bench) -> None:
@@ -399,19 +410,19 @@ def test_a_single_acknowledgement_that_was_overwritten_is_made_once_more(bench: 
     def overwrite(of: GroupPartition, deadline: float) -> None:
         if bench.commit().progress().shared and not bench.outlasted:
             bench.outlasted += 1
-            bench.kafka.commits["g", "t", 0] = Commit(1, note_of(bench.epoch))
+            bench.kafka.commits["g", "t", 0] = CommittedOffset(1, note_of(bench.epoch))
 
     bench.together = SharedCommits(bench.offsets, bench.node, overwrite)
     bench.acknowledge(5)
-    assert bench.commit().progress() == Progress(1, ((5, 6),), shared=True)
+    assert bench.commit().progress() == CommitProgress(1, ((5, 6),), shared=True)
 
 
 def test_all_up_to_a_message_is_acknowledged_together(bench: Bench) -> None:
     bench.acknowledge(2, 6)
     bench.acknowledge(4, cumulative=True)
-    assert bench.commit().progress() == Progress(5, ((6, 7),), shared=True)
+    assert bench.commit().progress() == CommitProgress(5, ((6, 7),), shared=True)
     bench.acknowledge(3, cumulative=True)
-    assert bench.commit().progress() == Progress(5, ((6, 7),), shared=True)
+    assert bench.commit().progress() == CommitProgress(5, ((6, 7),), shared=True)
     (state,) = bench.together.states(WHOLE, time.monotonic() + WAIT)
     assert state.mark_delete == Position(0, 4)
     assert state.acknowledged == ((Position(0, 6), Position(0, 6)),)
@@ -422,7 +433,7 @@ def test_all_up_to_a_message_is_acknowledged_together(bench: Bench) -> None:
 
 
 def test_nothing_is_changed_of_a_group_that_was_reset_meanwhile(bench: Bench) -> None:
-    of, made = GroupPartition(TOPIC, "g", "t", 0), list[Progress]()
+    of, made = GroupPartition(TOPIC, "g", "t", 0), list[CommitProgress]()
     with pytest.raises(FencedError):
         bench.together.change(
             of, bench.epoch - 1, lambda progress: progress, made.append, time.monotonic() + WAIT
@@ -431,9 +442,9 @@ def test_nothing_is_changed_of_a_group_that_was_reset_meanwhile(bench: Bench) ->
 
 
 def test_nothing_is_committed_when_the_turn_was_lost_meanwhile(bench: Bench) -> None:
-    of, made = GroupPartition(TOPIC, "g", "t", 0), list[Progress]()
+    of, made = GroupPartition(TOPIC, "g", "t", 0), list[CommitProgress]()
 
-    def change(progress: Progress) -> Progress:
+    def change(progress: CommitProgress) -> CommitProgress:
         bench.node.close()  # the node's broker goes: another node may have the turn by now
         return progress.acknowledge((5, 6))
 
@@ -446,12 +457,12 @@ def test_turns_of_a_group_on_a_partition_come_one_after_the_other(bench: Bench) 
     of, inside = GroupPartition(TOPIC, "g", "t", 0), threading.Event()
     go_on, order = threading.Event(), list[str]()
 
-    def slow(progress: Progress) -> Progress:
+    def slow(progress: CommitProgress) -> CommitProgress:
         inside.set()
         assert go_on.wait(WAIT)
         return progress.acknowledge((1, 2))
 
-    def commit(progress: Progress) -> None:
+    def commit(progress: CommitProgress) -> None:
         order.append("slow")
         deadline = time.monotonic() + WAIT
         bench.offsets.commit(
@@ -506,14 +517,14 @@ def test_acknowledging_what_the_topic_never_had_is_refused_with_all_beside_it(
             bench.acknowledge(*entries)
     assert bench.kafka.committed == 0
     bench.acknowledge(2)
-    assert bench.commit().progress() == Progress(0, ((2, 3),), shared=True)
+    assert bench.commit().progress() == CommitProgress(0, ((2, 3),), shared=True)
 
 
 def test_what_readers_do_not_see_yet_is_acknowledged(bench: Bench) -> None:
     """Kafka confirms a transaction, as of a copy's batch, before its messages are readable."""
     bench.kafka.unmarked["t", 0] = 10
     bench.acknowledge(0, 1, 9)
-    assert bench.commit().progress() == Progress(2, ((9, 10),), shared=True)
+    assert bench.commit().progress() == CommitProgress(2, ((9, 10),), shared=True)
     # All else goes by where readers get to, not by the log's end.
     deadline = deadline_in(WAIT)
     assert bench.offsets.end("t", 0, deadline) == 0
@@ -542,7 +553,10 @@ def test_a_position_that_did_not_move_for_long_is_committed_again_and_then_not_s
     reader._refreshed = time.monotonic() - REFRESH_SECONDS
     for _ in range(2):
         bench.consumer(claim, reader)
-        assert (bench.kafka.committed, bench.commit()) == (1, Commit(0, note_of(bench.epoch)))
+        assert (bench.kafka.committed, bench.commit()) == (
+            1,
+            CommittedOffset(0, note_of(bench.epoch)),
+        )
 
 
 def test_a_position_is_not_committed_again_under_a_claim_that_another_poll_has_since(
@@ -553,7 +567,7 @@ def test_a_position_is_not_committed_again_under_a_claim_that_another_poll_has_s
     grant = Grant(GROUP, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED])
     parts = bench.node, bench.together, bench.commits
     consumer = KafkaConsumer(*parts, grant, "g", reader, lambda: None)
-    claim.release(Outcome.DELIVERED)
+    claim.release(PollOutcome.DELIVERED)
     bench.claim()
     consumer.start(Silent(), 0, bench.commit(), None, time.monotonic() + WAIT)
     assert bench.kafka.committed == 0

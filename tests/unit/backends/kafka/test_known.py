@@ -15,7 +15,7 @@ from router.errors import CoordinationUnavailableError
 from router.model import TopicInfo, TopicName
 from router.model.policies import Policies
 from router.node.memory import MemoryRegistry
-from router.sharing.registry import Record, check_record
+from router.sharing.registry import RegistryRecord, check_record
 
 TOPIC = TopicName.parse("orders")
 NAME = "orders"
@@ -41,14 +41,14 @@ class Registry(MemoryRegistry):
         self.writes = 0
         self.away = False
 
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+    def get(self, kind: str, name: str, timeout: float) -> RegistryRecord | None:
         if self.away:
             raise CoordinationUnavailableError
         return super().get(kind, name, timeout)
 
     def put(
         self, kind: str, name: str, value: bytes, expected: int | None, timeout: float
-    ) -> Record:
+    ) -> RegistryRecord:
         self.writes += 1
         return super().put(kind, name, value, expected, timeout)
 
@@ -182,7 +182,7 @@ def test_the_record_of_a_topic_that_is_replaced_again_and_again_is_bounded() -> 
     for number in range(4):
         groups = [f"{number}-{n:014}" for n in range(known_module.MAX_GROUPS)]
         record = record.joined(groups, 20_000 + number)
-        kept = Record(NAME, record.dump(), 1)
+        kept = RegistryRecord(NAME, record.dump(), 1)
         record = GroupsRecord.load(kept, str(number + 1)).joined(["g"], 20_000 + number)
     check_record(GROUPS, NAME, record.dump())
     assert f"3-{0:014}" in record.owed
@@ -207,7 +207,9 @@ def test_groups_that_come_at_once_share_writes(
     known, writing, go = worker(registry, days), threading.Event(), threading.Event()
     put = registry.put
 
-    def slow(kind: str, name: str, value: bytes, expected: int | None, timeout: float) -> Record:
+    def slow(
+        kind: str, name: str, value: bytes, expected: int | None, timeout: float
+    ) -> RegistryRecord:
         writing.set()
         assert go.wait(5)
         return put(kind, name, value, expected, timeout)

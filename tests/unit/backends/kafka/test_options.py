@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import settings as all_settings
-from router.backends.kafka.options import MIN_INFLATED_BYTES, Access, KafkaOptions
+from router.backends.kafka.options import MIN_INFLATED_BYTES, KafkaConnectionOptions, KafkaOptions
 from router.errors import SettingError
 
 
-def access(url: str, **flags: str) -> Access:
+def access(url: str, **flags: str) -> KafkaConnectionOptions:
     given = {f"kafka.{name}": value for name, value in flags.items()}
-    return Access.parse(url, all_settings.load(None, {}, given))
+    return KafkaConnectionOptions.parse(url, all_settings.load(None, {}, given))
 
 
 def test_the_hosts_and_their_ports_are_read() -> None:

@@ -15,11 +15,11 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from router.backends.kafka import cluster as cluster_module
 from router.backends.kafka import producing
-from router.backends.kafka.apis import Request
+from router.backends.kafka.apis import ApiRequest
 from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.failures import LateError, LostError
-from router.backends.kafka.options import Access
-from router.backends.kafka.producing import MAX_SEQUENCE, Producers
+from router.backends.kafka.failures import KafkaConnectionLostError, LateError
+from router.backends.kafka.options import KafkaConnectionOptions
+from router.backends.kafka.producing import MAX_SEQUENCE, KafkaProducers
 from router.errors import BackendTimeoutError, BackendUnavailableError, OutcomeUnknownError
 from router.model import Message
 
@@ -36,7 +36,7 @@ class Broker(Cluster):
     """
 
     def __init__(self, script: list[str]) -> None:
-        super().__init__(Access(()))
+        super().__init__(KafkaConnectionOptions(()))
         self.log: list[bytes] = []
         self._script = script
         self.ids = 0
@@ -44,17 +44,17 @@ class Broker(Cluster):
         self.remembers = True
         self._seen: dict[int, tuple[int, int, int]] = {}
 
-    def ask(self, request: Request, deadline: float, node: int | None = None) -> Any:
+    def ask(self, request: ApiRequest, deadline: float, node: int | None = None) -> Any:
         self.ids += 1
         return SimpleNamespace(error_code=0, producer_id=self.ids, producer_epoch=0)
 
-    def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
+    def ask_leader(self, topic: str, partition: int, request: ApiRequest, deadline: float) -> Any:
         assert request.message.acks == -1, (
             "stored by the leader alone, acknowledged data may be lost"
         )
         fault = self._script.pop(0) if self._script else ""
         if fault == "lost":
-            raise LostError("connection refused")
+            raise KafkaConnectionLostError("connection refused")
         batch = DefaultRecordBatch(request.message.topic_data[0].partition_data[0].records)
         # Kafka keeps producers as long as their records. It takes any id that begins at 0 for a
         # new producer, so a first batch in doubt would be stored twice whatever the router does.
@@ -66,7 +66,7 @@ class Broker(Cluster):
             gone, self.gone = self.gone, None
             raise gone
         if fault == "lost answer":
-            raise LostError("reset", sent=True)
+            raise KafkaConnectionLostError("reset", sent=True)
         if fault == "late answer":
             raise LateError("no answer", sent=True)
         answered = SimpleNamespace(
@@ -95,7 +95,7 @@ def test_what_was_acknowledged_is_stored_once_in_order_and_the_rest_at_most_once
     script: list[str], counts: list[int]
 ) -> None:
     broker = Broker(list(script))
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     done: list[bytes] = []
     sent = 0
     with mock.patch.object(cluster_module, "MIN_PAUSE_SECONDS", 0.0):
@@ -130,7 +130,7 @@ def test_the_outcome_is_unknown_only_when_kafka_may_have_it(
     first: str, then: str, unknown: bool
 ) -> None:
     broker = Broker([first] + [then] * 100)
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     with pytest.raises(OutcomeUnknownError if unknown else BackendUnavailableError) as failed:
         producers.publish("t", 0, [Message(b"1")], time.monotonic() + SOON)
     assert ("unknown" in str(failed.value)) is unknown
@@ -143,7 +143,7 @@ def test_the_outcome_is_unknown_only_when_kafka_may_have_it(
 
 def test_a_producer_that_kafka_forgot_goes_on_under_another_id() -> None:
     broker = Broker(["", "forgets"])
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     for value in (b"1", b"2", b"3"):
         producers.publish("t", 0, [Message(value)], time.monotonic() + WAIT)
     assert broker.log == [b"1", b"2", b"3"]
@@ -154,7 +154,7 @@ def test_a_batch_in_doubt_is_not_sent_under_another_id_when_kafka_forgot_the_pro
     doubt: str,
 ) -> None:
     broker = Broker(["", doubt, "forgets"])
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     producers.publish("t", 0, [Message(b"1")], time.monotonic() + WAIT)
     with pytest.raises(BackendTimeoutError, match="unknown"):
         producers.publish("t", 0, [Message(b"2")], time.monotonic() + WAIT)
@@ -165,7 +165,7 @@ def test_a_batch_in_doubt_is_not_sent_under_another_id_when_kafka_forgot_the_pro
 
 def test_a_publish_after_one_that_was_broken_off_is_stored() -> None:
     broker = Broker([])
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     broker.gone = KeyboardInterrupt()  # as a greenlet is killed in the middle of a request
     with pytest.raises(KeyboardInterrupt):
         producers.publish("t", 0, [Message(b"1")], time.monotonic() + WAIT)
@@ -175,7 +175,7 @@ def test_a_publish_after_one_that_was_broken_off_is_stored() -> None:
 
 def test_a_lane_keeps_its_producer_while_kafka_does_and_numbers_last() -> None:
     broker = Broker([])
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     for _ in range(3):
         producers.publish("t", 0, [Message(b"1"), Message(b"2")], time.monotonic() + WAIT)
     assert broker.ids == 1
@@ -190,7 +190,7 @@ def test_the_lane_used_longest_ago_goes_when_there_are_too_many(
 ) -> None:
     monkeypatch.setattr(producing, "MAX_PRODUCERS", 2)
     broker = Broker([])
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     for partition in (0, 1, 0, 2, 0):
         producers.publish("t", partition, [Message(b"1")], time.monotonic() + WAIT)
     assert broker.ids == 3
@@ -200,6 +200,6 @@ def test_the_lane_used_longest_ago_goes_when_there_are_too_many(
 def test_a_batch_that_is_stored_already_is_stored(remembers: bool, offset: int) -> None:
     broker = Broker(["lost answer"])
     broker.remembers = remembers
-    producers = Producers(broker, lambda: NOW_MS)
+    producers = KafkaProducers(broker, lambda: NOW_MS)
     stored = producers.publish("t", 0, [Message(b"1")], time.monotonic() + WAIT)
     assert (stored, broker.log) == ([(offset, 1)], [b"1"])

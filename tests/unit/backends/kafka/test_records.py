@@ -28,7 +28,7 @@ from router.wire.kafka.record_messages import (
     weight,
     write_messages,
 )
-from router.wire.kafka.records import Header, Record, varint, write_headers
+from router.wire.kafka.records import Header, KafkaRecord, varint, write_headers
 
 NOW = 1_700_000_000_000
 texts = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -127,7 +127,7 @@ def test_what_is_read_is_known_before_it_is_written(
     """Of messages that Kafka's clients and publishers of properties made, however odd."""
     message = message._replace(properties={**message.properties, **properties})
     if foreign:
-        message = read_message(Record(0, 0, b"k", b"v", headers))
+        message = read_message(KafkaRecord(0, 0, b"k", b"v", headers))
     version = message.schema_version
     wanted = as_read(message)
     for one in (message, wanted):

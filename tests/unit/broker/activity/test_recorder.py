@@ -8,7 +8,7 @@ from pathlib import Path
 from router.broker.activity.history import MinuteFile
 from router.broker.activity.recorder import FILE, Recorder
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.gauges import LogGauges
 from router.broker.topics.topics import TopicOptions, Topics
@@ -32,7 +32,7 @@ async def _record(folder: Path) -> None:
     clock = ManualClock(1_000_000.0)
     store = await Store.open(folder, StoreOptions(), clock)
     record = await store.create_topic(TOPIC, 1, Policies(), {})
-    topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), Counters(clock)
+    topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
     counters.observe(LogGauges(store, 10, clock).collect)
     recorder = Recorder(topics, None, counters, lambda: {"kafka": 2})
     (partition,) = topics.partitions(record)
@@ -65,7 +65,7 @@ def test_minutes_are_there_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         clock = ManualClock(1_000_000.0)
         store = await Store.open(tmp_path, StoreOptions(), clock)
-        topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), Counters(clock)
+        topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
         recorder = Recorder(topics, None, counters, dict)
         ended = [await recorder.sample(clock())]
         clock.now += 60.0

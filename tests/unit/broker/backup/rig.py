@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from router.broker.backup import Manifest, Repository
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.restoring import restore, settle
 from router.broker.backup.taking import Work, take
 from router.broker.backup.verifying import verify
@@ -96,7 +96,7 @@ def back_up(
 ) -> Manifest:
     """Take a backup; blocks."""
     repository = Repository(target, disk)
-    copier = Copier(repository.disk, None, progress)
+    copier = FileCopier(repository.disk, None, progress)
     try:
         return take(Work(data, repository, copier, lambda _total: None), source, NOW)
     finally:
@@ -124,13 +124,13 @@ def taken(data: Path, target: Path, count: int = 0, disk: Disk | None = None) ->
 def problems(target: Path, manifest: Manifest, repository: Repository | None = None) -> list[str]:
     """Return what reading all of a backup finds."""
     repository = repository or Repository(target)
-    return list(verify(repository, manifest, Copier(repository.disk)))
+    return list(verify(repository, manifest, FileCopier(repository.disk)))
 
 
 def restored(target: Path, manifest: Manifest, folder: Path, disk: Disk | None = None) -> Path:
     """Restore a backup, and demand that nothing is left to recover."""
     disk = disk or Disk()
-    restore(Repository(target, disk), manifest, folder, Copier(disk), disk)
+    restore(Repository(target, disk), manifest, folder, FileCopier(disk), disk)
     settle(folder, SMALL, clock)
     assert check(folder) == []
     assert not list((folder / "journal").iterdir())

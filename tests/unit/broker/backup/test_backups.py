@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.backup import BackupError, Manifest, Repository, copying
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.repository import MANIFEST, note
 from router.broker.backup.restoring import STARTS_LEFT_OUT, restore
 from router.broker.disk.files import Disk
@@ -363,10 +363,10 @@ def test_restore_names_damage_and_refuses_data(folder: Path) -> None:
     damaged.write_bytes(content)
     disk = Disk()
     with pytest.raises(BackupError, match=f"{damaged} is damaged") as refused:
-        restore(Repository(target), manifest, place, Copier(disk), disk)
+        restore(Repository(target), manifest, place, FileCopier(disk), disk)
     assert refused.value.status == 65
     with pytest.raises(BackupError, match="is not empty"):
-        restore(Repository(target), manifest, data, Copier(disk), disk)
+        restore(Repository(target), manifest, data, FileCopier(disk), disk)
     content[-1] ^= 1
     damaged.write_bytes(content)
     restored(target, manifest, place)
@@ -379,7 +379,7 @@ def test_restore_refuses_a_folder_with_files_of_others_but_no_root_of_a_disk(fol
     (place / "notes.txt").write_text("of another")
     for _ in range(2):  # a refusal leaves nothing that another try would take for its own
         with pytest.raises(BackupError, match=r"is not empty \(notes.txt\)") as refused:
-            restore(Repository(target), manifest, place, Copier(disk), disk)
+            restore(Repository(target), manifest, place, FileCopier(disk), disk)
         assert refused.value.status == 73
     (place / "notes.txt").unlink()
     restored(target, manifest, place)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.backup import copying, taking
-from router.broker.backup.copying import BURST_SECONDS, Copier
+from router.broker.backup.copying import BURST_SECONDS, FileCopier
 from router.broker.backup.repository import PROGRESS
 from router.broker.disk.files import Buffer, Disk
 from tests.unit.broker.backup.rig import taken
@@ -39,7 +39,7 @@ def test_copies_keep_to_their_rate_whatever_time_passed_before(
     monkeypatch.setattr(copying, "time", clock)
     source = folder / "source"
     source.write_bytes(bytes(20 * RATE))
-    copier = Copier(Disk(), RATE)
+    copier = FileCopier(Disk(), RATE)
     for idle in (0.0, 3600.0):
         clock.now += idle
         begun = clock.now

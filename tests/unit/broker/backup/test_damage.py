@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.backup import BackupError, Manifest, Repository
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.restoring import restore
 from router.broker.disk.files import Disk
 from router.broker.storage.files import check
@@ -117,7 +117,7 @@ def test_of_a_segment_that_is_not_whole_the_rest_is_backed_up(folder: Path) -> N
         assert manifest.missing == (f"ledgers/{name}",)
         assert any(name in line for line in problems(target, manifest))
         disk, place = Disk(), folder / f"of-{target.name}"
-        restore(Repository(target), manifest, place, Copier(disk), disk)
+        restore(Repository(target), manifest, place, FileCopier(disk), disk)
         assert any(finding.serious for finding in check(place))
         return (place / "ledgers" / name).read_bytes()
 
@@ -145,6 +145,6 @@ def test_a_bad_sector_costs_no_other_segment_its_backup(folder: Path) -> None:
     disk = BadSector(copy, 0)
     assert [line for line in problems(target, whole, Repository(target, disk)) if "whole" in line]
     with pytest.raises(BackupError, match="is not whole") as refused:
-        restore(Repository(target, disk), whole, folder / "place", Copier(disk), disk)
+        restore(Repository(target, disk), whole, folder / "place", FileCopier(disk), disk)
     assert refused.value.status == 65
     restored(target, whole, folder / "restored")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from router.broker.backup import BackupError, Manifest, Repository
-from router.broker.backup.copying import Copier
+from router.broker.backup.copying import FileCopier
 from router.broker.backup.restoring import restore
 from router.broker.backup.taking import Work, take
 from router.broker.disk.files import Disk
@@ -84,7 +84,7 @@ def test_a_backup_on_the_disk_of_the_broker_leaves_it_its_reserve(folder: Path) 
 
         async with served(data) as (_store, backups):
             repository = Repository(target, Measured())
-            work = Work(data, repository, Copier(repository.disk), lambda _total: None, reserve)
+            work = Work(data, repository, FileCopier(repository.disk), lambda _total: None, reserve)
             await asyncio.to_thread(take, work, Local(backups), NOW)
             shutil.rmtree(target)
 
@@ -156,7 +156,7 @@ def test_a_manifest_names_files_of_its_backup_only(
     tamper(document)
     path.write_text(json.dumps(document))
     with pytest.raises(BackupError, match="not the manifest") as refused:
-        restore(repository, repository.load(), place, Copier(disk), disk)
+        restore(repository, repository.load(), place, FileCopier(disk), disk)
     assert refused.value.status == 65
     assert not place.exists()
 

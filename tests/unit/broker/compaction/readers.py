@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Final, cast
 
 from router.broker.compaction import CompactionCalls
-from router.broker.consume import Consumer, Kind, StartPosition
+from router.broker.consume import ClientConsumer, StartPosition, SubscriptionType
 from router.broker.consume.polls.poll import Poll
 from router.broker.consume.polls.reader import PollReader
-from router.broker.consume.polls.requests import PollRequest, TakenMessages
+from router.broker.consume.polls.requests import GroupPollRequest, TakenMessages
 from router.broker.consume.visible import Visible
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.kafka import GONE
@@ -40,7 +40,11 @@ class _Entries(Notes):
         self._transcoder = transcoder
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         payload = self._transcoder.payload(consumer.ledger_id, entry, PULSAR_FORMAT)
         self.read += left(payload, entry.index + 1 - entry.messages, ack_set)
@@ -57,8 +61,8 @@ def left(payload: bytes, first: int, ack_set: Sequence[int]) -> Iterator[tuple[i
 async def by_pulsar(log: Log, transcoder: Transcoder, visible: Visible | None = None) -> Read:
     link = _Entries(transcoder)
     subscription = log.partition.read_from("reader", log.partition.ledger.first_entry)
-    consumer = Consumer(link=link, consumer_id=1, name="c", visible=visible)
-    subscription.attach(consumer, Kind.EXCLUSIVE)
+    consumer = ClientConsumer(link=link, consumer_id=1, name="c", visible=visible)
+    subscription.attach(consumer, SubscriptionType.EXCLUSIVE)
     subscription.flow(consumer, PERMITS)
     settled = asyncio.Event()
     subscription.when_settled(settled.set)
@@ -87,7 +91,7 @@ async def by_polls(log: Log, transcoder: Transcoder) -> Read:
     reader = PollReader(
         partition.read_from("polls", partition.ledger.first_entry), EntryOpener(transcoder)
     )
-    request = PollRequest(
+    request = GroupPollRequest(
         str(TOPIC), "polls", "c", PERMITS, 1 << 30, False, 1.0, StartPosition(), 1 << 20
     )
     taken: list[TakenMessages] = []

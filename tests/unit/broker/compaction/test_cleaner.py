@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.compaction.cleaner import Dirt, Pace, measure, ranges
+from router.broker.compaction.cleaner import CleanerPace, Dirt, measure, ranges
 from router.broker.storage import KAFKA_FORMAT, StoreError, Undecided
 from router.broker.topics.maintenance import Maintenance
 from router.model.policies import Policies
@@ -193,7 +193,7 @@ def test_pauses_are_in_proportion_to_the_work_while_others_publish(folder: Path)
     async def test() -> None:
         now = 100.0
         async with opened(folder, History(), EAGER) as log:
-            pace = Pace(log.store, lambda: now)
+            pace = CleanerPace(log.store, lambda: now)
             now += 0.01
             assert pace.seconds() == 0
             await log.publish([(b"k", b"v")])

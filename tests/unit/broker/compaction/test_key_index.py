@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.broker.compaction.key_index import IndexDamagedError, KeyedMessage, KeyIndex, Progress
+from router.broker.compaction.key_index import (
+    IndexDamagedError,
+    IndexProgress,
+    KeyedMessage,
+    KeyIndex,
+)
 from router.broker.disk.files import Disk
 
 KEYS = st.binary(max_size=3)
@@ -132,7 +137,7 @@ def test_file_that_is_no_index_is_begun_again(tmp_path: Path, content: bytes) ->
     path = tmp_path / "7.db"
     path.write_bytes(content)
     index = opened(path)
-    assert index.progress == Progress()
+    assert index.progress == IndexProgress()
     index.close()
 
 
@@ -145,7 +150,7 @@ def test_index_of_an_older_format_is_begun_again(tmp_path: Path) -> None:
     connection.execute("PRAGMA user_version = 1")
     connection.close()
     index = opened(path)
-    assert (index.progress, index.find(b"a")) == (Progress(), None)
+    assert (index.progress, index.find(b"a")) == (IndexProgress(), None)
     index.close()
 
 
@@ -155,7 +160,7 @@ def test_index_of_another_partition_is_begun_again(tmp_path: Path) -> None:
     index.add(messages(b"a"), 1, 0)
     index.close()
     index = opened(path)
-    assert (index.progress, index.find(b"a")) == (Progress(), None)
+    assert (index.progress, index.find(b"a")) == (IndexProgress(), None)
     index.close()
 
 
@@ -170,7 +175,7 @@ def test_index_whose_log_lost_a_part_in_a_power_cut_is_begun_again(tmp_path: Pat
     log[32 + 24 : 32 + 24 + 512] = bytes(512)  # of the first frame; the commits behind it are whole
     log_path.write_bytes(log)
     index = opened(path)
-    assert (index.progress, index.find(b"3")) == (Progress(), None)
+    assert (index.progress, index.find(b"3")) == (IndexProgress(), None)
     index.add(messages(b"a"), 1, 0)
     assert index.find(b"a") == messages(b"a")[0]
     index.close()

@@ -16,7 +16,12 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import Consumer, Kind, Partition, Subscription
+from router.broker.consume import (
+    ClientConsumer,
+    Partition,
+    PartitionSubscription,
+    SubscriptionType,
+)
 from router.broker.consume.cursor.backlog import BacklogCounter
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.consumers import consumers
@@ -69,14 +74,18 @@ class PulsarClient:
     entry_format = PULSAR_FORMAT
     writable = True
 
-    def __init__(self, subscription: Subscription, kind: Kind) -> None:
+    def __init__(self, subscription: PartitionSubscription, kind: SubscriptionType) -> None:
         self.subscription = subscription
         self.got: list[Delivery] = []
-        self.consumer = Consumer(self, 1, subscription.name)
+        self.consumer = ClientConsumer(self, 1, subscription.name)
         subscription.attach(self.consumer, kind)
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         assert consumer is self.consumer
         left = bits(ack_set) or (1 << entry.messages) - 1
@@ -102,13 +111,13 @@ class PulsarClient:
     def when_writable(self, resume: Callable[[], None]) -> None:
         raise AssertionError(resume)
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         raise AssertionError(consumer)
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         """Take no note of it: there is one consumer."""
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         raise AssertionError(consumer)
 
     def probe(self, *, soon: bool = False) -> None:
@@ -215,7 +224,7 @@ class Engine:
         cursor = self.partition.subscriptions[group].cursor
         return await BacklogCounter().backlog(self.partition.visible, cursor)
 
-    async def pulsar(self, name: str, kind: Kind) -> PulsarClient:
+    async def pulsar(self, name: str, kind: SubscriptionType) -> PulsarClient:
         """Open a consumer on a subscription, which begins at the first message."""
         client = PulsarClient(await self.partition.subscribe(name, 0), kind)
         await self.settle()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from router.broker.consume import Kind
+from router.broker.consume import SubscriptionType
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT
 from router.model import Position
 from tests.unit.broker.consume.engine import (
@@ -135,7 +135,7 @@ class EngineMachine(RuleBasedStateMachine):
             await self.join(group)
 
     async def join(self, group: Permitted) -> None:
-        kind = Kind.SHARED if group is self.individual else Kind.EXCLUSIVE
+        kind = SubscriptionType.SHARED if group is self.individual else SubscriptionType.EXCLUSIVE
         self.clients[group.name] = await self.rig.pulsar(group.name, kind)
         group.connected = True
 

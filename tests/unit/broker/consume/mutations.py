@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from router.broker.consume.cursor.backlog import BacklogCounter
-from router.broker.consume.cursor.in_flight import InFlight, Span
+from router.broker.consume.cursor.in_flight import InFlight, InFlightRange
 from router.broker.consume.cursor.pending import Agenda, DeliveryRules, PendingDeliveries
-from router.broker.consume.dispatch.dispatcher import Dispatcher, Feed
+from router.broker.consume.dispatch.dispatcher import Dispatcher, EntryFeed
 from router.broker.consume.dispatch.individual import Individual
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.consume.polls.confirming import NamedAnswer
@@ -121,7 +121,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is in flight comes again at once",
-        Span,
+        InFlightRange,
         "is_over",
         "self.due <= now_ms or",
         "True or",
@@ -170,7 +170,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the feed begins one entry too late",
-        Feed,
+        EntryFeed,
         "take",
         "self.position = number + 1",
         "self.position = number + 2",

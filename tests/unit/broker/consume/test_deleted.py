@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import BacklogCounter, Kind
+from router.broker.consume import BacklogCounter, SubscriptionType
 from router.broker.disk.files import Disk
 from router.broker.pulsar.positions import last_visible_entry
 from router.broker.storage import Ack, bits, words
@@ -18,9 +18,9 @@ from tests.unit.broker.storage.rig import until
 STORED = 3_000
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(SubscriptionType))
 def test_a_long_run_of_deleted_messages_is_not_read(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     reads = []
     whole = Disk.open
@@ -61,7 +61,7 @@ def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path)
         store.delete_messages(ledger, [(middle[0].first_index, middle[1].next_index - 1)])
         await store.retain(1_000_000)
         assert middle[0] not in ledger.segments
-        bench.consumer(reader, "a", Kind.EXCLUSIVE, permits=100)
+        bench.consumer(reader, "a", SubscriptionType.EXCLUSIVE, permits=100)
         left = [*range(middle[0].first_entry), *range(middle[1].next_entry, 40)]
         await until(lambda: bench.notes.entries() == left)
         assert bench.partition.context.tally.damaged == 0
@@ -70,9 +70,9 @@ def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path)
     on_a_partition(folder, test, segment=1_000, cache=0)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(SubscriptionType))
 def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     reads = []
     whole = Disk.open
@@ -111,7 +111,7 @@ def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) ->
         await bench.publish(5, batch=3)
         ledger, store = bench.partition.ledger, bench.partition.store
         subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.SHARED)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED)
 
         async def last(*, unacknowledged: bool = False) -> int | None:
             return await last_visible_entry(subscription, unacknowledged=unacknowledged)
@@ -140,7 +140,7 @@ def test_consumers_of_a_terminated_topic_reach_its_end_if_that_is_deleted(folder
         await store.terminate(ledger)
         store.delete_messages(ledger, [(0, 0), (2, 5)])
         subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=10)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=10)
         assert bench.notes.entries() == [0]
         assert bits(bench.notes.ack_sets[0]) == 0b10
         assert bench.notes.ended == []

@@ -11,17 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.broker.consume import Access, NameBusyError, Producer, ProducerFencedError, producers
+from router.broker.consume import (
+    NameBusyError,
+    Producer,
+    ProducerAccess,
+    ProducerFencedError,
+    producers,
+)
 from router.broker.consume.producers import ProducerTable
-from router.broker.storage import Ledger, Producers
+from router.broker.storage import Ledger, ProducerStates
 from router.broker.storage.rows import LedgerRow
 from router.errors import TooManyRequestsError
 from tests.unit.broker.storage.rig import one_ledger, opened
 
 NOTHING = cast("Any", None)
 PARTS = cast("Any", SimpleNamespace(journal=None, reader=None, readers=None, tails=None))
-WAIT = Access.WAIT_FOR_EXCLUSIVE
-FENCE = Access.EXCLUSIVE_WITH_FENCING
+WAIT = ProducerAccess.WAIT_FOR_EXCLUSIVE
+FENCE = ProducerAccess.EXCLUSIVE_WITH_FENCING
 
 
 class Line:
@@ -51,13 +57,13 @@ def table_of(store: Any, ledger: Ledger) -> ProducerTable:
 
 
 def table_of_nobody() -> ProducerTable:
-    return table_of(NOTHING, Ledger(LedgerRow(1, 1, 0, 0, 0), Producers(1, 1), PARTS))
+    return table_of(NOTHING, Ledger(LedgerRow(1, 1, 0, 0, 0), ProducerStates(1, 1), PARTS))
 
 
 def producer(
     link: Line,
     name: str,
-    access: Access = Access.SHARED,
+    access: ProducerAccess = ProducerAccess.SHARED,
     *,
     epoch: int = 0,
     generated: bool = False,
@@ -76,20 +82,20 @@ class ConnectionLimiter:
         self.line: list[Producer] = []
         self.number = 0
 
-    def come(self, access: Access) -> None:
+    def come(self, access: ProducerAccess) -> None:
         self.number += 1
         new = producer(self.link, f"p{self.number}", access)
         before = list(self.table)
         try:
             ready = self.table.add(new)
         except (NameBusyError, ProducerFencedError):
-            assert access in {Access.SHARED, Access.EXCLUSIVE}
+            assert access in {ProducerAccess.SHARED, ProducerAccess.EXCLUSIVE}
             assert list(self.table) == before
             return
         if not ready:
             assert access is WAIT
             self.line.append(new)
-        elif access is not Access.SHARED:
+        elif access is not ProducerAccess.SHARED:
             self.epochs.append(new.topic_epoch if new.topic_epoch is not None else -1)
         if access is FENCE:
             assert self.link.closed[-len(before) :] == before or not before
@@ -111,17 +117,17 @@ class ConnectionLimiter:
     def check(self) -> None:
         inside = list(self.table)
         assert len(inside) == len(self.table)
-        held = [found for found in inside if found.access is not Access.SHARED]
+        held = [found for found in inside if found.access is not ProducerAccess.SHARED]
         assert not held or len(inside) == 1
         assert inside or not self.line
         assert self.epochs == list(range(len(self.epochs)))
 
 
-@given(st.lists(st.sampled_from(Access) | st.integers(0, 9), max_size=40))
-def test_holder_is_alone_and_turns_come_in_order(steps: list[Access | int]) -> None:
+@given(st.lists(st.sampled_from(ProducerAccess) | st.integers(0, 9), max_size=40))
+def test_holder_is_alone_and_turns_come_in_order(steps: list[ProducerAccess | int]) -> None:
     crowd = ConnectionLimiter()
     for step in steps:
-        if isinstance(step, Access):
+        if isinstance(step, ProducerAccess):
             crowd.come(step)
         else:
             crowd.go(step)
@@ -156,9 +162,9 @@ def test_given_name_is_not_taken_over() -> None:
 
 def test_holder_is_not_taken_over_by_who_does_not_know_its_epoch() -> None:
     table, holder = table_of_nobody(), Line()
-    table.add(producer(holder, "p", Access.EXCLUSIVE))
+    table.add(producer(holder, "p", ProducerAccess.EXCLUSIVE))
     with pytest.raises(ProducerFencedError):
-        table.add(producer(Line(), "p", Access.EXCLUSIVE, epoch=1))
+        table.add(producer(Line(), "p", ProducerAccess.EXCLUSIVE, epoch=1))
     assert (holder.closed, holder.probes) == ([], 1)
 
 
@@ -173,7 +179,7 @@ def test_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_waits_with_an_epoch_that_moved_on_is_passed_over() -> None:
     table, link = table_of_nobody(), Line()
-    first, second = producer(link, "a", Access.EXCLUSIVE), producer(link, "b", WAIT)
+    first, second = producer(link, "a", ProducerAccess.EXCLUSIVE), producer(link, "b", WAIT)
     stale, last = producer(link, "c", WAIT, topic_epoch=0), producer(link, "d", WAIT)
     for new in (first, second, stale, last):
         table.add(new)
@@ -188,7 +194,10 @@ def test_who_is_fenced_while_its_epoch_is_written_does_not_hold(folder: Path) ->
         async with opened(folder) as store:
             ledger = await one_ledger(store)
             table, link = table_of(store, ledger), Line()
-            first, second = producer(link, "a", Access.EXCLUSIVE), producer(link, "b", FENCE)
+            first, second = (
+                producer(link, "a", ProducerAccess.EXCLUSIVE),
+                producer(link, "b", FENCE),
+            )
             table.add(first)
             holding = asyncio.ensure_future(table.hold(first))
             table.add(second)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import Kind
+from router.broker.consume import SubscriptionType
 from router.broker.storage import Ack
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 
 pytestmark = pytest.mark.timeout(30)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(SubscriptionType))
 def test_entries_that_cannot_be_sent_are_skipped_and_the_others_go_on(
-    folder: Path, kind: Kind
+    folder: Path, kind: SubscriptionType
 ) -> None:
     async def test(bench: Bench) -> None:
         bench.notes.unreadable = {0, 2, 3, 5}
@@ -43,7 +43,7 @@ def test_the_end_of_a_topic_is_reached_behind_an_entry_that_cannot_be_sent(folde
         subscription = await bench.subscription()
         await bench.publish(2)
         await bench.partition.terminate()
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         subscription.acknowledge(consumer, [Ack(0)], None)
         assert bench.notes.ended == []
         await asyncio.sleep(0)
@@ -57,18 +57,20 @@ def test_a_consumer_that_goes_leaves_what_was_skipped_skipped(folder: Path) -> N
         bench.notes.unreadable = {0}
         subscription = await bench.subscription()
         await bench.publish(2)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=1)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=1)
         subscription.detach(consumer)
         await asyncio.sleep(0)
         assert subscription.cursor.mark_delete == 0
-        bench.consumer(subscription, "b", Kind.EXCLUSIVE, permits=1)
+        bench.consumer(subscription, "b", SubscriptionType.EXCLUSIVE, permits=1)
         assert bench.notes.got == [("b", 1, 0)]
 
     on_a_partition(folder, test)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_consumer_that_was_closed_by_a_seek_is_sent_nothing_more(folder: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_consumer_that_was_closed_by_a_seek_is_sent_nothing_more(
+    folder: Path, kind: SubscriptionType
+) -> None:
     async def test(bench: Bench) -> None:
         bench.notes.unreadable = {0}
         subscription = await bench.subscription()

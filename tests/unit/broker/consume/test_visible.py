@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 
 import router
-from router.broker.consume import BacklogCounter, Kind, StartPosition
+from router.broker.consume import BacklogCounter, StartPosition, SubscriptionType
 from router.broker.consume.polls.poll import Poll
 from router.broker.consume.polls.reader import PollReader
-from router.broker.consume.polls.requests import PollRequest, TakenMessages
+from router.broker.consume.polls.requests import GroupPollRequest, TakenMessages
 from router.broker.consume.visible import Visible
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.slicing import EntryOpener
@@ -84,13 +84,15 @@ def test_all_readers_end_where_a_rule_says_that_what_is_visible_ends(
         partition = bench.partition
         visible, transcoder = partition.visible, Transcoder(ENTRY_FORMATS)
         subscription = await bench.subscription()
-        bench.consumer(subscription, "pulsar", Kind.SHARED, permits=100)
+        bench.consumer(subscription, "pulsar", SubscriptionType.SHARED, permits=100)
         await until(lambda: len(bench.notes.got) == END)
         assert last_entry(subscription, unacknowledged=False) == END - 1
         assert await BacklogCounter().backlog(visible, subscription.cursor) == END * BATCH
 
         reader = PollReader(await bench.subscription("polls"), EntryOpener(transcoder))
-        request = PollRequest("t", "polls", "c", 99, 1 << 20, False, 1.0, StartPosition(), 1 << 20)
+        request = GroupPollRequest(
+            "t", "polls", "c", 99, 1 << 20, False, 1.0, StartPosition(), 1 << 20
+        )
         taken: list[TakenMessages] = []
         reader.attach(cast("Poll", _Poll()), request)
         while not taken:

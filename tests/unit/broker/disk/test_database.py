@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.disk.database import Schema, connect, transact
+from router.broker.disk.database import DatabaseSchema, connect, transact
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk
 
-SCHEMA = Schema(1, "CREATE TABLE items (name TEXT NOT NULL)")
+SCHEMA = DatabaseSchema(1, "CREATE TABLE items (name TEXT NOT NULL)")
 
 
 def items(path: Path) -> list[str]:

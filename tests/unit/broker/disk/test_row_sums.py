@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.disk.database import Schema
+from router.broker.disk.database import DatabaseSchema
 from router.broker.disk.row_sums import check_rows, install
 from router.broker.node import registry
 from router.broker.node.registry import FILE, FileRegistry, RegistryDamagedError
@@ -20,7 +20,7 @@ VALUE = b"a value that stands nowhere else"
 
 @pytest.mark.parametrize("schema", [metadata.SCHEMA, registry._SCHEMA])
 def test_every_column_of_every_table_is_in_the_checksum_of_its_row(
-    schema: Schema,
+    schema: DatabaseSchema,
 ) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         install(connection)

@@ -36,7 +36,7 @@ from router.wire.kafka.record_messages import (
     SCHEMA_VERSION,
     SEQUENCE,
 )
-from router.wire.kafka.records import Record, write_record
+from router.wire.kafka.records import KafkaRecord, write_record
 from router.wire.pulsar import MAX_MESSAGE_SIZE, join_payload, pack, unpack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.wire.kafka.records_of import (
@@ -110,7 +110,9 @@ def test_kafka_clients_read_entries_of_pulsar(client: str, messages: list[Messag
 
 @pytest.mark.slow
 @given(records=record_lists(), codec=st.sampled_from(CODECS))
-def test_records_are_read_by_pulsar_and_written_again(records: list[Record], codec: int) -> None:
+def test_records_are_read_by_pulsar_and_written_again(
+    records: list[KafkaRecord], codec: int
+) -> None:
     found = as_pulsar(batch_of(records, codec))
     assert [one.key for one in found] == [one.key for one in records]
     assert [None if one.null else one.value for one in found] == [one.value for one in records]
@@ -138,7 +140,7 @@ def test_records_are_read_by_pulsar_and_written_again(records: list[Record], cod
 def test_headers_are_properties_as_well_as_properties_can(
     headers: Sequence[tuple[bytes, bytes | None]], properties: Mapping[str, str]
 ) -> None:
-    (found,) = as_pulsar(batch_of([Record(0, 0, None, b"v", headers)]))
+    (found,) = as_pulsar(batch_of([KafkaRecord(0, 0, None, b"v", headers)]))
     shown = {name: value for name, value in found.properties.items() if name != ALL_HEADERS}
     assert shown == properties
     lossless = all(value is not None and value.isascii() for _, value in headers)
@@ -161,7 +163,7 @@ def test_what_the_router_s_own_producers_say_in_headers_is_no_property() -> None
         (REPLICATE_TO.encode(), b"us,eu"),
         (b"own", b"1"),
     ]
-    (found,) = as_pulsar(batch_of([Record(0, 0, None, b"v", headers)]))
+    (found,) = as_pulsar(batch_of([KafkaRecord(0, 0, None, b"v", headers)]))
     wanted = Message(b"v", None, {"own": "1"}, 5, None, 6, b"\xff\0", replicate_to=("us", "eu"))
     assert found == wanted
     (record,) = other_records(READERS["aiokafka"], kafka.from_messages([found], STORED))
@@ -171,7 +173,7 @@ def test_what_the_router_s_own_producers_say_in_headers_is_no_property() -> None
 
 
 def test_a_time_that_a_broker_gave_is_no_event_time() -> None:
-    batch = bytearray(batch_of([Record(0, 0, None, b"v", [])]))
+    batch = bytearray(batch_of([KafkaRecord(0, 0, None, b"v", [])]))
     batch[22] |= LOG_APPEND_TIME
     sign_batch(batch)
     assert [one.event_time for one in as_pulsar(bytes(batch))] == [None]
@@ -187,7 +189,7 @@ def test_a_time_that_pulsar_cannot_have_is_left_out(time: int) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("key", [b"key", b"k" * 300, b"k" * 200_000, b"", b"\xff"])
 def test_a_batch_has_the_hash_of_its_first_key(codec: int, key: bytes) -> None:
-    records = [Record(0, 0, key, b"v" * 50_000, []), Record(1, 0, b"other", b"v", [])]
+    records = [KafkaRecord(0, 0, key, b"v" * 50_000, []), KafkaRecord(1, 0, b"other", b"v", [])]
     found = kafka.describe(batch_of(records, codec, producer=(7, 2, 40)))
     assert found.key_hash() == murmur3(key)
     assert (found.messages, found.producer) == (2, ("kafka-7-2", 40))
@@ -196,19 +198,19 @@ def test_a_batch_has_the_hash_of_its_first_key(codec: int, key: bytes) -> None:
 
 
 def test_batches_without_keys_have_hashes_of_their_own() -> None:
-    batches = [batch_of([Record(0, 0, None, b"%d" % n, [])]) for n in range(10)]
+    batches = [batch_of([KafkaRecord(0, 0, None, b"%d" % n, [])]) for n in range(10)]
     assert len({kafka.describe(batch).key_hash() for batch in batches}) == 10
     assert kafka.describe(batches[0]).producer == ("", 0)
     assert all(0 <= kafka.describe(batch).key_hash() < 1 << 31 for batch in batches)
 
 
 def test_properties_are_those_of_each_record() -> None:
-    records = [Record(place, 0, None, b"v", [(b"n", b"%d" % place)]) for place in range(3)]
+    records = [KafkaRecord(place, 0, None, b"v", [(b"n", b"%d" % place)]) for place in range(3)]
     found = kafka.describe(batch_of(records, 4))
     assert list(found.properties()) == [{"n": "0"}, {"n": "1"}, {"n": "2"}]
 
 
-BATCH = batch_of([Record(place, 0, b"k", b"v", []) for place in range(3)])
+BATCH = batch_of([KafkaRecord(place, 0, b"k", b"v", []) for place in range(3)])
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_what_only_a_pulsar_consumer_can_read_leaves_its_offsets_empty() -> None
 def test_the_largest_batch_that_is_stored_fits_into_an_entry_of_pulsar() -> None:
     count = kafka.MAX_RECORDS
     size = kafka.MAX_RECORDS_BYTES // count - 13
-    records = [Record(place, place, b"k", bytes(size), []) for place in range(count)]
+    records = [KafkaRecord(place, place, b"k", bytes(size), []) for place in range(count)]
     batch = batch_of(records)
     assert len(batch) <= kafka.MAX_RECORDS_BYTES
     assert len(pulsar.from_messages(kafka.to_messages(batch), STORED)) <= MAX_MESSAGE_SIZE
@@ -258,18 +260,18 @@ def test_the_largest_batch_that_is_stored_fits_into_an_entry_of_pulsar() -> None
 @pytest.mark.parametrize(
     ("record", "fits"),
     [
-        (Record(0, 0, None, b"", [(b"h", b"\xff" * 1_300_000)]), False),
-        (Record(0, 0, None, b"", [(b"h", b"\xff" * 1_100_000)]), True),
-        (Record(0, 0, None, b"", [(b"h", b"x" * 4_000_000)]), True),
-        (Record(0, 0, None, b"", [(b"h", b"x" * 2_400_000)] * 2), False),
-        (Record(0, 0, b"\xff" * 4_000_000, b"", []), False),
-        (Record(0, 0, b"\xff" * 3_900_000, b"", []), True),
-        (Record(0, 0, b"x" * 4_000_000, b"", []), True),
-        (Record(0, 0, None, b"\xff" * 4_000_000, []), True),
+        (KafkaRecord(0, 0, None, b"", [(b"h", b"\xff" * 1_300_000)]), False),
+        (KafkaRecord(0, 0, None, b"", [(b"h", b"\xff" * 1_100_000)]), True),
+        (KafkaRecord(0, 0, None, b"", [(b"h", b"x" * 4_000_000)]), True),
+        (KafkaRecord(0, 0, None, b"", [(b"h", b"x" * 2_400_000)] * 2), False),
+        (KafkaRecord(0, 0, b"\xff" * 4_000_000, b"", []), False),
+        (KafkaRecord(0, 0, b"\xff" * 3_900_000, b"", []), True),
+        (KafkaRecord(0, 0, b"x" * 4_000_000, b"", []), True),
+        (KafkaRecord(0, 0, None, b"\xff" * 4_000_000, []), True),
     ],
 )
 def test_a_batch_that_pulsar_clients_could_not_be_sent_is_refused(
-    record: Record, fits: bool
+    record: KafkaRecord, fits: bool
 ) -> None:
     batch = batch_of([record])
     if fits:

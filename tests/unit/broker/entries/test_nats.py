@@ -12,7 +12,7 @@ from router.broker.entries import ENTRY_FORMATS, Transcoder, kafka, nats, pulsar
 from router.broker.storage import Entry
 from router.model import Message
 from router.wire import ProtocolError
-from router.wire.kafka.records import Record
+from router.wire.kafka.records import KafkaRecord
 from router.wire.nats.headers import build, read
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.router_messages import REPLICATE_TO, SCHEMA_VERSION
@@ -77,7 +77,7 @@ def test_messages_of_pulsar_come_back_through_nats(messages: list[Message]) -> N
 @given(messages=NATS_LISTS)
 @example([NatsMessage("s", headers=build([("a", "1"), ("a", "2"), (REPLICATE_TO, "1")]))])
 def test_kafka_clients_read_messages_of_nats(messages: list[NatsMessage]) -> None:
-    records: list[Record] = other_records(
+    records: list[KafkaRecord] = other_records(
         READERS["aiokafka"], transcoded(pack(messages), nats.TAG, kafka.TAG)
     )
     assert [one.offset for one in records] == list(range(len(messages)))
@@ -100,7 +100,7 @@ def test_headers_of_kafka_are_headers_of_nats_also_where_names_repeat(
     pairs: list[tuple[str, str]],
 ) -> None:
     headers = [(name.encode(), value.encode()) for name, value in pairs]
-    batch = bytes(batch_of([Record(0, 0, None, b"v", headers)], 0))
+    batch = bytes(batch_of([KafkaRecord(0, 0, None, b"v", headers)], 0))
     for through in (transcoded(batch, kafka.TAG, pulsar.TAG), batch):
         tag = kafka.TAG if through is batch else pulsar.TAG
         (message,) = unpack(transcoded(through, tag, nats.TAG))

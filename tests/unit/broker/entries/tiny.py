@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
-from router.broker.consume.entry_info import Chunk, MessageKey, UnreadableEntryError
+from router.broker.consume.entry_info import MessageChunk, MessageKey, UnreadableEntryError
 from router.broker.consume.membership.hashing import murmur3
 from router.broker.entries import ENTRY_FORMATS, EntryFormats, pulsar
 from router.model import Message
@@ -23,7 +23,7 @@ class TinyEntry:
     """The description of an entry."""
 
     deliver_at_ms = 0
-    chunk: Chunk | None = None
+    chunk: MessageChunk | None = None
     producer = ("", 0)
 
     def __init__(self, payload: bytes) -> None:

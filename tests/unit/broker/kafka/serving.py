@@ -19,7 +19,7 @@ from router.broker.transport.context import TransportContext
 from router.kafka.definitions import definition_texts
 from router.settings import Settings
 from router.wire.kafka.engine import Messages, request_header_version, response_header_version
-from router.wire.kafka.frames import SIZE, FrameReader
+from router.wire.kafka.frames import SIZE, KafkaFrameReader
 from tests.unit.broker.pulsar.serving import NO_SETTINGS, Context, context_of
 from tests.unit.broker.pulsar.test_connection import MemoryTransport
 
@@ -59,7 +59,7 @@ class KafkaClient:
         self.connection = context.connection()
         self.connection.connection_made(self.transport)
         self.correlation = 0
-        self._frames = FrameReader(MAX_RESPONSE)
+        self._frames = KafkaFrameReader(MAX_RESPONSE)
         self._received: list[bytes] = []
         self._asked: list[tuple[str, int, int]] = []
 

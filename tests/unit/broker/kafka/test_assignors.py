@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from router.broker.kafka.assignors import (
     ASSIGNORS,
+    AssignedMember,
     Assignment,
-    Subscriber,
     assign_range,
     assign_uniform,
 )
@@ -24,18 +24,20 @@ partitions = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 6))
 topics = st.frozensets(st.sampled_from(TOPICS))
 owned = st.frozensets(st.tuples(st.sampled_from(TOPICS), st.integers(0, 7)), max_size=6)
 members = st.lists(st.tuples(topics, owned), min_size=1, max_size=5).map(
-    lambda found: [Subscriber(f"m{n}", None, *one) for n, one in enumerate(found)]
+    lambda found: [AssignedMember(f"m{n}", None, *one) for n, one in enumerate(found)]
 )
 GROUPS = list(combinations(range(10), 4))
 alike = st.lists(owned, min_size=1, max_size=5).map(
-    lambda found: [Subscriber(f"m{n}", None, frozenset(TOPICS), one) for n, one in enumerate(found)]
+    lambda found: [
+        AssignedMember(f"m{n}", None, frozenset(TOPICS), one) for n, one in enumerate(found)
+    ]
 )
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(members=members, partitions=partitions)
 def test_each_partition_is_given_to_one_reader(
-    name: str, members: Sequence[Subscriber], partitions: Mapping[bytes, int]
+    name: str, members: Sequence[AssignedMember], partitions: Mapping[bytes, int]
 ) -> None:
     found = ASSIGNORS[name](members, partitions)
     assert found.keys() == {one.id for one in members}
@@ -49,7 +51,7 @@ def test_each_partition_is_given_to_one_reader(
 
 @given(members=members, partitions=partitions)
 def test_no_move_makes_a_uniform_assignment_more_even(
-    members: Sequence[Subscriber], partitions: Mapping[bytes, int]
+    members: Sequence[AssignedMember], partitions: Mapping[bytes, int]
 ) -> None:
     found = assign_uniform(members, partitions)
     for one in members:
@@ -60,12 +62,12 @@ def test_no_move_makes_a_uniform_assignment_more_even(
 
 @given(members=alike, partitions=partitions)
 def test_members_with_one_subscription_keep_what_they_may(
-    members: Sequence[Subscriber], partitions: Mapping[bytes, int]
+    members: Sequence[AssignedMember], partitions: Mapping[bytes, int]
 ) -> None:
     before = assign_uniform(members, partitions)
-    again = [Subscriber(one.id, None, one.topics, before[one.id]) for one in members]
+    again = [AssignedMember(one.id, None, one.topics, before[one.id]) for one in members]
     assert assign_uniform(again, partitions) == before
-    joined = assign_uniform([*again, Subscriber("new", None, frozenset(TOPICS))], partitions)
+    joined = assign_uniform([*again, AssignedMember("new", None, frozenset(TOPICS))], partitions)
     assert all(joined[one.id] <= before[one.id] for one in members)
 
 
@@ -84,7 +86,7 @@ def test_members_with_unlike_subscriptions_cost_little_for_each_partition(
     # Each of 210 topics has readers that no other topic has.
     read = [{b"%03d" % n for n, ids in enumerate(GROUPS) if id in ids} for id in range(10)]
     found = assign_uniform(
-        [Subscriber(f"m{id}", None, frozenset(topics)) for id, topics in enumerate(read)],
+        [AssignedMember(f"m{id}", None, frozenset(topics)) for id, topics in enumerate(read)],
         {b"%03d" % n: 10 for n in range(len(GROUPS))},
     )
     assert sorted(map(len, found.values())) == [210] * 10
@@ -94,9 +96,9 @@ def test_members_with_unlike_subscriptions_cost_little_for_each_partition(
 def test_a_range_is_of_adjacent_partitions_and_by_instance() -> None:
     reads = frozenset({b"a", b"b"})
     members = [
-        Subscriber("z", "i1", reads),
-        Subscriber("m", None, reads),
-        Subscriber("y", "i2", reads),
+        AssignedMember("z", "i1", reads),
+        AssignedMember("m", None, reads),
+        AssignedMember("y", "i2", reads),
     ]
     found = assign_range(members, {b"a": 7, b"b": 3})
     assert {one: shown(owned) for one, owned in found.items()} == {

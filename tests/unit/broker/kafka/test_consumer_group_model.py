@@ -28,7 +28,7 @@ from router.broker.kafka.consumer_group_values import (
 )
 from router.broker.kafka.consumer_metadata import assigned_partitions
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     JoinRequest,
     JoinResult,
     SyncRequest,
@@ -140,7 +140,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         self.clients.remove(client)
         away = away and client.instance_id is not None
         if client.classic:
-            self.group.leave(Caller(client.member_id), self.now)
+            self.group.leave(GroupCaller(client.member_id), self.now)
             return
         self.send(client, epoch=AWAY if away else LEAVING)
 
@@ -241,7 +241,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
     def beat_classic(self, client: Client, *, full: bool, lost: bool) -> None:
         """Send a classic heartbeat; join if that is its answer, or the client reads others."""
-        caller = Caller(client.member_id, None, client.epoch)
+        caller = GroupCaller(client.member_id, None, client.epoch)
         error = self.group.heartbeat(caller, self.now)
         if lost:
             return
@@ -261,7 +261,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         assert joined.error is ErrorCode.NONE
         client.member_id, client.epoch = joined.member_id, joined.generation
         client.epochs.append(joined.generation)
-        caller = Caller(client.member_id, None, client.epoch)
+        caller = GroupCaller(client.member_id, None, client.epoch)
         self.group.sync(SyncRequest(caller, "consumer", "range"), client, self.now)
         ((_, synced),) = self.group.answers()
         assert isinstance(synced, SyncResult)

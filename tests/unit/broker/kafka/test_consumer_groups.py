@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from router.broker.consume import Consumer, Kind
+from router.broker.consume import ClientConsumer, SubscriptionType
 from router.broker.kafka.consumer_metadata import assigned_partitions
 from router.model import TopicName
 from router.settings import load
@@ -130,9 +130,9 @@ def test_topics_that_others_read_as_the_group_are_refused_by_name_and_left_out_o
     async def test(server: KafkaServer) -> None:
         client = server.client()
         await server.topics.create(MORE, 1)
-        consumer: Any = Consumer(Notes(), 1, "c")
+        consumer: Any = ClientConsumer(Notes(), 1, "c")
         read = await server.topics.pieces(TOPIC)[0].subscribe("g", 0)
-        read.attach(consumer, Kind.EXCLUSIVE)
+        read.attach(consumer, SubscriptionType.EXCLUSIVE)
         refused = await enter(client, "a", "orders", "more")
         assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert "another protocol" in refused.error_message
@@ -150,9 +150,9 @@ def test_a_topic_that_comes_later_and_that_others_read_as_the_group_refuses_its_
         client = server.client()
         joined = await enter(client, "a", "orders", "more")
         await server.topics.create(MORE, 1)
-        consumer: Any = Consumer(Notes(), 1, "c")
+        consumer: Any = ClientConsumer(Notes(), 1, "c")
         read = await server.topics.pieces(MORE)[0].subscribe("g", 0)
-        read.attach(consumer, Kind.EXCLUSIVE)
+        read.attach(consumer, SubscriptionType.EXCLUSIVE)
         for _ in range(2):
             refused = await beat(client, "a", joined.member_epoch)
             assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -14,7 +14,7 @@ from router.broker.storage import PULSAR_FORMAT, StoreOptions
 from router.broker.topics.changes import change_policies
 from router.model import Message, TopicName
 from router.wire.kafka.record_batches import build_batch, next_offset, open_batch
-from router.wire.kafka.records import Record, read_records, write_record
+from router.wire.kafka.records import KafkaRecord, read_records, write_record
 from router.wire.pulsar import pack
 from tests.unit.broker.kafka import serving as harness
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
@@ -51,7 +51,7 @@ async def fetched(client: KafkaClient, offset: int, version: int = 11, **how: An
     return answer.responses[0].partitions[0]
 
 
-def records(part: Any) -> list[tuple[int, Record]]:
+def records(part: Any) -> list[tuple[int, KafkaRecord]]:
     """The records of an answer with their offsets; every batch is whole and has its epoch."""
     found = []
     for header, data in split_batches(bytes(part.records)):
@@ -136,9 +136,9 @@ def test_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
     on_topic(tmp_path, test)
 
 
-async def consumed(client: KafkaClient, first_live: int, end: int) -> dict[int, Record]:
+async def consumed(client: KafkaClient, first_live: int, end: int) -> dict[int, KafkaRecord]:
     """Fetch from the beginning to the end, as a consumer does."""
-    offset, found = 0, dict[int, Record]()
+    offset, found = 0, dict[int, KafkaRecord]()
     while offset < end:
         part = await fetched(client, offset, partition_max_bytes=300)
         assert part.log_start_offset == first_live

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from router.broker.consume import Consumer, Kind
+from router.broker.consume import ClientConsumer, SubscriptionType
 from router.broker.disk.files import Disk
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.consume.dispatch.bench import Notes
@@ -114,8 +114,8 @@ def test_offsets_that_a_consumer_goes_by_are_not_deleted(tmp_path: Path) -> None
         client = server.client()
         assert await commit(client, {0: 3}) == [0]
         found = server.topics.pieces(TOPIC)[0].subscriptions["g"]
-        consumer: Any = Consumer(Notes(), 1, "c")
-        found.attach(consumer, Kind.EXCLUSIVE)
+        consumer: Any = ClientConsumer(Notes(), 1, "c")
+        found.attach(consumer, SubscriptionType.EXCLUSIVE)
         refused = await client.ask("DeleteGroups", 2, groups_names=["g"])
         assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
         assert await commit(client, {0: 4}) == [ErrorCode.UNKNOWN_MEMBER_ID]

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     GroupState,
     JoinRequest,
@@ -20,7 +20,7 @@ from router.broker.kafka.group_values import (
     SyncRequest,
     SyncResult,
 )
-from router.broker.kafka.groups import Group
+from router.broker.kafka.groups import KafkaGroup
 from router.wire.kafka.error_codes import ErrorCode
 
 SESSION = 10.0
@@ -69,9 +69,9 @@ class GroupModel(RuleBasedStateMachine):
         self.clients: list[Client] = []
         self.waiters: list[Waiter] = []
 
-    def new_group(self) -> Group[Waiter]:
+    def new_group(self) -> KafkaGroup[Waiter]:
         """Return an empty group."""
-        return Group(
+        return KafkaGroup(
             lambda client: f"{client}-{next(self._ids)}", self.delay, GroupLimits(members=MEMBERS)
         )
 
@@ -122,7 +122,7 @@ class GroupModel(RuleBasedStateMachine):
         waiter = self._wait(client, "sync")
         given = {one: f"{client.generation}:{one}".encode() for one in client.members}
         request = SyncRequest(
-            Caller(client.member_id, client.instance, client.generation),
+            GroupCaller(client.member_id, client.instance, client.generation),
             assignments=given if client.leads else {},
         )
         self.group.sync(request, waiter, self.now)
@@ -132,7 +132,7 @@ class GroupModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def beat(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self._idle()))
-        caller = Caller(client.member_id, client.instance, client.generation)
+        caller = GroupCaller(client.member_id, client.instance, client.generation)
         error = self.group.heartbeat(caller, self.now)
         current = client.generation == self.group.generation
         if error is ErrorCode.NONE:
@@ -146,7 +146,7 @@ class GroupModel(RuleBasedStateMachine):
     def leave(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self._idle()))
         self.clients.remove(client)
-        self.group.leave(Caller(client.member_id, client.instance), self.now)
+        self.group.leave(GroupCaller(client.member_id, client.instance), self.now)
         assert client.member_id not in self.group.members or client.instance is not None
         self._deliver()
 

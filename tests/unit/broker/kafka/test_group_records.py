@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from router.broker.disk import row_sums
-from router.broker.kafka.coordinator import Coordinator
+from router.broker.kafka.coordinator import GroupCoordinator
 from router.broker.kafka.group_records import GroupRecord
-from router.broker.kafka.group_values import Member
+from router.broker.kafka.group_values import KafkaMember
 from router.broker.node.registry import FILE
 from router.errors import BackendUnavailableError
 from router.settings import load
-from router.sharing.registry import GROUP_RECORDS, MAX_VALUE_BYTES, Record
+from router.sharing.registry import GROUP_RECORDS, MAX_VALUE_BYTES, RegistryRecord
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import (
     NO_DELAY,
@@ -40,7 +40,7 @@ from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_serve
 SETTINGS = load(None, NO_DELAY)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 members = st.builds(
-    Member[Any],
+    KafkaMember[Any],
     text,
     st.none() | text,
     text,
@@ -87,7 +87,9 @@ def test_a_record_that_is_cut_short_is_refused(record: GroupRecord, data: st.Dat
 def test_what_members_have_in_common_is_stored_once() -> None:
     def size(count: int) -> int:
         found = tuple(
-            Member[Any](f"{n:036}", None, "c", "h", 45.0, 60.0, (("range", bytes(8_000)),), 0.0)
+            KafkaMember[Any](
+                f"{n:036}", None, "c", "h", 45.0, 60.0, (("range", bytes(8_000)),), 0.0
+            )
             for n in range(count)
         )
         return len(GroupRecord(1, "consumer", "range", "", found).dump())
@@ -121,9 +123,9 @@ def stored(folder: Path) -> dict[str, bytes]:
         return dict(connection.execute(query, (GROUP_RECORDS,)))
 
 
-def coordinator_of(client: KafkaClient) -> Coordinator:
+def coordinator_of(client: KafkaClient) -> GroupCoordinator:
     session: Any = client.connection.session
-    found: Coordinator = session.context.coordinator
+    found: GroupCoordinator = session.context.coordinator
     return found
 
 
@@ -268,12 +270,12 @@ class SlowRegistry:
         self.began = asyncio.Event()
         self.failure: Exception | None = None
 
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> RegistryRecord:
         self.began.set()
         await self.let_go.wait()
         if self.failure is not None:
             raise self.failure
-        record: Record = await self._registry.put(kind, name, value, expected)
+        record: RegistryRecord = await self._registry.put(kind, name, value, expected)
         return record
 
     async def delete(self, kind: str, name: str) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import Consumer, Kind, StartPosition
+from router.broker.consume import ClientConsumer, StartPosition, SubscriptionType
 from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate
 from router.broker.storage import Ack
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import TopicSubscriptions
 from router.errors import SubscriptionBusyError
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.consume.dispatch.bench import Notes
@@ -165,7 +165,7 @@ def test_a_commit_that_is_not_allowed_is_refused(tmp_path: Path) -> None:
 def test_polls_and_commits_move_one_position(tmp_path: Path) -> None:
     async def test(server: KafkaServer) -> None:
         client = server.client()
-        await Groups(server.topics).subscribe(TOPIC, "g", StartPosition(earliest=True))
+        await TopicSubscriptions(server.topics).subscribe(TOPIC, "g", StartPosition(earliest=True))
         assert await fetch(client) == {0: (0, ""), 1: (0, "")}
         partition = server.topics.pieces(TOPIC)[0]
         record = partition.subscriptions["g"].record
@@ -202,12 +202,12 @@ def test_a_group_with_members_takes_no_consumers(tmp_path: Path) -> None:
         joined = await alone(client)
         partition = server.topics.pieces(TOPIC)[0]
         found = await partition.subscribe("g", 0)
-        consumer: Any = Consumer(Notes(), 1, "c")
+        consumer: Any = ClientConsumer(Notes(), 1, "c")
         with pytest.raises(SubscriptionBusyError):
-            found.attach(consumer, Kind.EXCLUSIVE)
+            found.attach(consumer, SubscriptionType.EXCLUSIVE)
         one = client.struct("LeaveGroupRequest", "MemberIdentity", member_id=joined.member_id)
         await client.ask("LeaveGroup", 5, group_id="g", members=[one])
-        found.attach(consumer, Kind.EXCLUSIVE)
+        found.attach(consumer, SubscriptionType.EXCLUSIVE)
         assert (await join(client)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     run(tmp_path, test)

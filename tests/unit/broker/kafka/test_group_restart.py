@@ -9,16 +9,16 @@ from hypothesis.stateful import precondition, rule
 
 from router.broker.kafka.group_records import GroupRecord
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     GroupState,
     JoinRequest,
     JoinResult,
-    Member,
+    KafkaMember,
     SyncRequest,
     SyncResult,
 )
-from router.broker.kafka.groups import Group
+from router.broker.kafka.groups import KafkaGroup
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.test_group_model import INITIAL, MEMBERS, GroupModel, Waiter
 
@@ -36,12 +36,12 @@ class Ids:
         return f"{client}-{self.given}"
 
 
-class Twins(Group[Waiter]):
+class Twins(KafkaGroup[Waiter]):
     """A group, and from the first restart on its twin, which was restored from its record."""
 
     def __init__(self, delay: float) -> None:
         self.ids, self.delay = Ids(), delay
-        self.twin: Group[Waiter] | None = None
+        self.twin: KafkaGroup[Waiter] | None = None
         super().__init__(self.ids, delay, GroupLimits(members=MEMBERS))
 
     def restart(self, now: float) -> None:
@@ -49,7 +49,7 @@ class Twins(Group[Waiter]):
         record = self.record()
         assert record is not None
         loaded = GroupRecord.load(record.dump())
-        self.twin = Group(Ids(self.ids.given), self.delay, GroupLimits(members=MEMBERS))
+        self.twin = KafkaGroup(Ids(self.ids.given), self.delay, GroupLimits(members=MEMBERS))
         self.twin.restore(loaded, now)
         for member in self.members.values():
             member.extend(now)
@@ -65,13 +65,13 @@ class Twins(Group[Waiter]):
         super().sync(request, waiter, now)
         self._same(None, "sync", request, waiter, now)
 
-    def heartbeat(self, caller: Caller, now: float) -> ErrorCode:
+    def heartbeat(self, caller: GroupCaller, now: float) -> ErrorCode:
         return self._same(super().heartbeat(caller, now), "heartbeat", caller, now)
 
-    def leave(self, caller: Caller, now: float) -> ErrorCode:
+    def leave(self, caller: GroupCaller, now: float) -> ErrorCode:
         return self._same(super().leave(caller, now), "leave", caller, now)
 
-    def check_commit(self, caller: Caller, now: float) -> ErrorCode:
+    def check_commit(self, caller: GroupCaller, now: float) -> ErrorCode:
         return self._same(super().check_commit(caller, now), "check_commit", caller, now)
 
     def abandon(self, waiter: Waiter, now: float) -> None:
@@ -97,16 +97,16 @@ class Twins(Group[Waiter]):
         return result
 
 
-def _states(group: Group[Waiter]) -> list[tuple[object, ...]]:
+def _states(group: KafkaGroup[Waiter]) -> list[tuple[object, ...]]:
     waits = {"joining", "syncing"}
-    names = [slot for slot in Member.__slots__ if slot not in waits]
+    names = [slot for slot in KafkaMember.__slots__ if slot not in waits]
     return [tuple(getattr(one, name) for name in names) for one in group.members.values()]
 
 
 class RestartModel(GroupModel):
     """The clients of a group and of its twin."""
 
-    def new_group(self) -> Group[Waiter]:
+    def new_group(self) -> KafkaGroup[Waiter]:
         return Twins(self.delay)
 
     @rule()

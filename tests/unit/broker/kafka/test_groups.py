@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from router.broker.kafka.group_values import (
-    Caller,
+    GroupCaller,
     GroupLimits,
     GroupState,
     JoinRequest,
@@ -17,7 +17,7 @@ from router.broker.kafka.group_values import (
     SyncRequest,
     SyncResult,
 )
-from router.broker.kafka.groups import Group
+from router.broker.kafka.groups import KafkaGroup
 from router.wire.kafka.error_codes import ErrorCode
 
 REQUEST = JoinRequest(
@@ -30,7 +30,7 @@ class Members:
 
     def __init__(self, delay: float = 0.0, limits: GroupLimits | None = None) -> None:
         ids = count(1)
-        self.group: Group[str] = Group(
+        self.group: KafkaGroup[str] = KafkaGroup(
             lambda name: f"{name}-{next(ids)}", delay, limits or GroupLimits()
         )
         self.now = 0.0
@@ -42,7 +42,7 @@ class Members:
 
     def sync(self, waiter: str, member: str, generation: int, **given: bytes) -> SyncResult | None:
         assignments = {name.replace("_", "-"): data for name, data in given.items()}
-        request = SyncRequest(Caller(member, None, generation), assignments=assignments)
+        request = SyncRequest(GroupCaller(member, None, generation), assignments=assignments)
         self.group.sync(request, waiter, self.now)
         return cast("SyncResult | None", self.answer(waiter))
 
@@ -119,7 +119,7 @@ def test_a_second_member_has_the_first_join_again() -> None:
     members.join("a")
     members.sync("a", "app-1", 1, app_1=b"all")
     assert members.join("b") is None
-    beat = members.group.heartbeat(Caller("app-1", None, 1), members.now)
+    beat = members.group.heartbeat(GroupCaller("app-1", None, 1), members.now)
     assert beat is ErrorCode.REBALANCE_IN_PROGRESS
     joined = members.join("a", "app-1")
     assert joined is not None
@@ -161,10 +161,10 @@ def test_a_silent_member_is_removed_and_the_others_rebalance() -> None:
     members = Members()
     members.pair()
     members.wait(6)
-    assert members.group.heartbeat(Caller("app-1", None, 2), members.now) is ErrorCode.NONE
+    assert members.group.heartbeat(GroupCaller("app-1", None, 2), members.now) is ErrorCode.NONE
     members.wait(6)
     assert list(members.group.members) == ["app-1"]
-    beat = members.group.heartbeat(Caller("app-1", None, 2), members.now)
+    beat = members.group.heartbeat(GroupCaller("app-1", None, 2), members.now)
     assert beat is ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -196,29 +196,29 @@ def test_requests_of_another_generation_or_member_are_refused() -> None:
     members = Members()
     members.pair()
     group, now = members.group, members.now
-    assert group.heartbeat(Caller("app-1", None, 1), now) is ErrorCode.ILLEGAL_GENERATION
-    assert group.heartbeat(Caller("other", None, 2), now) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat(GroupCaller("app-1", None, 1), now) is ErrorCode.ILLEGAL_GENERATION
+    assert group.heartbeat(GroupCaller("other", None, 2), now) is ErrorCode.UNKNOWN_MEMBER_ID
     refused = members.sync("x", "app-1", 1)
     assert refused == SyncResult(ErrorCode.ILLEGAL_GENERATION)
-    assert group.check_commit(Caller("app-1", None, 1), now) is ErrorCode.ILLEGAL_GENERATION
-    assert group.check_commit(Caller(), now) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.check_commit(Caller("app-1", None, 2), now) is ErrorCode.NONE
+    assert group.check_commit(GroupCaller("app-1", None, 1), now) is ErrorCode.ILLEGAL_GENERATION
+    assert group.check_commit(GroupCaller(), now) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.check_commit(GroupCaller("app-1", None, 2), now) is ErrorCode.NONE
 
 
 def test_offsets_of_an_empty_group_are_committed_without_a_generation() -> None:
     group = Members().group
-    assert group.check_commit(Caller(), 0.0) is ErrorCode.NONE
-    assert group.check_commit(Caller("app-1", None, 1), 0.0) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.check_commit(GroupCaller(), 0.0) is ErrorCode.NONE
+    assert group.check_commit(GroupCaller("app-1", None, 1), 0.0) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_the_last_member_that_leaves_empties_the_group() -> None:
     members = Members()
     members.pair()
-    assert members.group.leave(Caller("app-2"), members.now) is ErrorCode.NONE
-    assert members.group.leave(Caller("app-1"), members.now) is ErrorCode.NONE
+    assert members.group.leave(GroupCaller("app-2"), members.now) is ErrorCode.NONE
+    assert members.group.leave(GroupCaller("app-1"), members.now) is ErrorCode.NONE
     assert members.group.state is GroupState.EMPTY
     assert members.group.unused
-    assert members.group.leave(Caller("app-1"), members.now) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert members.group.leave(GroupCaller("app-1"), members.now) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance() -> None:
@@ -234,10 +234,10 @@ def test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance(
     assert (back.error, back.generation, back.leader) == (ErrorCode.NONE, 2, "app-1")
     assert back.member_id == "two-3"
     assert members.group.state is GroupState.STABLE
-    request = SyncRequest(Caller(back.member_id, "two", 2))
+    request = SyncRequest(GroupCaller(back.member_id, "two", 2))
     members.group.sync(request, "b again", members.now)
     assert members.answer("b again").assignment == b"two"
-    earlier = Caller("two-2", "two", 2)
+    earlier = GroupCaller("two-2", "two", 2)
     assert members.group.heartbeat(earlier, members.now) is ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -246,7 +246,7 @@ def test_a_static_leader_that_restarts_does_not_assign_again(may_skip: bool) -> 
     members = Members()
     members.join("a", instance_id="one", may_skip_assignment=may_skip)
     members.sync("a", "x", 1)
-    request = SyncRequest(Caller("one-1", "one", 1), assignments={"one-1": b"all"})
+    request = SyncRequest(GroupCaller("one-1", "one", 1), assignments={"one-1": b"all"})
     members.group.sync(request, "a", members.now)
     back = members.join("b", instance_id="one", may_skip_assignment=may_skip)
     assert back is not None
@@ -267,9 +267,9 @@ def test_a_static_member_leaves_by_its_instance() -> None:
     members = Members()
     members.join("a", instance_id="one")
     group, now = members.group, members.now
-    assert group.leave(Caller("", "two"), now) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.leave(Caller("other", "one"), now) is ErrorCode.FENCED_INSTANCE_ID
-    assert group.leave(Caller("", "one"), now) is ErrorCode.NONE
+    assert group.leave(GroupCaller("", "two"), now) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.leave(GroupCaller("other", "one"), now) is ErrorCode.FENCED_INSTANCE_ID
+    assert group.leave(GroupCaller("", "one"), now) is ErrorCode.NONE
     assert group.unused
 
 
@@ -319,7 +319,7 @@ def test_a_join_that_was_waited_for_long_leaves_a_whole_session_to_come_back() -
     members.join("b", "app-2")
     for _ in range(3):
         members.wait(8)
-        members.group.heartbeat(Caller("app-1", None, 2), members.now)
+        members.group.heartbeat(GroupCaller("app-1", None, 2), members.now)
     members.group.abandon("b", members.now)
     members.wait(9)
     assert "app-2" in members.group.members
@@ -357,10 +357,10 @@ def test_a_rebalance_waits_for_ids_that_were_given_out() -> None:
 def test_a_static_leader_that_restarted_leads_the_next_generation_too() -> None:
     members = Members()
     members.join("a", instance_id="one")
-    members.group.sync(SyncRequest(Caller("one-1", "one", 1)), "a", members.now)
+    members.group.sync(SyncRequest(GroupCaller("one-1", "one", 1)), "a", members.now)
     members.join("b")
     members.join("a", "one-1", instance_id="one")
-    members.group.sync(SyncRequest(Caller("one-1", "one", 2)), "a", members.now)
+    members.group.sync(SyncRequest(GroupCaller("one-1", "one", 2)), "a", members.now)
     members.sync("b", "app-2", 2)
     members.join("a", instance_id="one", may_skip_assignment=True)
     members.join("c")
@@ -373,7 +373,7 @@ def test_a_static_leader_that_restarted_leads_the_next_generation_too() -> None:
 def test_a_commit_is_taken_before_a_rebalance_and_refused_until_partitions_are_assigned() -> None:
     members = Members()
     members.join("a")
-    caller = Caller("app-1", None, 1)
+    caller = GroupCaller("app-1", None, 1)
     refused = members.group.check_commit(caller, members.now)
     assert refused is ErrorCode.REBALANCE_IN_PROGRESS
     members.sync("a", "app-1", 1, app_1=b"all")
@@ -385,9 +385,9 @@ def test_a_commit_is_taken_before_a_rebalance_and_refused_until_partitions_are_a
 def test_a_rebalance_that_no_static_member_joins_is_looked_at_again_later() -> None:
     members = Members()
     members.join("a", instance_id="one", session_seconds=1_000.0)
-    members.group.sync(SyncRequest(Caller("one-1", "one", 1)), "a", members.now)
+    members.group.sync(SyncRequest(GroupCaller("one-1", "one", 1)), "a", members.now)
     members.join("b")
-    assert members.group.leave(Caller("app-2"), members.now) is ErrorCode.NONE
+    assert members.group.leave(GroupCaller("app-2"), members.now) is ErrorCode.NONE
     members.group.tick(60.0)
     assert list(members.group.members) == ["one-1"]
     assert members.group.next_deadline() == 120.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import Access, Producer
+from router.broker.consume import Producer, ProducerAccess
 from router.broker.entries.workers import THREADS
 from router.broker.kafka.failures import ErrorCode
 from router.broker.kafka.session import MAX_ELEMENTS
@@ -119,7 +119,7 @@ def test_a_batch_is_refused_whose_producer_was_closed_while_it_was_proved(tmp_pa
                 epoch=0,
                 generated=False,
                 deduplicated=False,
-                access=Access.EXCLUSIVE_WITH_FENCING,
+                access=ProducerAccess.EXCLUSIVE_WITH_FENCING,
             )
             if leaves:
                 sender.leave()

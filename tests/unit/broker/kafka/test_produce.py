@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import Access, Producer
+from router.broker.consume import Producer, ProducerAccess
 from router.broker.kafka import batch_appends as producing
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT
@@ -300,7 +300,7 @@ def test_an_exclusive_producer_keeps_others_out(tmp_path: Path) -> None:
             epoch=0,
             generated=False,
             deduplicated=False,
-            access=Access.EXCLUSIVE_WITH_FENCING,
+            access=ProducerAccess.EXCLUSIVE_WITH_FENCING,
         )
         assert partition.producers.add(holder)
         answer = await produced(client, batch())

@@ -12,7 +12,7 @@ import pytest
 
 from router.access.scram import write_verifiers
 from router.broker.kafka.failures import ErrorCode
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.context import TransportContext
@@ -55,7 +55,7 @@ def with_users(folder: Path, test: Test) -> None:
         (folder / "rights").mkdir()
         registry = await FileRegistry.open(folder / "rights")
         rights = TopicRightsRegistry(registry)
-        counters = Counters(time.monotonic)
+        counters = NodeCounters(time.monotonic)
         authorizer = ListenerAuthorizer(settings, rights, counters, lambda: 1_000.0, time.monotonic)
         transport = TransportContext(authorizer=authorizer)
         try:

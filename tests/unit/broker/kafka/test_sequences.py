@@ -13,7 +13,7 @@ from router.broker.kafka.sequences import (
     NextBatch,
     check_sequence,
 )
-from router.broker.storage import Producers, ProducerState
+from router.broker.storage import ProducerState, ProducerStates
 from router.model import REQUEST_PRODUCER
 from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.record_batches import BatchHeader
@@ -36,7 +36,7 @@ def refusal(epoch: int, newest: int) -> ErrorCode:
     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def judged(producers: Producers, asked: tuple[int, int, int]) -> object:
+def judged(producers: ProducerStates, asked: tuple[int, int, int]) -> object:
     """Return what a batch is, or the code that refuses it."""
     try:
         return check_sequence(producers, header(*asked))
@@ -48,7 +48,7 @@ def judged(producers: Producers, asked: tuple[int, int, int]) -> object:
 def test_batches_are_judged_as_a_list_of_all_would(
     first: int, steps: list[tuple[str, int, int]]
 ) -> None:
-    producers = Producers(1_000, 1_000)
+    producers = ProducerStates(1_000, 1_000)
     stored: list[tuple[int, int, int]] = []
     for kind, records, back in steps:
         epoch, following = 0, first

@@ -15,7 +15,7 @@ from router.broker.kafka.failures import ErrorCode, error_code, error_message
 from router.broker.storage import StoreError
 from router.errors import RouterError, TopicNotFoundError
 from router.wire import ProtocolError
-from router.wire.kafka.frames import FrameReader
+from router.wire.kafka.frames import KafkaFrameReader
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 
 API_VERSIONS = 18
@@ -133,7 +133,7 @@ def _named(client: KafkaClient, name: str) -> object:
 def test_frames_survive_any_chunking(step: int) -> None:
     frames = [bytes([number]) * (8 + number) for number in range(20)]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
-    reader = FrameReader(100)
+    reader = KafkaFrameReader(100)
     found = []
     for start in range(0, len(stream), step):
         found += reader.receive(stream[start : start + step])
@@ -144,7 +144,7 @@ def test_frames_survive_any_chunking(step: int) -> None:
 
 
 def test_a_reader_says_how_large_the_frame_is_that_has_begun() -> None:
-    reader = FrameReader(1000)
+    reader = KafkaFrameReader(1000)
     assert reader.receive(struct.pack(">i", 500) + bytes(20)) == []
     assert reader.expected_bytes == 504
 

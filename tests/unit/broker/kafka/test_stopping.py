@@ -9,7 +9,7 @@ from pathlib import Path
 
 from router.broker.entries.workers import THREADS
 from router.broker.kafka.session import sessions
-from router.broker.transport.listener import Listener
+from router.broker.transport.listener import ProtocolListener
 from router.model import TopicName
 from router.wire.kafka.compression import GZIP
 from router.wire.kafka.frames import SIZE
@@ -23,7 +23,7 @@ def test_what_is_proved_while_the_broker_stops_is_answered(tmp_path: Path) -> No
         partition = server.topics.opened(FULL)
         assert partition is not None
         context = server.context
-        listener = Listener("kafka", context.transport, await sessions(context.broker))
+        listener = ProtocolListener("kafka", context.transport, await sessions(context.broker))
         sock = socket.create_server(("127.0.0.1", 0))
         await listener.serve(sock)
         reader, writer = await asyncio.open_connection(*sock.getsockname())

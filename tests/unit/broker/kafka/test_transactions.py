@@ -521,7 +521,7 @@ def test_a_restart_finishes_what_was_decided(
             assert await producer.write(b"a") == 0
             assert await producer.commit_offset("g", 1) == 0
             with monkeypatch.context() as patched:
-                patched.setattr(coordinator.Transactions, "_finish", nothing)
+                patched.setattr(coordinator.TransactionCoordinator, "_finish", nothing)
                 assert await producer.end(commit=commit) == 0
         async with serving(tmp_path) as server:
             client = server.client()

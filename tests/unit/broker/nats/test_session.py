@@ -13,11 +13,11 @@ import pytest
 
 from router.broker.nats import server as nats_server
 from router.broker.nats.opening import greetings, sessions
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.transport import connection, identity
 from router.broker.transport.authentication import ListenerAuthorizer
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.context import TransportContext
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.cli.user import hashed
@@ -36,10 +36,10 @@ class NatsClient:
     """The other end of a connection in memory."""
 
     def __init__(
-        self, open_session: Callable[[Connection], Any], context: TransportContext
+        self, open_session: Callable[[ClientConnection], Any], context: TransportContext
     ) -> None:
         self.transport = KafkaTransport(("127.0.0.1", 1))
-        self.connection = Connection(context, open_session, {})
+        self.connection = ClientConnection(context, open_session, {})
         self.connection.connection_made(self.transport)
 
     def send(self, *lines: str) -> None:
@@ -109,7 +109,7 @@ async def _authorizer(folder: Path, settings: Settings) -> ListenerAuthorizer:
     (folder / "rights").mkdir()
     registry = await FileRegistry.open(folder / "rights")
     rights = TopicRightsRegistry(registry)
-    counters = Counters(time.monotonic)
+    counters = NodeCounters(time.monotonic)
     made = ListenerAuthorizer(settings, rights, counters, lambda: 1_000.0, time.monotonic)
     await registry.close()
     return made

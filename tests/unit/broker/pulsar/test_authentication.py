@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from router.access import tokens
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.transport import identity
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.context import TransportContext, TransportOptions
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.settings import load
-from router.wire.pulsar import FrameReader, command, encode
+from router.wire.pulsar import PulsarFrameReader, command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context, context_of
 from tests.unit.broker.pulsar.test_connection import MemoryTransport
@@ -84,7 +84,8 @@ class Client:
         await idle()
         data, self.transport.writes = b"".join(self.transport.writes), []
         return [
-            pb.BaseCommand.Type.Name(frame.command.type) for frame in FrameReader().receive(data)
+            pb.BaseCommand.Type.Name(frame.command.type)
+            for frame in PulsarFrameReader().receive(data)
         ]
 
     def ended(self) -> bool:
@@ -94,7 +95,7 @@ class Client:
 
 def token(lasts: float | None, name: str = "anna") -> str:
     claims = {"sub": name} | ({} if lasts is None else {"exp": NOW + lasts})
-    return tokens.signed(tokens.Key("HS256", SECRET), claims)
+    return tokens.signed(tokens.TokenKey("HS256", SECRET), claims)
 
 
 def guarded(folder: Path, test: Test) -> None:
@@ -104,7 +105,7 @@ def guarded(folder: Path, test: Test) -> None:
     async def run() -> None:
         registry = await FileRegistry.open(folder)
         loop = asyncio.get_running_loop()
-        counters = Counters(time.monotonic)
+        counters = NodeCounters(time.monotonic)
         authorizer = ListenerAuthorizer(
             settings, TopicRightsRegistry(registry), counters, lambda: NOW, time.monotonic
         )

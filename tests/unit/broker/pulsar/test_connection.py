@@ -25,7 +25,7 @@ from router.model import Message, TopicName
 from router.settings import Settings
 from router.wire import node
 from router.wire.node import node_pb2 as npb
-from router.wire.pulsar import FrameReader, command, encode, join_payload, pack
+from router.wire.pulsar import PulsarFrameReader, command, encode, join_payload, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import NO_SETTINGS, Context, context_of
 from tests.unit.broker.storage.disks import HeldDisk
@@ -129,7 +129,7 @@ class Client:
     def received(self) -> list[pb.BaseCommand]:
         """What was written since the last call."""
         data, self.transport.writes = b"".join(self.transport.writes), []
-        return [frame.command for frame in FrameReader().receive(data)]
+        return [frame.command for frame in PulsarFrameReader().receive(data)]
 
     def kinds(self) -> list[str]:
         return [pb.BaseCommand.Type.Name(command.type) for command in self.received()]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import Subscription
+from router.broker.consume import PartitionSubscription
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC, MAX_TIMEOUT_MS
-from router.broker.transactions import Transactions, coordinator
+from router.broker.transactions import TransactionCoordinator, coordinator
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import TOPIC, with_client
@@ -153,7 +153,7 @@ KINDS = [
 ]
 
 
-def subscription_of(context: Context) -> Subscription:
+def subscription_of(context: Context) -> PartitionSubscription:
     partition = context.topics.opened(TOPIC)
     assert partition is not None
     return partition.subscriptions["s"]
@@ -365,7 +365,7 @@ def test_a_decision_that_was_cut_off_acknowledges_with_the_next_start(
             decided.set()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(Transactions, "_finish", cut_off)
+        monkeypatch.setattr(TransactionCoordinator, "_finish", cut_off)
         ending = asyncio.ensure_future(client.end(ids))
         async with asyncio.timeout(20):
             await decided.wait()

@@ -8,7 +8,7 @@ from typing import Any
 
 from router.broker.storage import words
 from router.model import Message
-from router.wire.pulsar import FrameReader, command, encode, pack, unpack
+from router.wire.pulsar import PulsarFrameReader, command, encode, pack, unpack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import CONNECT, TOPIC, Client
@@ -65,7 +65,7 @@ class TransactionalClient:
         """Return the bodies of what came, but for messages, which are kept."""
         data, self.client.transport.writes = b"".join(self.client.transport.writes), []
         found = []
-        for frame in FrameReader().receive(data):
+        for frame in PulsarFrameReader().receive(data):
             ((_, _), (_, body), *_) = frame.command.ListFields()
             if isinstance(body, pb.CommandMessage):
                 place = pb.MessageIdData()

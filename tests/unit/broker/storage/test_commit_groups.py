@@ -34,7 +34,7 @@ from router.broker.storage.commit_groups import (
     salvage,
     scan_commit_groups,
 )
-from router.broker.storage.cursors import Ack, Commit
+from router.broker.storage.cursors import Ack, CommittedPosition
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import MAX_PAYLOAD, Entry, make_head, read_record, record_size
 from router.broker.storage.values import ValueChange, ValueOperation
@@ -70,7 +70,7 @@ commits = st.builds(
     CommitRecord,
     u64,
     st.builds(
-        Commit,
+        CommittedPosition,
         i64,
         st.integers(-1, 9),
         st.text(max_size=9),

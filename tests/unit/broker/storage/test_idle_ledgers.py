@@ -21,7 +21,7 @@ from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import (
     PULSAR_FORMAT,
     Ack,
-    Commit,
+    CommittedPosition,
     Ledger,
     Store,
     StoreError,
@@ -150,7 +150,7 @@ class Author:
             case "in part":
                 self.store.acknowledge(record, Ack(entry, ack_set=(1,)))
             case "commit":
-                self.store.commit(record, Commit(number, 1, "note", self.now_ms))
+                self.store.commit(record, CommittedPosition(number, 1, "note", self.now_ms))
             case "reset":
                 self.store.reset(record, entry - 1)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.disk.database import Schema, connect
+from router.broker.disk.database import DatabaseSchema, connect
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, opened
 from router.broker.folder import MARK, write_mark
 
-SCHEMA = Schema(1, "CREATE TABLE t (x INTEGER)")
+SCHEMA = DatabaseSchema(1, "CREATE TABLE t (x INTEGER)")
 
 
 @pytest.fixture(autouse=True)

@@ -14,17 +14,17 @@ from router.backends import Start
 from router.backends.pulsar.admin import BrokerAdmin
 from router.broker.consume import StartPosition
 from router.broker.entries import ENTRY_FORMATS, Transcoder
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import topics as rpc_topics
 from router.broker.node.rpc.topics import TopicRequests
 from router.broker.storage import DamagedError, Ledger, Store, StoreOptions
 from router.broker.topics import descriptions
 from router.broker.topics.administration import TopicAdmin
-from router.broker.topics.groups import MAX_NAME_CHARACTERS, Groups
+from router.broker.topics.groups import MAX_NAME_CHARACTERS, TopicSubscriptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import ReadFailedError, SubscriptionNotFoundError
 from router.model import Subscription, TopicInfo, TopicName
-from router.pulsar_client.link import Link, Make
+from router.pulsar_client.link import Make, PulsarLink
 from router.wire import node
 from router.wire.node import node_pb2 as pb
 
@@ -49,7 +49,7 @@ class Direct:
         self.store = self.runner.run(Store.open(folder, StoreOptions(), lambda: 1_000.0))
         self.topics = Topics(self.store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
         self.answers = 0
-        counters = Counters(time.monotonic)
+        counters = NodeCounters(time.monotonic)
         self._admin = TopicRequests(
             TopicAdmin(self.topics, counters, self), Transcoder(ENTRY_FORMATS)
         )
@@ -79,7 +79,7 @@ def direct(folder: Path) -> Iterator[Direct]:
 
 @pytest.fixture
 def admin(direct: Direct) -> BrokerAdmin:
-    return BrokerAdmin(cast(Link, direct))
+    return BrokerAdmin(cast(PulsarLink, direct))
 
 
 @pytest.mark.parametrize(("page", "answers"), [(1, 10), (2, 5), (4, 3), (9, 2), (100, 1)])
@@ -165,14 +165,14 @@ def test_a_subscription_that_goes_during_a_reset_is_not_moved(
     async def work() -> None:
         topics = direct.topics
         await topics.create(T)
-        await Groups(topics).subscribe(T, "g", StartPosition())
+        await TopicSubscriptions(topics).subscribe(T, "g", StartPosition())
 
         async def slow(whence: StartPosition, ledger: Ledger) -> int:
-            await Groups(topics).unsubscribe(T, "g")
+            await TopicSubscriptions(topics).unsubscribe(T, "g")
             return ledger.first_entry
 
         monkeypatch.setattr(StartPosition, "entry", slow)
         with pytest.raises(SubscriptionNotFoundError):
-            await Groups(topics).reset(T, "g", StartPosition(earliest=True))
+            await TopicSubscriptions(topics).reset(T, "g", StartPosition(earliest=True))
 
     direct.runner.run(work())

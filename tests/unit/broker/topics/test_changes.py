@@ -12,7 +12,7 @@ from router.broker.consume import StartPosition
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.changes import grow, terminate
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import (
     BadRequestError,
@@ -42,7 +42,7 @@ def test_new_partitions_have_all_subscriptions_at_their_beginning_also_after_a_r
 ) -> None:
     async def make(topics: Topics) -> None:
         await topics.create(T, 2)
-        await Groups(topics).subscribe(T, "g", StartPosition())
+        await TopicSubscriptions(topics).subscribe(T, "g", StartPosition())
         await topics.pieces(T.partition(1))[0].subscribe("only-there", 0, {"p": "1"})
         topics.pieces(T.partition(0))[0].read_from("reader", 0)
         await grow(topics, T, 4)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from router.broker.consume import Partition
 from router.broker.entries import ENTRY_FORMATS, Transcoder
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc.topics import CursorRequests
 from router.broker.storage import PULSAR_FORMAT, Ack, Cursor, Store, StoreOptions
 from router.broker.topics import cursor_administration as cursor_admin
@@ -51,7 +51,7 @@ class Direct:
         self.store = self.runner.run(Store.open(self.folder, self.options, lambda: 1_000.0))
         self.topics = Topics(self.store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
         self.admin = CursorRequests(
-            TopicAdmin(self.topics, Counters(time.monotonic), self), Transcoder(ENTRY_FORMATS)
+            TopicAdmin(self.topics, NodeCounters(time.monotonic), self), Transcoder(ENTRY_FORMATS)
         )
 
     def reopen(self) -> None:

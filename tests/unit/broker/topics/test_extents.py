@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.backends.pulsar.admin import BrokerAdmin
-from router.backends.pulsar.extents import Place, Stretch
+from router.backends.pulsar.extents import EntryPosition, EntryRead
 from router.broker.node.rpc import topics as rpc_topics
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.calls import AdminCalls
 from router.errors import BadRequestError
 from router.model import TopicInfo, TopicName
 from router.model.policies import Policies
-from router.pulsar_client.link import Link
+from router.pulsar_client.link import PulsarLink
 from tests.unit.broker.topics.test_administration import Direct
 
 T = TopicName("public", "default", "t")
@@ -58,7 +58,7 @@ def append(direct: Direct, topic: TopicName, sizes: list[int], partition: int = 
 def test_topics_are_located_in_one_question_unless_the_answer_is_too_large(
     direct: Direct, monkeypatch: pytest.MonkeyPatch, page: int, answers: int
 ) -> None:
-    admin = BrokerAdmin(cast(Link, direct))
+    admin = BrokerAdmin(cast(PulsarLink, direct))
     for topic in NAMES[1:]:
         admin.create(TopicInfo(topic), 0)
         append(direct, topic, [3, 2])
@@ -75,10 +75,10 @@ def test_topics_are_located_in_one_question_unless_the_answer_is_too_large(
 
 
 def test_partition_that_a_topic_does_not_have_is_refused(direct: Direct) -> None:
-    admin = BrokerAdmin(cast(Link, direct))
+    admin = BrokerAdmin(cast(PulsarLink, direct))
     admin.create(TopicInfo(T, 2), 0)
     with pytest.raises(BadRequestError, match="no partition 2"):
-        admin.extents({T: [Stretch(2, Place(0, 0))]}, 0)
+        admin.extents({T: [EntryRead(2, EntryPosition(0, 0))]}, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_partition_that_a_topic_does_not_have_is_refused(direct: Direct) -> None
 def test_stretch_begins_at_the_first_entry_of_a_time(
     direct: Direct, time_ms: int, entry: int
 ) -> None:
-    admin = BrokerAdmin(cast(Link, direct))
+    admin = BrokerAdmin(cast(PulsarLink, direct))
     admin.create(TopicInfo(T), 0)
     append(direct, T, [4, 1, 2])
-    ((found,),) = admin.extents({T: [Stretch(-1, time_ms=time_ms)]}, 0).values()
+    ((found,),) = admin.extents({T: [EntryRead(-1, time_ms=time_ms)]}, 0).values()
     assert found.start.entry == entry
     assert found.start_index == [0, 4, 5, 7][entry]
 
@@ -124,7 +124,7 @@ def test_entry_that_holds_a_message_is_found_by_its_number(sizes: list[int], ind
 def test_entry_of_a_number_has_the_index_in_its_batch(
     direct: Direct, number: int, entry: int, index: int
 ) -> None:
-    BrokerAdmin(cast(Link, direct)).create(TopicInfo(T, 2), 0)
+    BrokerAdmin(cast(PulsarLink, direct)).create(TopicInfo(T, 2), 0)
     append(direct, T, [3, 1, 2], 1)
     ledger = direct.topics.pieces(T)[1].ledger.id
     calls = AdminCalls(direct.topics)

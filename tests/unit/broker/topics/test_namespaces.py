@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.administration import TopicAdmin
@@ -44,7 +44,7 @@ class NoLeases:
 
 
 def administration(topics: Topics) -> TopicAdmin:
-    return TopicAdmin(topics, Counters(time.monotonic), NoLeases())
+    return TopicAdmin(topics, NodeCounters(time.monotonic), NoLeases())
 
 
 def with_namespaces(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import LiveMember, Partition, StartPosition, Subscription
+from router.broker.consume import LiveMember, Partition, PartitionSubscription, StartPosition
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import PULSAR_FORMAT, Ack, Commit, Store, StoreOptions
-from router.broker.topics.groups import Groups
+from router.broker.storage import PULSAR_FORMAT, Ack, CommittedPosition, Store, StoreOptions
+from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.broker.topics.topics import TopicOptions, Topics
@@ -45,14 +45,14 @@ class Log:
         await stored.wait()
 
     async def commit(self, number: int, metadata: str = "") -> None:
-        await self.offsets.commit(self.partition, "g", Commit(number, 0, metadata))
+        await self.offsets.commit(self.partition, "g", CommittedPosition(number, 0, metadata))
         await self.topics.store.synced()
 
-    async def position(self) -> Commit | None:
+    async def position(self) -> CommittedPosition | None:
         found = await self.offsets.position(self.partition, "g")
-        return None if found is None else Commit(*found[:4])
+        return None if found is None else CommittedPosition(*found[:4])
 
-    def subscription(self) -> Subscription:
+    def subscription(self) -> PartitionSubscription:
         return self.partition.subscriptions["g"]
 
 
@@ -82,7 +82,7 @@ def test_a_position_is_what_was_committed(tmp_path: Path, number: int) -> None:
     async def work(log: Log) -> None:
         assert await log.position() is None
         await log.commit(number, "note")
-        assert await log.position() == Commit(number, 0, "note")
+        assert await log.position() == CommittedPosition(number, 0, "note")
 
     run(tmp_path, work)
 
@@ -91,7 +91,7 @@ def test_a_commit_goes_back_into_a_batch(tmp_path: Path) -> None:
     async def work(log: Log) -> None:
         for number in (11, 4, 5, 0):
             await log.commit(number)
-            assert await log.position() == Commit(number, 0)
+            assert await log.position() == CommittedPosition(number, 0)
 
     run(tmp_path, work)
 
@@ -100,7 +100,7 @@ def test_a_commit_beyond_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
     """The log grows past the cursor, and the folder is opened again, as is the cluster of Kafka."""
 
     async def work() -> None:
-        far = Commit(500, 0, "far")
+        far = CommittedPosition(500, 0, "far")
         async with opened(tmp_path, [1_000.0]) as log:
             await log.publish(4)
             await log.commit(500, "far")
@@ -123,7 +123,7 @@ def test_a_commit_beyond_the_log_ends_for_good_when_the_group_reads_on(tmp_path:
         assert record is not None
         for acknowledged, number in ((4, 15), (5, 18)):
             log.topics.store.acknowledge(record, Ack(acknowledged, cumulative=True))
-            assert await log.position() == Commit(number)
+            assert await log.position() == CommittedPosition(number)
 
     run(tmp_path, work)
 
@@ -132,7 +132,7 @@ def test_a_commit_before_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
     async def work(log: Log) -> None:
         await log.commit(4, "note")
         await log.topics.store.delete_before(log.partition.ledger, 9)
-        assert await log.position() == Commit(4, 0, "note")
+        assert await log.position() == CommittedPosition(4, 0, "note")
 
     run(tmp_path, work)
 
@@ -143,7 +143,7 @@ def test_an_acknowledgement_moves_the_position_and_drops_the_metadata(tmp_path: 
         record = log.subscription().record
         assert record is not None
         log.topics.store.acknowledge(record, Ack(2, cumulative=True))
-        assert await log.position() == Commit(9)
+        assert await log.position() == CommittedPosition(9)
 
     run(tmp_path, work)
 
@@ -164,9 +164,9 @@ def test_a_group_of_commits_alone_is_passive_until_a_consumer_comes(tmp_path: Pa
     async def work(log: Log) -> None:
         await log.commit(5)
         assert log.subscription().passive
-        await Groups(log.topics).subscribe(TOPIC, "g", StartPosition())
+        await TopicSubscriptions(log.topics).subscribe(TOPIC, "g", StartPosition())
         assert not log.subscription().passive
-        assert (await log.position() or Commit(0)).number == 5
+        assert (await log.position() or CommittedPosition(0)).number == 5
         await log.commit(7)
         assert not log.subscription().passive
 
@@ -185,7 +185,7 @@ def test_positions_are_kept_over_a_kill(tmp_path: Path) -> None:
             await log.commit(5, "ümlaut")
         for _ in range(2):
             async with opened(tmp_path / "data", clock) as log:
-                assert await log.position() == Commit(5, 0, "ümlaut")
+                assert await log.position() == CommittedPosition(5, 0, "ümlaut")
                 assert log.subscription().passive
 
     asyncio.run(work())
@@ -196,7 +196,7 @@ def test_positions_expire(tmp_path: Path, passive: bool) -> None:
     async def work(log: Log) -> None:
         await log.commit(5)
         if not passive:
-            await Groups(log.topics).subscribe(TOPIC, "g", StartPosition())
+            await TopicSubscriptions(log.topics).subscribe(TOPIC, "g", StartPosition())
         log.clock[0] += 6 * DAY_SECONDS
         await Maintenance(log.topics).maintain()
         assert await log.position() is not None

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from router.broker.entries import ENTRY_FORMATS, Transcoder
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import topics as rpc_topics
 from router.broker.node.rpc.topics import TopicRequests
 from router.broker.storage import Store, StoreOptions
 from router.broker.topics.administration import TopicAdmin
-from router.broker.topics.schemas import SchemaPolicy, TopicSchemas
+from router.broker.topics.schemas import BrokerSchemas, SchemaPolicy
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import IncompatibleSchemaError, SchemaNotFoundError, TopicNotFoundError
 from router.model import TopicName
@@ -37,8 +37,8 @@ class Direct:
         self.store = self.runner.run(Store.open(folder, StoreOptions(), lambda: 1_000.0))
         self.topics = Topics(self.store, options, lambda: 1_000.0, ENTRY_FORMATS)
         policy = SchemaPolicy(Strategy.ALWAYS_COMPATIBLE, auto_update=False)
-        self.schemas = TopicSchemas(policy=lambda _: policy)
-        admin = TopicAdmin(self.topics, Counters(time.monotonic), self, self.schemas)
+        self.schemas = BrokerSchemas(policy=lambda _: policy)
+        admin = TopicAdmin(self.topics, NodeCounters(time.monotonic), self, self.schemas)
         self.admin = TopicRequests(admin, Transcoder(ENTRY_FORMATS))
 
     def forget(self, topic: str, subscription: str | None = None) -> None:

@@ -15,7 +15,7 @@ from router.broker.node.registry import FileRegistry
 from router.broker.storage import TopicRecord
 from router.broker.topics import schemas as module
 from router.broker.topics.schema_records import KIND
-from router.broker.topics.schemas import SchemaPolicy, TopicSchemas
+from router.broker.topics.schemas import BrokerSchemas, SchemaPolicy
 from router.errors import (
     BackendUnavailableError,
     IncompatibleSchemaError,
@@ -25,7 +25,7 @@ from router.errors import (
 from router.model import Schema, SchemaType
 from router.model.policies import Policies
 from router.schemas import Strategy
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 
 NOW = 1_700_000_000_000
 
@@ -53,52 +53,52 @@ class MemoryRecords:
     failing: bool = False
     unreadable: int = 0
 
-    async def get(self, kind: str, name: str) -> Record | None:
+    async def get(self, kind: str, name: str) -> RegistryRecord | None:
         self.reads += 1
         await asyncio.sleep(0)
         if self.unreadable:
             self.unreadable -= 1
             raise BackendUnavailableError
-        return Record(name, self.found[name], 1) if name in self.found else None
+        return RegistryRecord(name, self.found[name], 1) if name in self.found else None
 
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> RegistryRecord:
         assert (kind, expected) == (KIND, 0)
         assert name not in self.found
         await asyncio.sleep(0)
         self.found[name] = value
         if self.failing:
             raise BackendUnavailableError  # it is written, and nobody knows
-        return Record(name, value, 1)
+        return RegistryRecord(name, value, 1)
 
     async def delete(self, kind: str, name: str) -> bool:
         return self.found.pop(name, None) is not None
 
-    async def list(self, kind: str, after: str = "") -> list[Record]:
-        return [Record(n, v, 1) for n, v in sorted(self.found.items()) if n > after][:2]
+    async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:
+        return [RegistryRecord(n, v, 1) for n, v in sorted(self.found.items()) if n > after][:2]
 
 
-def made(records: MemoryRecords | None = None, **policy: Any) -> TopicSchemas:
-    return TopicSchemas(records, lambda _: SchemaPolicy(**policy), lambda: NOW)
+def made(records: MemoryRecords | None = None, **policy: Any) -> BrokerSchemas:
+    return BrokerSchemas(records, lambda _: SchemaPolicy(**policy), lambda: NOW)
 
 
 def test_versions_are_there_when_the_folder_is_opened_again(folder: Path) -> None:
-    async def opened(test: Callable[[TopicSchemas], Awaitable[None]]) -> None:
+    async def opened(test: Callable[[BrokerSchemas], Awaitable[None]]) -> None:
         registry = await FileRegistry.open(folder)
         try:
-            found = TopicSchemas(registry, now_ms=lambda: NOW)
+            found = BrokerSchemas(registry, now_ms=lambda: NOW)
             await found.load()
             await test(found)
         finally:
             await registry.close()
 
-    async def write(found: TopicSchemas) -> None:
+    async def write(found: BrokerSchemas) -> None:
         for version in range(12):
             names = [f"f{n}" for n in range(version)]
             assert await found.register(topic(), record(*names)) == number(version)
         await found.register(topic(2), record("other"))
         await found.delete(topic(2))
 
-    async def read(found: TopicSchemas) -> None:
+    async def read(found: BrokerSchemas) -> None:
         assert found.has(topic())
         assert not found.has(topic(2))
         assert not found.has(topic(3))
@@ -250,7 +250,7 @@ def test_largest_schema_fits_into_a_record(folder: Path) -> None:
         try:
             names = {f"{n:03}": "" for n in range(270)}
             largest = Schema(SchemaType.PROTOBUF_NATIVE, b"x" * 60_000, names)
-            assert await TopicSchemas(registry).register(topic(), largest) == number(0)
+            assert await BrokerSchemas(registry).register(topic(), largest) == number(0)
         finally:
             await registry.close()
 

@@ -15,7 +15,7 @@ from router.broker.consume import StartPosition
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import Store, StoreOptions
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import (
@@ -76,7 +76,7 @@ def test_topics_and_groups_are_there_again_when_the_store_is_opened_again(folder
     async def make(topics: Topics) -> None:
         policies = Policies(retention_ms=7, deduplication=True)
         await topics.create(T, 3, policies, {"owner": "me"})
-        await Groups(topics).subscribe(T, "g", StartPosition(earliest=True))
+        await TopicSubscriptions(topics).subscribe(T, "g", StartPosition(earliest=True))
 
     async def look(topics: Topics) -> None:
         stats = await topics.describe(T)
@@ -115,7 +115,7 @@ def test_topic_and_group_are_there_until_their_deletion_is_on_disk(folder: Path)
 
     async def test(topics: Topics) -> None:
         record = await topics.create(T)
-        await Groups(topics).subscribe(T, "g", StartPosition(earliest=True))
+        await TopicSubscriptions(topics).subscribe(T, "g", StartPosition(earliest=True))
         (partition,) = topics.partitions(record)
         subscription = partition.subscriptions["g"]
 
@@ -224,9 +224,9 @@ def test_group_is_made_nowhere_when_one_partition_has_no_room(folder: Path) -> N
         record = await topics.create(T, 2)
         await topics.partitions(record)[1].subscribe("other", 0)
         with pytest.raises(SubscriptionLimitError):
-            await Groups(topics).subscribe(T, "g", StartPosition())
+            await TopicSubscriptions(topics).subscribe(T, "g", StartPosition())
         with pytest.raises(SubscriptionNotFoundError):
-            Groups(topics).find(T, "g")
+            TopicSubscriptions(topics).find(T, "g")
 
     with_topics(folder, test, max_groups=1)
 
@@ -256,7 +256,7 @@ def test_groups_of_partitions_that_are_not_loaded_are_forgotten_too(folder: Path
 
     async def make(topics: Topics) -> None:
         await topics.create(T, 2)
-        await Groups(topics).subscribe(T, "g", StartPosition())
+        await TopicSubscriptions(topics).subscribe(T, "g", StartPosition())
 
     async def expire(topics: Topics) -> None:
         clock.advance(8 * DAY)

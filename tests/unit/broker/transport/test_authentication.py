@@ -16,10 +16,10 @@ from router.access import passwords
 from router.access.authorizer import ANONYMOUS, TOPIC_RECORDS, TopicRights
 from router.access.passwords import Users
 from router.access.permissions import Right
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.pulsar.authorization import authorized_handlers
-from router.broker.transport.authentication import BASIC, Credentials, ListenerAuthorizer
+from router.broker.transport.authentication import BASIC, ClientCredentials, ListenerAuthorizer
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.errors import (
     AccessDeniedError,
@@ -43,8 +43,8 @@ Test = Callable[[ListenerAuthorizer, TopicRightsRegistry], Awaitable[None]]
 
 def credentials(
     name: str = "argon2", password: str = "secret", address: str = "10.0.0.1"
-) -> Credentials:
-    return Credentials(BASIC, f"{name}:{password}".encode(), address)
+) -> ClientCredentials:
+    return ClientCredentials(BASIC, f"{name}:{password}".encode(), address)
 
 
 def opened(
@@ -70,7 +70,7 @@ def opened(
         registry = await FileRegistry.open(folder)
         owners = TopicRightsRegistry(registry)
         await owners.load()
-        authorizer = ListenerAuthorizer(load(None, {}, given), owners, Counters(now), now, now)
+        authorizer = ListenerAuthorizer(load(None, {}, given), owners, NodeCounters(now), now, now)
         try:
             await test(authorizer, owners)
         finally:
@@ -84,7 +84,7 @@ def test_everybody_is_anonymous_and_may_everything_when_nobody_is_asked(folder: 
     async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
         assert authorizer.open
         for method in ("", "none", "token", BASIC, "tls", "anything"):
-            login = authorizer.known(Credentials(method, b"anna:x", ""))
+            login = authorizer.known(ClientCredentials(method, b"anna:x", ""))
             assert login is not None
             assert login.principal == ANONYMOUS
         authorizer.authorize_name(ANONYMOUS, ORDERS, Right.PUBLISH)
@@ -98,12 +98,12 @@ def test_certificate_names_its_client_unless_it_shows_something_else(
 ) -> None:
     async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
         for method in ("", "none", "tls"):
-            login = authorizer.known(Credentials(method, b"", "", "device"))
+            login = authorizer.known(ClientCredentials(method, b"", "", "device"))
             assert login is not None
             assert login.principal == Principal("device")
         if users:
             with pytest.raises(UnauthenticatedError):
-                authorizer.known(Credentials("token", b"", "", "device"))
+                authorizer.known(ClientCredentials("token", b"", "", "device"))
 
     opened(folder, test, users=users)
 
@@ -289,9 +289,9 @@ def _is_in(names: list[str], name: str) -> bool:
 @pytest.mark.parametrize("data", [b"", b"anna", b":secret", b"\xff:x"])
 def test_credentials_that_cannot_be_read_are_refused(folder: Path, data: bytes) -> None:
     async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
-        assert authorizer.known(Credentials(BASIC, data, "")) is None
+        assert authorizer.known(ClientCredentials(BASIC, data, "")) is None
         with pytest.raises(UnauthenticatedError):
-            await authorizer.check(Credentials(BASIC, data, ""))
+            await authorizer.check(ClientCredentials(BASIC, data, ""))
 
     opened(folder, test)
 

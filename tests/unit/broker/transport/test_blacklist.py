@@ -11,17 +11,17 @@ import pytest
 from router.access.addresses import BLACKLIST_RECORDS
 from router.broker.node.registry import FileRegistry
 from router.broker.transport import blacklist as module
-from router.broker.transport.blacklist import Blacklist
+from router.broker.transport.blacklist import BrokerBlacklist
 from router.errors import BackendUnavailableError
-from router.sharing.registry import Record
+from router.sharing.registry import RegistryRecord
 
-Test = Callable[[FileRegistry, Blacklist], Awaitable[None]]
+Test = Callable[[FileRegistry, BrokerBlacklist], Awaitable[None]]
 
 
 def run(folder: Path, test: Test) -> None:
     async def all_of_it() -> None:
         registry = await FileRegistry.open(folder)
-        listed = Blacklist(registry)
+        listed = BrokerBlacklist(registry)
         try:
             await test(registry, listed)
         finally:
@@ -32,7 +32,7 @@ def run(folder: Path, test: Test) -> None:
 
 
 def test_list_is_as_the_registry_has_it(folder: Path) -> None:
-    async def test(registry: FileRegistry, listed: Blacklist) -> None:
+    async def test(registry: FileRegistry, listed: BrokerBlacklist) -> None:
         changes: list[bool] = []
         listed.watch(lambda: changes.append(listed.holds("10.1.2.3")))
         await listed.refresh()
@@ -61,7 +61,7 @@ def test_list_is_as_the_registry_has_it(folder: Path) -> None:
 def test_list_is_read_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLACKLIST_INTERVAL_SECONDS", 0.001)
 
-    async def test(registry: FileRegistry, listed: Blacklist) -> None:
+    async def test(registry: FileRegistry, listed: BrokerBlacklist) -> None:
         changed = asyncio.Event()
         listed.watch(changed.set)
         await listed.start()
@@ -78,17 +78,17 @@ class _Failing:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def list(self, kind: str, after: str = "") -> list[Record]:
+    async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:
         self.asked += 1
         if self.asked > 2:
             raise BackendUnavailableError
-        return [] if after else [Record("10.0.0.1", b"", 1)]
+        return [] if after else [RegistryRecord("10.0.0.1", b"", 1)]
 
 
 def test_list_stays_while_the_registry_does_not_answer() -> None:
     async def test() -> None:
         registry = _Failing()
-        listed = Blacklist(registry)  # type: ignore[arg-type] # it is read and nothing else
+        listed = BrokerBlacklist(registry)  # type: ignore[arg-type] # it is read and nothing else
         for _ in range(3):
             await listed.refresh()
         assert registry.asked == 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.listeners import check
-from router.broker.transport.listening import Address, has_log, remote_url
+from router.broker.transport.listening import ListenAddress, has_log, remote_url
 from router.errors import SettingError
 from router.settings import Settings, load
 from tests.servers.certificates import Authority
@@ -74,11 +74,11 @@ def test_tls_is_refused_when_it_has_no_certificate_or_one_that_does_not_load(
 @pytest.mark.parametrize("text", ["6650", "host", "host:", "host:65536", "host:-1", "host:6 6"])
 def test_addresses_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(SettingError, match="HOST:PORT"):
-        Address.parse(text, "broker.pulsar")
+        ListenAddress.parse(text, "broker.pulsar")
 
 
 def test_hosts_lose_their_brackets_when_parsed() -> None:
-    assert Address.parse("[::1]:6650", "broker.pulsar") == Address("::1", 6650)
+    assert ListenAddress.parse("[::1]:6650", "broker.pulsar") == ListenAddress("::1", 6650)
 
 
 def test_pulsar_clients_are_refused_when_messages_live_elsewhere() -> None:

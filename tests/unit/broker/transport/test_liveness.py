@@ -8,9 +8,9 @@ from typing import Any
 
 import uvloop
 
-from router.broker.transport.connection import Connection
+from router.broker.transport.connection import ClientConnection
 from router.broker.transport.context import TransportContext, TransportOptions
-from router.broker.transport.listener import Listener
+from router.broker.transport.listener import ProtocolListener
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
 
@@ -22,7 +22,9 @@ class SilentSession:
     farewells = NO_FAREWELLS
     name = "a silent client"
 
-    def __init__(self, connection: Connection, opened: asyncio.Future[Connection]) -> None:
+    def __init__(
+        self, connection: ClientConnection, opened: asyncio.Future[ClientConnection]
+    ) -> None:
         self.frames = self
         self.expected_bytes = 1
         self._connection, self._opened = connection, opened
@@ -50,9 +52,9 @@ class SilentSession:
 def test_the_system_probes_a_client_whose_protocol_has_no_ping() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
-        opened: asyncio.Future[Connection] = loop.create_future()
+        opened: asyncio.Future[ClientConnection] = loop.create_future()
         context = TransportContext(TransportOptions(ping_seconds=30.0))
-        listener = Listener("silent", context, lambda c: SilentSession(c, opened))
+        listener = ProtocolListener("silent", context, lambda c: SilentSession(c, opened))
         sock = socket.create_server(("127.0.0.1", 0))
         sock.setblocking(False)
         await listener.serve(sock)

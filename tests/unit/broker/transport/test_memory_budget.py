@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.broker.transport import memory_budget as module
-from router.broker.transport.memory_budget import MemoryBudget, high_water
+from router.broker.transport.memory_budget import FrameBudget, high_water
 from tests.processes import ManualClock
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import CONNECT, PRODUCER, Client, send, with_client
@@ -24,7 +24,7 @@ LIMIT = 10
 def test_budget_is_bounded_and_reserved_in_the_order_of_requests(
     steps: list[int | None], chance: Random
 ) -> None:
-    budget, holding, waiting = MemoryBudget(LIMIT), dict[int, int](), deque[int]()
+    budget, holding, waiting = FrameBudget(LIMIT), dict[int, int](), deque[int]()
     sizes: list[int] = []
 
     def found(number: int) -> None:
@@ -58,7 +58,7 @@ def test_budget_is_bounded_and_reserved_in_the_order_of_requests(
 
 def test_owner_of_room_is_overdue_only_if_others_wait() -> None:
     clock = ManualClock()
-    budget = MemoryBudget(LIMIT, clock)
+    budget = FrameBudget(LIMIT, clock)
     budget.reserve("slow", LIMIT, lambda: None)
     clock.advance(1_000)
     assert not budget.overdue("slow")
@@ -82,7 +82,7 @@ def test_rest_of_a_large_frame_is_read_when_another_is_stored(folder: Path) -> N
     frame = send(0, b"x" * 100_000)
 
     async def test(first: Client, context: Context) -> None:
-        context.transport.memory_budget = MemoryBudget(len(frame))
+        context.transport.memory_budget = FrameBudget(len(frame))
         second = Client(context)
         second.send(CONNECT)
         for client in (first, second):
@@ -106,7 +106,7 @@ def test_lost_connection_leaves_its_room_to_others(folder: Path) -> None:
     frame = send(0, b"x" * 100_000)
 
     async def test(first: Client, context: Context) -> None:
-        context.transport.memory_budget = MemoryBudget(len(frame))
+        context.transport.memory_budget = FrameBudget(len(frame))
         second = Client(context)
         second.send(CONNECT)
         for client in (first, second):
@@ -125,7 +125,7 @@ def test_client_that_is_too_slow_is_let_go_when_others_wait(
     frame = send(0, b"x" * 100_000)
 
     async def test(first: Client, context: Context) -> None:
-        context.transport.memory_budget = MemoryBudget(len(frame))
+        context.transport.memory_budget = FrameBudget(len(frame))
         first.send(frame[:1_000])
         first.connection.check_liveness(0.0)
         assert not first.transport.ended

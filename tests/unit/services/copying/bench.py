@@ -13,10 +13,10 @@ from router.backends.memory.store import MemoryBackend
 from router.errors import BackendUnavailableError, ConflictError
 from router.model import NOT_PARTITIONED, Message, Stored, TopicName
 from router.services.copying.context import CopyContext, CopyOptions, Figures, Throttle
-from router.services.copying.copier import Copier
-from router.services.copying.fidelity import Kind, checksum
+from router.services.copying.copier import PartitionCopier
+from router.services.copying.fidelity import StoreKind, checksum
 from router.services.copying.partition import PartitionCopy
-from router.services.copying.plan import PlannedTopic, Planner
+from router.services.copying.plan import CopyPlanner, PlannedTopic
 from router.services.copying.reading import PartitionReading
 from router.services.copying.state import CopiedTopic, CopyState
 
@@ -99,7 +99,7 @@ class Bench:
         self.state.close()
         self.pool.shutdown()
 
-    def context(self, kind: Kind = Kind.MEMORY) -> CopyContext:
+    def context(self, kind: StoreKind = StoreKind.MEMORY) -> CopyContext:
         return CopyContext(
             self.source,
             self.target,
@@ -116,28 +116,28 @@ class Bench:
         self.source.publish(Batch(TOPIC, partition, messages), TIMEOUT)
 
     def plan(self, **options: Any) -> list[PlannedTopic]:
-        planner = Planner(
-            self.source, self.target, self.state, TIMEOUT, kind=Kind.MEMORY, **options
+        planner = CopyPlanner(
+            self.source, self.target, self.state, TIMEOUT, kind=StoreKind.MEMORY, **options
         )
         planned = planner.plan(self.source.list_topics(TIMEOUT))
         for sentence in planner.refused.values():
             raise ConflictError(sentence)
         return planned
 
-    def copier(self, kind: Kind = Kind.MEMORY) -> Copier:
+    def copier(self, kind: StoreKind = StoreKind.MEMORY) -> PartitionCopier:
         """Return what copies the topics that the state knows."""
-        copier = Copier(self.context(kind), MOST)
+        copier = PartitionCopier(self.context(kind), MOST)
         for topic in self.state.topics():
             copier.add(topic, {})
         return copier
 
-    def run(self, **options: Any) -> Copier:
+    def run(self, **options: Any) -> PartitionCopier:
         """Plan and copy everything, as the command does."""
         context = self.context()
-        planner = Planner(
-            self.source, self.target, self.state, TIMEOUT, kind=Kind.MEMORY, **options
+        planner = CopyPlanner(
+            self.source, self.target, self.state, TIMEOUT, kind=StoreKind.MEMORY, **options
         )
-        copier = Copier(context, MOST)
+        copier = PartitionCopier(context, MOST)
         for planned in planner.plan(self.source.list_topics(TIMEOUT)):
             copier.add(planner.make(context, planned), planned.fences())
         copier.run(lambda level: None, 0.05)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.backends import Receipt
 from router.model import CursorState, Position, TopicName
-from router.services.copying.acknowledged import Acks, Done, Translation
+from router.services.copying.acknowledged import Done, TargetAcknowledgements, Translation
 from router.services.copying.places import Key, end_key_of, key_of, runs_of
 from router.services.copying.state import CopiedBatch, CopiedTopic, CopyState
 
@@ -84,7 +84,7 @@ class Model:
         self._ever |= self._acknowledged
         self._acknowledged.clear()
 
-    def sync(self) -> Acks:
+    def sync(self) -> TargetAcknowledgements:
         translation = Translation(self._state, TOPIC, P, self._unbroken)
         acks, self.done = translation.acks(self._cursor(), self.done)
         if acks.upto is not None:

@@ -27,10 +27,10 @@ from router.errors import (
 from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName, TopicStats
 from router.model.policies import Policies
 from router.services.copying.context import Throttle
-from router.services.copying.copier import Copier
-from router.services.copying.fidelity import Kind, checksum
+from router.services.copying.copier import PartitionCopier
+from router.services.copying.fidelity import StoreKind, checksum
 from router.services.copying.plan import (
-    Planner,
+    CopyPlanner,
     check_patterns,
     made_again,
     wanted_topics,
@@ -303,8 +303,8 @@ def test_two_names_of_one_store_are_noticed(bench: Bench, into_existing: bool) -
     """A topic would be copied into itself without end."""
     bench.publish([Message(b"x")])
     source = bench.source
-    planner = Planner(
-        source, source, bench.state, TIMEOUT, kind=Kind.EMBEDDED, into_existing=into_existing
+    planner = CopyPlanner(
+        source, source, bench.state, TIMEOUT, kind=StoreKind.EMBEDDED, into_existing=into_existing
     )
     with pytest.raises(BadRequestError, match="the same store"):
         planner.plan(source.list_topics(TIMEOUT))
@@ -334,11 +334,13 @@ def test_what_comes_behind_the_plan_is_left_to_the_next_run(tmp_path: Path) -> N
     bench = Bench(tmp_path, batch_messages=1)
     try:
         bench.publish([Message(b"planned")])
-        planner = Planner(bench.source, bench.target, bench.state, TIMEOUT, kind=Kind.MEMORY)
+        planner = CopyPlanner(
+            bench.source, bench.target, bench.state, TIMEOUT, kind=StoreKind.MEMORY
+        )
         (planned,) = planner.plan(bench.source.list_topics(TIMEOUT))
         for number in range(3):
             bench.publish([Message(b"%d" % number)])
-        copier = Copier(bench.context(), MOST)
+        copier = PartitionCopier(bench.context(), MOST)
         copier.add(planner.make(bench.context(), planned), planned.fences())
         copier.run(lambda level: None, 0.05)
         assert copier.level
@@ -414,8 +416,10 @@ def test_a_copy_that_follows_copies_what_comes_until_it_is_stopped(tmp_path: Pat
                 bench.stop.set()
 
         context = bench.context()
-        planner = Planner(bench.source, bench.target, bench.state, TIMEOUT, kind=Kind.MEMORY)
-        copier = Copier(context, MOST)
+        planner = CopyPlanner(
+            bench.source, bench.target, bench.state, TIMEOUT, kind=StoreKind.MEMORY
+        )
+        copier = PartitionCopier(context, MOST)
         for planned in planner.plan(bench.source.list_topics(TIMEOUT)):
             copier.add(planner.make(context, planned), planned.fences())
         copier.run(meanwhile, 0.02)
@@ -441,9 +445,9 @@ def test_a_topic_with_another_id_is_another_topic(tmp_path: Path) -> None:
     try:
         source.create_topic(TopicInfo(TOPIC, 2), TIMEOUT)
         bench.publish([Message(b"a")], 0)
-        planner = Planner(source, bench.target, bench.state, TIMEOUT, kind=Kind.MEMORY)
+        planner = CopyPlanner(source, bench.target, bench.state, TIMEOUT, kind=StoreKind.MEMORY)
         infos = source.list_topics(TIMEOUT)
-        copier = Copier(bench.context(), MOST)
+        copier = PartitionCopier(bench.context(), MOST)
         (planned,) = planner.plan(infos)
         copier.add(planner.make(bench.context(), planned), planned.fences())
         assert planner.made_again(infos) == []
@@ -479,8 +483,10 @@ def test_a_topic_that_is_gone_is_forgotten_once_no_partition_is_copied(tmp_path:
     bench = Bench(tmp_path, follow=True)
     try:
         bench.source.create_topic(TopicInfo(TOPIC, 2), TIMEOUT)
-        copier = Copier(bench.context(), MOST)
-        planner = Planner(bench.source, bench.target, bench.state, TIMEOUT, kind=Kind.MEMORY)
+        copier = PartitionCopier(bench.context(), MOST)
+        planner = CopyPlanner(
+            bench.source, bench.target, bench.state, TIMEOUT, kind=StoreKind.MEMORY
+        )
         (planned,) = planner.plan(bench.source.list_topics(TIMEOUT))
         missing, read = [1], bench.source.read
 

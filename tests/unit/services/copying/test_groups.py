@@ -9,7 +9,7 @@ import pytest
 
 from router.model import NOT_PARTITIONED, PartitionStats, Position, TopicName
 from router.services.copying import groups
-from router.services.copying.groups import _Topic
+from router.services.copying.groups import _TargetTopic
 
 LAST = Position(0, 7, 3)
 
@@ -52,6 +52,6 @@ def test_a_marker_that_is_still_to_be_written_is_waited_for(
         monkeypatch.setattr(groups, "MARKER_SECONDS", 0.1)
     monkeypatch.setattr(groups, "MARKER_PAUSE_SECONDS", 0.001)
     name = TopicName.parse("t")
-    topic = _Topic(cast(Any, Target(*ends)), name, 1.0)
+    topic = _TargetTopic(cast(Any, Target(*ends)), name, 1.0)
     topic.extend(cast(Any, NothingCopied()), name, 3)
     assert topic.ends_with_marker(3, LAST) is marker

@@ -39,7 +39,7 @@ from router.model import (
 )
 from router.services.copying import context, copier
 from router.services.copying.context import SourceGoneError, StoppedError
-from router.services.copying.fidelity import Kind
+from router.services.copying.fidelity import StoreKind
 from router.services.copying.groups import GroupSync
 from router.services.copying.partition import (
     KAFKA_REMEMBERS_MS,
@@ -48,7 +48,7 @@ from router.services.copying.partition import (
     PartitionCopy,
 )
 from router.services.copying.places import runs_of
-from router.services.copying.plan import SOURCE, TARGET, Identity, Planner, note
+from router.services.copying.plan import SOURCE, TARGET, CopyPlanner, TopicIdentity, note
 from router.services.copying.reading import DELETED, PartitionReading
 from router.services.copying.state import CopiedBatch, CopiedTopic
 from tests.unit.services.copying.bench import (
@@ -152,7 +152,7 @@ def count_calls(
     return counts
 
 
-def following(bench: Bench, partitions: int) -> copier.Copier:
+def following(bench: Bench, partitions: int) -> copier.PartitionCopier:
     """Return what copies the empty partitions of the topic."""
     bench.source.create_topic(TopicInfo(TOPIC, partitions), TIMEOUT)
     bench.target.create_topic(TopicInfo(TOPIC, partitions), TIMEOUT)
@@ -241,7 +241,7 @@ def test_a_topic_that_was_created_again_at_the_target_is_refused(bench: Bench) -
 def test_what_an_earlier_release_did_not_note_is_no_difference(bench: Bench, end: str) -> None:
     bench.publish(numbered(2))
     bench.run()
-    note(bench.state, end, TOPIC, Identity())
+    note(bench.state, end, TOPIC, TopicIdentity())
     bench.publish([Message(b"later")])
     assert bench.run().level
     bench.assert_whole()
@@ -249,11 +249,11 @@ def test_what_an_earlier_release_did_not_note_is_no_difference(bench: Bench, end
 
 def test_topics_are_told_apart_by_their_ids_first() -> None:
     """Nodes may have noted other times for one topic; a topic without an id has a time only."""
-    assert not Identity(1, "a").differs(Identity(2, "a"))
-    assert Identity(1, "a").differs(Identity(1, "b"))
-    assert Identity(1).differs(Identity(2, "a"))
-    assert not Identity(0, "a").differs(Identity(2))
-    assert not Identity(1).differs(Identity(1))
+    assert not TopicIdentity(1, "a").differs(TopicIdentity(2, "a"))
+    assert TopicIdentity(1, "a").differs(TopicIdentity(1, "b"))
+    assert TopicIdentity(1).differs(TopicIdentity(2, "a"))
+    assert not TopicIdentity(0, "a").differs(TopicIdentity(2))
+    assert not TopicIdentity(1).differs(TopicIdentity(1))
 
 
 def test_a_target_that_cannot_grow_is_refused_until_it_can(
@@ -265,7 +265,7 @@ def test_a_target_that_cannot_grow_is_refused_until_it_can(
     bench.source.create_topic(TopicInfo(TOPIC, 2), TIMEOUT)
     bench.run()
     bench.source.grow_topic(TOPIC, 3, TIMEOUT)
-    planner = Planner(bench.source, bench.target, bench.state, TIMEOUT, kind=Kind.MEMORY)
+    planner = CopyPlanner(bench.source, bench.target, bench.state, TIMEOUT, kind=StoreKind.MEMORY)
     (planned,) = planner.plan(bench.source.list_topics(TIMEOUT))
     monkeypatch.setattr(bench.target, "grow_topic", no_growth)
     with pytest.raises(ConflictError, match="has 3 partitions at the source now, and 2"):
@@ -441,16 +441,16 @@ def test_schemas_are_waited_for_as_messages_are(
 @pytest.mark.parametrize(
     ("kind", "age_ms", "stored", "said"),
     [
-        (Kind.KAFKA, KAFKA_REMEMBERS_MS + 60_000, False, True),
-        (Kind.KAFKA, KAFKA_REMEMBERS_MS + 60_000, True, False),
-        (Kind.KAFKA, KAFKA_REMEMBERS_MS - 60_000, False, False),
-        (Kind.KAFKA, -60_000, False, False),
-        (Kind.MEMORY, KAFKA_REMEMBERS_MS + 60_000, False, False),
+        (StoreKind.KAFKA, KAFKA_REMEMBERS_MS + 60_000, False, True),
+        (StoreKind.KAFKA, KAFKA_REMEMBERS_MS + 60_000, True, False),
+        (StoreKind.KAFKA, KAFKA_REMEMBERS_MS - 60_000, False, False),
+        (StoreKind.KAFKA, -60_000, False, False),
+        (StoreKind.MEMORY, KAFKA_REMEMBERS_MS + 60_000, False, False),
     ],
     ids=["unknown", "known", "young", "the clock went back", "not Kafka"],
 )
 def test_a_batch_in_flight_for_longer_than_kafka_remembers_is_said(
-    bench: Bench, kind: Kind, age_ms: int, stored: bool, said: bool
+    bench: Bench, kind: StoreKind, age_ms: int, stored: bool, said: bool
 ) -> None:
     begun(bench)
     bench.publish(numbered(3))
@@ -562,7 +562,7 @@ def test_partitions_that_are_copied_already_are_not_added_again(bench: Bench) ->
     bench.state.put_topic(topic)
     for partition in range(3):
         bench.publish([Message(b"x")], partition)
-    copies = copier.Copier(bench.context(), MOST)
+    copies = copier.PartitionCopier(bench.context(), MOST)
     copies.add(topic, {}, 2)
     copies.run(lambda level: None, 0.05)
     assert [len(bench.copied(partition)) for partition in range(3)] == [0, 0, 1]

@@ -18,9 +18,9 @@ from router.wire.nats.jetstream.replies import (
     ApiReply,
     ConsumerInfo,
     ListPage,
-    Page,
+    PagedReply,
     Purged,
-    Result,
+    ReplyResult,
     SequencePair,
     StreamInfo,
     StreamInfoPage,
@@ -49,12 +49,12 @@ CONSUMER = ConsumerInfo(
     0,
     num_pending=7,
 )
-ANSWERS: dict[str, Result | JetStreamError] = {
-    "STREAM.LIST": ListPage("streams", [STREAM], Page(1, 0, 256)),
+ANSWERS: dict[str, ReplyResult | JetStreamError] = {
+    "STREAM.LIST": ListPage("streams", [STREAM], PagedReply(1, 0, 256)),
     f"STREAM.INFO.{NAME}": StreamInfoPage(STREAM),
     f"STREAM.PURGE.{NAME}": Purged(2),
     f"STREAM.DELETE.{NAME}": Success(),
-    f"CONSUMER.LIST.{NAME}": ListPage("consumers", [CONSUMER], Page(1, 0, 256)),
+    f"CONSUMER.LIST.{NAME}": ListPage("consumers", [CONSUMER], PagedReply(1, 0, 256)),
     f"CONSUMER.INFO.{NAME}.worker": CONSUMER,
     f"CONSUMER.DELETE.{NAME}.worker": Success(),
     "STREAM.INFO.absent": error(ErrorCode.STREAM_NOT_FOUND),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from router.model import ConsumerId, Outcome, Subscription
+from router.model import ConsumerId, PollOutcome, Subscription
 from router.services import pipelines as service
 from router.services.consume import PollMailbox
 from router.services.pipelines import LEASES, LOCK, STATUS
@@ -123,7 +123,7 @@ def test_run_on_another_node_is_known_by_its_lease(page: Site, folders: Folders)
     folders.declare("orders", "")
     claim = page.node.claim(ConsumerId(Subscription(LEASES, "orders"), "run"), 0, PollMailbox(), 5)
     assert (rows(page)["orders"]["state"], rows(page)["orders"]["node"]) == ("running", "this node")
-    claim.release(Outcome.REFUSED)
+    claim.release(PollOutcome.REFUSED)
     assert rows(page)["orders"]["state"] == "never ran"
 
 

@@ -18,7 +18,7 @@ from router.errors import (
     TooManyRequestsError,
 )
 from router.errors.catalogue import ADVICE
-from router.services.manage import Topics
+from router.services.manage import TopicManagement
 from tests.unit.web.applications import BOTH, HASHES, Site
 
 Sites = Callable[..., Site]
@@ -117,7 +117,7 @@ def test_failure_of_a_view_is_a_problem(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Topics, "listed", fail)
+    monkeypatch.setattr(TopicManagement, "listed", fail)
     answer = site.client.get("/console/topics")
     found = problem(answer, status)
     assert "secret" not in answer.text

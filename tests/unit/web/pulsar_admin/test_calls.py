@@ -16,7 +16,7 @@ from router.web.access import Right
 from router.web.pulsar_admin.answers import CALLS
 from router.web.pulsar_admin.calls import NOT_SERVED, not_served
 from router.web.pulsar_admin.policies import POLICIES
-from router.web.pulsar_admin.served import ADMINS, Call
+from router.web.pulsar_admin.served import ADMINS, AdminCall
 from tests.unit.web.applications import HASHES, header
 from tests.unit.web.pulsar_admin.conftest import Site
 from tests.unit.web.pulsar_admin.test_topics import BASE, published, reason, told
@@ -59,7 +59,7 @@ def anna(sites: Site, tmp_path: Path) -> Callable[[str, str], Any]:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_calls_are_for_those_who_may_make_them(
-    anna: Callable[[str, str], Any], namespace: str, topic: str, call: Call
+    anna: Callable[[str, str], Any], namespace: str, topic: str, call: AdminCall
 ) -> None:
     tenant, local = namespace.split("/")
     segments = SEGMENTS | {"tenant": tenant, "namespace": local, "topic": "t"}

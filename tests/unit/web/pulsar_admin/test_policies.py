@@ -8,7 +8,7 @@ import pytest
 
 from router.errors import BadRequestError
 from router.web.pulsar_admin.policies import EVICTION, read_quota
-from router.web.pulsar_admin.views import RefusedError
+from router.web.pulsar_admin.views import AdminRefusedError
 
 
 @pytest.mark.parametrize("time", [[], [None], {}, "1", 1.5, True, -2])
@@ -24,6 +24,6 @@ def test_quota_without_a_time_is_read(time: float | None) -> None:
 
 
 def test_quota_with_a_time_is_refused() -> None:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(AdminRefusedError) as caught:
         read_quota({"limitSize": 1, "policy": EVICTION, "limitTime": 60})
     assert caught.value.status == 412

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from router.errors import BadRequestError, NotAllowedError, ReadFailedError
 from router.model import NOT_PARTITIONED, Position, TopicName
 from router.services.consume import ConnectedClient, PollMailbox
-from router.services.read import ReadBounds, Reading, ReadOptions
+from router.services.read import ReadBounds, ReadOptions, TopicReader
 from router.services.topic_metadata import TopicMetadataCache
 from router.web.pulsar_rest.ids import MAX_MARKS
 from tests.unit.web.applications import Site
@@ -343,7 +343,7 @@ def test_reading_that_fails_leaves_nobody_waiting(site: Site, rest: Rest) -> Non
 
     box = Box()
     known = weakref.ref(box)
-    reading = Reading(
+    reading = TopicReader(
         site.backend,
         TopicMetadataCache(site.backend, 0, 5, time.monotonic),
         ReadOptions.from_settings(site.settings),

@@ -19,8 +19,8 @@ from router.backends import Batch, Receipt
 from router.errors import RouterError
 from router.metrics import Drained
 from router.model import TopicName
-from router.web.worker.bounds import Bounds
-from router.web.worker.connection import Connection
+from router.web.worker.bounds import WorkerBounds
+from router.web.worker.connection import HttpConnection
 from router.web.worker.request import ConnectionEnds, KnownHeads
 from router.web.worker.suspended import GreenletPool, SuspendedConnection
 from tests.unit.web.applications import HASHES, Site
@@ -81,7 +81,7 @@ class House:
         self.idle: dict[Any, float] = {}
         self._prepares = prepares
         self.clients: list[socket.socket] = []
-        self.served: list[Connection] = []
+        self.served: list[HttpConnection] = []
         self._suspended: list[SuspendedConnection] = []
         self.begun = 0
 
@@ -117,7 +117,7 @@ class House:
         ours, theirs = socket.socketpair()
         theirs.settimeout(TIMEOUT)
         local = "127.0.0.1", 3904
-        served = Connection(self, ours, ConnectionEnds((address, 1), local, 1), Bounds())
+        served = HttpConnection(self, ours, ConnectionEnds((address, 1), local, 1), WorkerBounds())
         connection = SuspendedConnection(self, ours, "", served.serve(), served)
         if self._prepares:
             served.suspended = connection

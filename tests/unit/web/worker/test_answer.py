@@ -6,8 +6,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from router.web.worker.bounds import Bounds, ConnectionLimiter
-from router.web.worker.stream import MAX_JOINED_BYTES, Answer
+from router.web.worker.bounds import ConnectionLimiter, WorkerBounds
+from router.web.worker.stream import MAX_JOINED_BYTES, ResponseStream
 
 
 class Wire:
@@ -29,7 +29,7 @@ def answered(
 ) -> tuple[bytes, bytes, bool]:
     """Return head and body of an answer, and whether it is the last one."""
     wire = Wire()
-    answer = Answer(wire, method, version, closing=False)  # type: ignore[arg-type]
+    answer = ResponseStream(wire, method, version, closing=False)  # type: ignore[arg-type]
     named = [(name.replace("_", "-"), value) for name, value in headers.items()]
     answer.start_response(status, named)
     for piece in pieces:
@@ -41,7 +41,7 @@ def answered(
 
 def test_answer_leaves_in_one_piece_when_it_is_short() -> None:
     wire = Wire()
-    answer = Answer(wire, "GET", (1, 1), closing=False)  # type: ignore[arg-type]
+    answer = ResponseStream(wire, "GET", (1, 1), closing=False)  # type: ignore[arg-type]
     answer.start_response("200 OK", [("Content-Length", "2")])
     answer.write(b"{}")
     answer.end()
@@ -87,7 +87,7 @@ def test_answer_to_head_keeps_its_length() -> None:
     ("name", "value"), [("X", "a\r\nSet-Cookie: b"), ("X", "a\0"), ("X\r\n", "a"), ("X y", "a")]
 )
 def test_answer_takes_no_header_that_splits_it(name: str, value: str) -> None:
-    answer = Answer(Wire(), "GET", (1, 1), closing=False)  # type: ignore[arg-type]
+    answer = ResponseStream(Wire(), "GET", (1, 1), closing=False)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is none"):
         answer.start_response("200 OK", [(name, value)])
 
@@ -99,7 +99,7 @@ def test_answer_says_of_its_connection_what_is_so() -> None:
 
 
 def test_crowd_counts_each_address_but_for_trusted_proxies() -> None:
-    crowd = ConnectionLimiter(Bounds(per_address=2, proxies=(ip_network("192.0.2.0/24"),)))
+    crowd = ConnectionLimiter(WorkerBounds(per_address=2, proxies=(ip_network("192.0.2.0/24"),)))
     stranger, proxy = ("198.51.100.1", 1), ("192.0.2.1", 1)
     seats = [crowd.enter(stranger) for _ in range(3)]
     assert seats == ["198.51.100.1", "198.51.100.1", None]

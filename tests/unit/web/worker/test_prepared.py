@@ -26,8 +26,8 @@ from router.errors import (
 )
 from router.web.addresses import USER
 from router.web.dmaap.prepared import PreparedPublish
-from router.web.worker.bounds import Bounds
-from router.web.worker.connection import Connection
+from router.web.worker.bounds import WorkerBounds
+from router.web.worker.connection import HttpConnection
 from router.web.worker.suspended import SuspendedConnection
 from tests.unit.web.applications import HASHES, header
 from tests.unit.web.worker.greenlets import under_gevent
@@ -386,16 +386,16 @@ def test_another_leads_when_the_connection_of_what_leads_is_ended_before() -> No
 def test_nothing_is_stored_of_a_connection_that_is_ended_before_its_first_step() -> None:
     house = Held(1)
     house.go.set()
-    soon = Connection.soon
+    soon = HttpConnection.soon
 
-    def end_at_once(self: Connection, job: Callable[[], None]) -> None:
+    def end_at_once(self: HttpConnection, job: Callable[[], None]) -> None:
         soon(self, job)
         house._suspended[0].end()
 
-    Connection.soon = end_at_once  # type: ignore[method-assign]
+    HttpConnection.soon = end_at_once  # type: ignore[method-assign]
     house.clients[0].sendall(PUBLISH)
     assert house.clients[0].recv(1) == b""
-    Connection.soon = soon  # type: ignore[method-assign]
+    HttpConnection.soon = soon  # type: ignore[method-assign]
     gevent.sleep(0.01)
     assert house.stored() == []
     house.finish()
@@ -530,7 +530,7 @@ def test_client_that_does_not_take_its_first_answer_is_given_up() -> None:
             house.send(0)
         house.connect("10.0.0.1")
         at = len(house.clients) - 1
-        house.served[at]._bounds = Bounds(write_timeout=0.1)
+        house.served[at]._bounds = WorkerBounds(write_timeout=0.1)
         house.ours(at)._sock = Stuck(house.ours(at)._sock)
         house.send(at)
         house.go.set()

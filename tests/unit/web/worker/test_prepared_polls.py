@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.backends import Batch
 from router.backends.polling import GroupPoll
 from router.errors import BackendUnavailableError, ReadFailedError, RouterError
-from router.model import Message, Outcome, TopicInfo, TopicName
+from router.model import Message, PollOutcome, TopicInfo, TopicName
 from router.node import Mailbox
 from router.web.dmaap.prepared_polls import BegunPoll, PreparedPoll
 from tests.unit.web.applications import header
@@ -219,7 +219,7 @@ class Waiting:
     """A store that serves polls itself, and has nothing for them."""
 
     def __init__(self) -> None:
-        self.ended: list[Outcome] = []
+        self.ended: list[PollOutcome] = []
 
     def poll(self, poll: GroupPoll, mailbox: Mailbox, timeout: float) -> Waiting:
         return self
@@ -231,7 +231,7 @@ class Waiting:
     def answer(self) -> None:
         """Return nothing yet."""
 
-    def done(self, outcome: Outcome, *, keep: bool = False, upto: object = ()) -> None:
+    def done(self, outcome: PollOutcome, *, keep: bool = False, upto: object = ()) -> None:
         self.ended.append(outcome)
 
 
@@ -284,7 +284,7 @@ def test_first_poll_of_a_head_is_begun_as_its_next_ones_where_the_store_serves_p
     with gevent.Timeout(20):
         while served._client.fileno() >= 0:
             gevent.sleep(0.01)
-    assert store.ended == [Outcome.REFUSED]
+    assert store.ended == [PollOutcome.REFUSED]
     house.clients.clear()
     house.close()
 
@@ -333,7 +333,7 @@ def leave_house(house: House, asked: bytes, early: bytes) -> None:
         while served._client.fileno() >= 0:
             house.counted()  # as every second
             gevent.sleep(0.01)
-    assert store.ended == [Outcome.REFUSED]
+    assert store.ended == [PollOutcome.REFUSED]
     assert house.log.failures == []
     house.clients.clear()
     house.close()

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 from router.web.thread_worker import check
 from router.web.worker import bounds, request
 from router.web.worker.chunked import ChunkedBody
-from router.web.worker.request import KnownHeads, RefusedError
-from router.web.worker.stream import Body, BufferedSocket
+from router.web.worker.request import KnownHeads, RequestRefusedError
+from router.web.worker.stream import BufferedSocket, RequestBody
 from tests.http import corpus
 from tests.http.mutating import mutated
 
@@ -75,15 +75,15 @@ def ours(data: bytes, step: int = 1 << 20) -> Request | None:
         raw, wire.buffer = wire.buffer[:end], wire.buffer[end:]
         found = request.read_head(raw)
         framing = request.add_to_environ({}, found)
-        body: Body = (
+        body: RequestBody = (
             ChunkedBody(wire, 60, None)
             if framing.length is None
-            else Body(wire, framing.length, 60, None)
+            else RequestBody(wire, framing.length, 60, None)
         )
         content = body.read()
         if body.unread:
             return None
-    except (RefusedError, ConnectionError, *CHUNK_ERRORS):
+    except (RequestRefusedError, ConnectionError, *CHUNK_ERRORS):
         return None
     while wire.more():
         pass
@@ -160,14 +160,14 @@ def test_a_request_is_read_the_same_in_any_pieces(name: str, step: int) -> None:
 @pytest.mark.parametrize("name", sorted(corpus.SIZES.keys() - {"cl-large"}))
 def test_a_head_over_a_bound_has_its_status(name: str) -> None:
     status, data = corpus.SIZES[name]
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestRefusedError) as refused:
         request.read_head(data[: request.head_end(data, 0)])
     assert refused.value.status == status
 
 
 def test_a_head_is_refused_as_soon_as_it_is_too_long() -> None:
     data = b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestRefusedError) as refused:
         request.head_end(data[: bounds.MAX_HEAD_BYTES + 1], bounds.MAX_HEAD_BYTES)
     assert refused.value.status == 431
 
@@ -194,7 +194,7 @@ def judged(data: bytes, heads: KnownHeads | None = None) -> object:
         if heads is None:
             return request.parse(data)
         return (heads.get(("a", data)) or heads.learn(("a", data))).request
-    except RefusedError as refusal:
+    except RequestRefusedError as refusal:
         return refusal.status, refusal.sentence
 
 
@@ -260,7 +260,7 @@ def test_what_is_shown_of_a_refused_head_is_its_request_line() -> None:
 def test_a_body_is_never_read_beyond_its_end() -> None:
     client = Bytes(b"abcdef")
     wire = BufferedSocket(client)
-    body = Body(wire, 3, 60, None)
+    body = RequestBody(wire, 3, 60, None)
     assert body.read() == b"abc"
     assert body.read() == b""
     assert wire.more()
@@ -276,8 +276,8 @@ def test_a_client_that_falls_silent_has_the_time_of_its_body(
     with ours, theirs:
         ours.settimeout(patience)
         theirs.sendall(b"abc" if kind == "length" else b"5\r\nab")
-        read: Body = (
-            Body(BufferedSocket(ours), 10, 0.1, None)
+        read: RequestBody = (
+            RequestBody(BufferedSocket(ours), 10, 0.1, None)
             if kind == "length"
             else ChunkedBody(BufferedSocket(ours), 0.1, None)
         )
@@ -290,10 +290,10 @@ def test_a_client_that_falls_silent_has_the_time_of_its_body(
 def test_a_client_is_told_to_go_on_only_when_its_body_is_waited_for() -> None:
     told: list[int] = []
 
-    def body(sent: bytes, ahead: bytes) -> Body:
+    def body(sent: bytes, ahead: bytes) -> RequestBody:
         wire = BufferedSocket(Bytes(sent))
         wire.buffer = ahead
-        return Body(wire, 3, 60, lambda: told.append(1))
+        return RequestBody(wire, 3, 60, lambda: told.append(1))
 
     assert body(b"", b"abc").read() == b"abc"
     assert not told
@@ -304,14 +304,14 @@ def test_a_client_is_told_to_go_on_only_when_its_body_is_waited_for() -> None:
     assert not waiting.waited_for
 
 
-@pytest.mark.parametrize("read", [Body.read, b"".join])
+@pytest.mark.parametrize("read", [RequestBody.read, b"".join])
 def test_lines_and_reads_give_the_same(read: Callable[[Any], bytes]) -> None:
     text = b"a\nbc\n\nd"
-    assert read(Body(BufferedSocket(Bytes(text + b"more", 3)), len(text), 60, None)) == text
+    assert read(RequestBody(BufferedSocket(Bytes(text + b"more", 3)), len(text), 60, None)) == text
 
 
 def test_a_body_that_takes_too_long_is_given_up() -> None:
-    body = Body(BufferedSocket(Bytes(b"ab", 1)), 3, 0, None)
+    body = RequestBody(BufferedSocket(Bytes(b"ab", 1)), 3, 0, None)
     with pytest.raises(TimeoutError):
         body.read()
     assert body.failed

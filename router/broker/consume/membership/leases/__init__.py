@@ -41,7 +41,7 @@ from router.broker.consume.membership.leases.polls import (
     ClaimGrant,
     ClaimRequest,
     ClaimUpdate,
-    Peer,
+    PollPeer,
 )
 
-__all__ = ["CallLater", "ClaimGrant", "ClaimRequest", "ClaimUpdate", "Leases", "Peer"]
+__all__ = ["CallLater", "ClaimGrant", "ClaimRequest", "ClaimUpdate", "Leases", "PollPeer"]

@@ -9,11 +9,11 @@ from router.broker.consume.membership.leases.polls import (
     ClaimGrant,
     ClaimRequest,
     ClaimUpdate,
-    Counters,
-    Group,
-    Peer,
+    LeaseMetrics,
     Pending,
-    Poll,
+    PollClaim,
+    PollGroup,
+    PollPeer,
     Share,
     describe,
     members,
@@ -21,7 +21,7 @@ from router.broker.consume.membership.leases.polls import (
 from router.broker.consume.membership.leases.recalls import Recalls
 from router.coordination import Coordinator, Lease
 from router.errors import BadRequestError, FencedError
-from router.model import NOT_PARTITIONED, GroupMembers, Outcome, Position
+from router.model import NOT_PARTITIONED, GroupMembers, PollOutcome, Position
 from router.sharing.assignment import Assign, PartitionAssignor, Revoke
 from router.sharing.limits import Clock, EmptyPolls
 
@@ -34,7 +34,7 @@ class Leases:
         boot: int,
         idle: float,
         coordinator: Coordinator,
-        counters: Counters,
+        counters: LeaseMetrics,
         clock: Clock,
         later: CallLater,
     ) -> None:
@@ -45,12 +45,12 @@ class Leases:
         self._clock = clock
         self._later = later
         self._empty_polls = EmptyPolls(clock)
-        self._groups: dict[tuple[str, str], Group] = {}
-        self._polls: dict[Peer, dict[int, Poll]] = {}
+        self._groups: dict[tuple[str, str], PollGroup] = {}
+        self._polls: dict[PollPeer, dict[int, PollClaim]] = {}
         self._pending = Pending()
         self._recalls = Recalls(coordinator, self._update)
         # What polls have not been told yet: one step of the assignment is one update a poll.
-        self._updates: dict[Poll, ClaimUpdate] = {}
+        self._updates: dict[PollClaim, ClaimUpdate] = {}
         self._flush_armed = False
         self._gathering = False
         # Called with topic and subscription when a group has no live id here any more.
@@ -61,7 +61,7 @@ class Leases:
         counters.watch("router_broker_leases", self._count_held)
         coordinator.listen(self)
 
-    def claim(self, peer: Peer, claim_id: int, request: ClaimRequest) -> None:
+    def claim(self, peer: PollPeer, claim_id: int, request: ClaimRequest) -> None:
         """Queue a poll and answer at once; later updates follow while the claim stands.
 
         Raises BadRequestError, BadNameError, SubscriptionBusyError; then the claim does not stand.
@@ -81,7 +81,7 @@ class Leases:
             self._recalls.recall(first)
         self._tell(poll.group)
 
-    def retain(self, peer: Peer, claim_id: int, *, in_use: bool = False) -> None:
+    def retain(self, peer: PollPeer, claim_id: int, *, in_use: bool = False) -> None:
         """Let a claim stand whose poll delivered messages, for the next poll of the id there.
 
         It is recalled when another poll, another node or an administrator needs what it holds.
@@ -98,7 +98,7 @@ class Leases:
             self._recalls.recall(poll)
             self._flush()
 
-    def rest(self, peer: Peer, claim_id: int) -> bool:
+    def rest(self, peer: PollPeer, claim_id: int) -> bool:
         """Let a claim stand between polls, as `retain`, unless another waits for what it holds.
 
         Returns whether it stands so. `resume` ends the rest.
@@ -112,7 +112,7 @@ class Leases:
         poll.group.resting[poll] = None
         return True
 
-    def resume(self, peer: Peer, claim_id: int) -> bool:
+    def resume(self, peer: PollPeer, claim_id: int) -> bool:
         """Have a claim that rests stand for a poll again; return False if it is recalled."""
         poll = self._polls.get(peer, {}).get(claim_id)
         if poll is None or poll.is_recalled:
@@ -137,7 +137,7 @@ class Leases:
             known = self._groups.get((topic, subscription))
             await self._recalls.wait_for_nodes(topic, subscription, known)
 
-    def give_up(self, peer: Peer, claim_id: int, partitions: Mapping[int, int]) -> None:
+    def give_up(self, peer: PollPeer, claim_id: int, partitions: Mapping[int, int]) -> None:
         """Take partitions back from a claim, each by the generation that the client knows of.
 
         A newer grant stands; generation 0 is any. An unknown claim is ignored.
@@ -154,7 +154,7 @@ class Leases:
         self._tell(poll.group)
 
     def release(
-        self, peer: Peer, claim_id: int, outcome: Outcome, pending: Iterable[Position] = ()
+        self, peer: PollPeer, claim_id: int, outcome: PollOutcome, pending: Iterable[Position] = ()
     ) -> None:
         """End a claim, and keep `pending` for the next poll of its id; ignore an unknown claim."""
         if (poll := self._polls.get(peer, {}).get(claim_id)) is None:
@@ -163,13 +163,13 @@ class Leases:
             share = poll.group.shares.get(position.partition)
             if share and share.poll is poll:
                 self._pending.leave(poll.group.lease(position.partition), poll.consumer, position)
-        if outcome is Outcome.EMPTY:
+        if outcome is PollOutcome.EMPTY:
             self._empty_polls.empty(poll.poller(), poll.empty_limit)
-        elif outcome is Outcome.DELIVERED:
+        elif outcome is PollOutcome.DELIVERED:
             self._empty_polls.delivered(poll.poller())
         self._end(poll)
 
-    def gone(self, peer: Peer) -> None:
+    def gone(self, peer: PollPeer) -> None:
         """End all claims of a connection that is closed."""
         # The last one first, so that none of them is granted what an earlier one held.
         for poll in reversed(list(self._polls.get(peer, {}).values())):
@@ -276,13 +276,13 @@ class Leases:
                 self._update(poll)
         self._flush_soon()
 
-    def _admit(self, peer: Peer, claim_id: int, request: ClaimRequest) -> Poll:
+    def _admit(self, peer: PollPeer, claim_id: int, request: ClaimRequest) -> PollClaim:
         mine = self._polls.get(peer, {})
         if claim_id in mine:
             raise BadRequestError(f"claim {claim_id} stands already on this connection")
         request.check()
         group = self._group(request)
-        poll = Poll(
+        poll = PollClaim(
             peer=peer,
             claim_id=claim_id,
             consumer=request.consumer,
@@ -293,12 +293,12 @@ class Leases:
         self._polls.setdefault(peer, {})[claim_id] = poll
         return poll
 
-    def _group(self, request: ClaimRequest) -> Group:
+    def _group(self, request: ClaimRequest) -> PollGroup:
         key = (request.topic, request.subscription)
         partitions = tuple(range(request.partitions)) or (NOT_PARTITIONED,)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(*key, PartitionAssignor(partitions, self._idle))
+            group = self._groups[key] = PollGroup(*key, PartitionAssignor(partitions, self._idle))
             return group
         group.check_room(request.consumer, len(partitions))
         group.fit(partitions)
@@ -308,13 +308,13 @@ class Leases:
         group = self._groups.get((lease.topic, lease.subscription))
         return group.shares.get(lease.partition) if group else None
 
-    def _requested(self, lease: Lease) -> tuple[Group | None, Share | None]:
+    def _requested(self, lease: Lease) -> tuple[PollGroup | None, Share | None]:
         """Return what is known of a lease that is asked for; others are heard of too late."""
         group = self._groups.get((lease.topic, lease.subscription))
         share = group.shares.get(lease.partition) if group else None
         return (group, share) if share is not None and share.requested else (None, None)
 
-    def _end(self, poll: Poll) -> None:
+    def _end(self, poll: PollClaim) -> None:
         mine = self._polls[poll.peer]
         del mine[poll.claim_id]
         if not mine:
@@ -332,12 +332,12 @@ class Leases:
             self._update(following)
         self._tell(poll.group)
 
-    def _tell(self, group: Group) -> None:
+    def _tell(self, group: PollGroup) -> None:
         """Send what the assignment changed: one update a poll."""
         self._follow(group)
         self._flush()
 
-    def _follow(self, group: Group) -> None:
+    def _follow(self, group: PollGroup) -> None:
         """Do what the changes of the assignment ask for."""
         self._gathering = True
         while changes := group.assignor.changes():
@@ -352,7 +352,7 @@ class Leases:
         self._gathering = False
         self._watch(group)
 
-    def _assigned(self, group: Group, change: Assign[Poll]) -> None:
+    def _assigned(self, group: PollGroup, change: Assign[PollClaim]) -> None:
         share = group.share(change.partition)
         share.poll = None
         if group.assignor.holder(change.partition) is not change.holder:
@@ -366,7 +366,7 @@ class Leases:
         elif share.held:
             self._grant(group, change.partition, change.holder)
 
-    def _revoke(self, group: Group, change: Revoke[Poll]) -> None:
+    def _revoke(self, group: PollGroup, change: Revoke[PollClaim]) -> None:
         if group.share(change.partition).poll is change.holder:
             self._counters.inc("router_broker_revokes_total")
             self._update(change.holder).revoked.add(change.partition)
@@ -375,14 +375,14 @@ class Leases:
             group.assignor.give_up(change.holder, [change.partition], self._clock())
             self._update(change.holder)
 
-    def _grant(self, group: Group, partition: int, poll: Poll) -> None:
+    def _grant(self, group: PollGroup, partition: int, poll: PollClaim) -> None:
         self._last_generation += 1
         share = group.share(partition)
         share.generation, share.poll = self._last_generation, poll
         pending = self._pending.take(group.lease(partition), poll.consumer)
         self._update(poll).grant(ClaimGrant(partition, self._last_generation, pending))
 
-    def _give_back(self, group: Group, partition: int) -> None:
+    def _give_back(self, group: PollGroup, partition: int) -> None:
         """Give a lease back, or ask for it no longer."""
         share, lease, note = group.share(partition), group.lease(partition), b""
         if share.contended:
@@ -391,7 +391,7 @@ class Leases:
         share.requested = share.held = share.contended = False
         self._coordinator.release(lease, note)
 
-    def _announce(self, group: Group) -> None:
+    def _announce(self, group: PollGroup) -> None:
         """Tell the other nodes which ids came to live here, and which were forgotten."""
         live = group.assignor.live()
         for consumer in sorted(live - group.joined):
@@ -415,11 +415,11 @@ class Leases:
             describe(poll, update, self._coordinator, self._clock())
             poll.peer.claim_updated(poll.claim_id, update)
 
-    def _update(self, poll: Poll) -> ClaimUpdate:
+    def _update(self, poll: PollClaim) -> ClaimUpdate:
         """Return what the poll will be told with the next flush, which tells it something."""
         return self._updates.setdefault(poll, ClaimUpdate())
 
-    def _watch(self, group: Group) -> None:
+    def _watch(self, group: PollGroup) -> None:
         """Have idle ids forgotten in time, and the group itself after its last one."""
         key = (group.topic, group.subscription)
         if not group.assignor.live():

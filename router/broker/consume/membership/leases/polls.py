@@ -32,7 +32,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 """Calls something back after some seconds, as an event loop's call_later does."""
 
 
-class Counters(Protocol):
+class LeaseMetrics(Protocol):
     """The node's metrics, as leases and polls count in them."""
 
     def inc(self, name: str) -> None:
@@ -44,7 +44,7 @@ class Counters(Protocol):
         ...
 
 
-class Peer(Protocol):
+class PollPeer(Protocol):
     """A worker's connection, such as the one named `worker pid 1234`."""
 
     @property
@@ -118,13 +118,13 @@ class ClaimUpdate:
 
 
 @dataclass(slots=True, eq=False)
-class Poll:
+class PollClaim:
     """One claim of a worker that stands."""
 
-    peer: Peer
+    peer: PollPeer
     claim_id: int
     consumer: str
-    group: Group
+    group: PollGroup
     empty_limit: int
     since: float
     # Its worker keeps the claim between polls of the id.
@@ -146,22 +146,22 @@ class Share:
     contended: bool = False
     generation: int = 0
     # The poll that has the newest grant, as long as it may act on it.
-    poll: Poll | None = None
+    poll: PollClaim | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class PollGroup:
     """The polls of one subscription."""
 
     topic: str
     subscription: str
-    assignor: PartitionAssignor[Poll]
+    assignor: PartitionAssignor[PollClaim]
     shares: dict[int, Share] = field(default_factory=dict)
     # The ids that the other nodes know of.
     joined: set[str] = field(default_factory=set)
     timer_armed: bool = False
     # Retained claims that are known to have no poll, in the order in which they began to rest.
-    resting: dict[Poll, None] = field(default_factory=dict)
+    resting: dict[PollClaim, None] = field(default_factory=dict)
 
     def is_of(self, topic: str, subscription: str | None) -> bool:
         """Return whether it is this subscription, None: any of the topic."""
@@ -190,7 +190,7 @@ class Group:
                 " already"
             )
 
-    def resting_beside(self, consumer: str) -> list[Poll]:
+    def resting_beside(self, consumer: str) -> list[PollClaim]:
         """Return the claims that rest in the way of a new one: of its id, of a new id all."""
         if not self.resting:
             return []
@@ -214,7 +214,7 @@ class Group:
             self.lease(partition) for partition, share in self.shares.items() if share.requested
         }
 
-    def waiting(self) -> dict[Poll, None]:
+    def waiting(self) -> dict[PollClaim, None]:
         """Return the polls to which partitions are assigned whose lease the node does not hold."""
         return {
             poll: None
@@ -223,18 +223,18 @@ class Group:
             if (poll := self.assignor.holder(partition)) is not None
         }
 
-    def is_contended(self, poll: Poll) -> bool:
+    def is_contended(self, poll: PollClaim) -> bool:
         """Return whether a poll of the same id, or another node, waits for what this poll holds."""
         return len(self.assignor.queued(poll.consumer)) > 1 or any(
             self.share(partition).contended for partition in self.assignor.held(poll)
         )
 
-    def missing(self, poll: Poll) -> list[int]:
+    def missing(self, poll: PollClaim) -> list[int]:
         """Return the partitions that are assigned to this poll and whose lease is not held."""
         return [p for p in self.assignor.held(poll) if self.share(p).poll is not poll]
 
 
-def describe(poll: Poll, update: ClaimUpdate, coordinator: Coordinator, now: float) -> None:
+def describe(poll: PollClaim, update: ClaimUpdate, coordinator: Coordinator, now: float) -> None:
     """Add to an update what the poll waits for; `now` in seconds."""
     update.unavailable_reason = coordinator.unavailable_reason()
     if first := poll.group.assignor.waiting_behind(poll):
@@ -246,7 +246,7 @@ def describe(poll: Poll, update: ClaimUpdate, coordinator: Coordinator, now: flo
         update.waiting, update.holder = True, _holder(poll, missing, coordinator)
 
 
-def _holder(poll: Poll, missing: list[int], coordinator: Coordinator) -> str | None:
+def _holder(poll: PollClaim, missing: list[int], coordinator: Coordinator) -> str | None:
     """Return what keeps these leases away; None: other ids, for which a poll is not refused."""
     names = {coordinator.holder(poll.group.lease(partition)) for partition in missing}
     if not (known := sorted(filter(None, names))):
@@ -255,7 +255,7 @@ def _holder(poll: Poll, missing: list[int], coordinator: Coordinator) -> str | N
 
 
 def members(
-    group: Group | None, remote: RemoteGroup, unavailable_reason: str | None, now: float
+    group: PollGroup | None, remote: RemoteGroup, unavailable_reason: str | None, now: float
 ) -> GroupMembers:
     """Return the consumer ids and leases of a group, here and on other nodes; `now` in seconds."""
     local = sorted(group.assignor.live()) if group is not None else []
@@ -274,7 +274,7 @@ def members(
     )
 
 
-def _local(group: Group, consumer: str, now: float) -> Member:
+def _local(group: PollGroup, consumer: str, now: float) -> Member:
     queued = group.assignor.queued(consumer)
     polls = [poll for poll in queued if poll not in group.resting]
     ended = group.assignor.ended(consumer)
@@ -288,7 +288,7 @@ def _local(group: Group, consumer: str, now: float) -> Member:
     )
 
 
-def _lease(group: Group | None, remote: RemoteGroup, partition: int) -> PartitionLease:
+def _lease(group: PollGroup | None, remote: RemoteGroup, partition: int) -> PartitionLease:
     """Return the holder of a partition: of what this node holds it knows more than the others."""
     nodes = remote.queues.get(partition, ())
     share = group.shares.get(partition) if group is not None else None

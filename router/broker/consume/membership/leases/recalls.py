@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from router.broker.consume.membership.leases.polls import ClaimUpdate, Group, Poll
+from router.broker.consume.membership.leases.polls import ClaimUpdate, PollClaim, PollGroup
 from router.coordination import Coordinator, Lease
 
 MAX_RECALL_SECONDS: Final = 2.0
@@ -24,20 +24,22 @@ MAX_QUEUE_SECONDS: Final = 0.5
 class Recalls:
     """The recalled claims that are not released yet; `update` returns what a poll is sent next."""
 
-    def __init__(self, coordinator: Coordinator, update: Callable[[Poll], ClaimUpdate]) -> None:
+    def __init__(
+        self, coordinator: Coordinator, update: Callable[[PollClaim], ClaimUpdate]
+    ) -> None:
         self._coordinator = coordinator
         self._update = update
         self._queued: dict[Lease, asyncio.Event] = {}
-        self._ends: dict[Poll, asyncio.Event] = {}
+        self._ends: dict[PollClaim, asyncio.Event] = {}
 
-    def recall(self, poll: Poll) -> None:
+    def recall(self, poll: PollClaim) -> None:
         """Have the worker end a claim, if it retains it; once for each."""
         if poll.is_retained and not poll.is_recalled:
             poll.is_recalled = True
             self._ends[poll] = asyncio.Event()
             self._update(poll).recalled = True
 
-    def ended(self, poll: Poll) -> None:
+    def ended(self, poll: PollClaim) -> None:
         """Note that a claim has ended, or has a poll and ends with it."""
         if (end := self._ends.pop(poll, None)) is not None:
             end.set()
@@ -53,7 +55,7 @@ class Recalls:
         except TimeoutError:
             return
 
-    async def wait_for_nodes(self, topic: str, subscription: str, group: Group | None) -> None:
+    async def wait_for_nodes(self, topic: str, subscription: str, group: PollGroup | None) -> None:
         """Return when other nodes hold no lease of a subscription without a poll, or too late.
 
         `group` is what this node knows of it: leases that it asks for are not queued for again.

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from router.broker.consume import Partition, Subscription
+from router.broker.consume import Partition, PartitionSubscription
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.wire.nats.jetstream.policies import Retention
 
@@ -164,7 +164,7 @@ class StreamInterest:
         if self._acknowledged and not task.cancelled():
             self._start()  # it was acknowledged when the task had ended already
 
-    def _groups(self) -> Iterator[Subscription]:
+    def _groups(self) -> Iterator[PartitionSubscription]:
         """Yield the subscriptions of other dialects that hold messages back."""
         for one in self._partition.subscriptions.values():
             if one.durable and not one.passive and one.name not in self._consumers:

@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from router.broker.consume import Consumer, Kind, Partition, Subscription
+from router.broker.consume import (
+    ClientConsumer,
+    Partition,
+    PartitionSubscription,
+    SubscriptionType,
+)
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import PULSAR_FORMAT, Ack, Entry, Store, StoreOptions
@@ -49,7 +54,11 @@ class Notes:
             resume()
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         if entry.entry_id in self.unreadable:
             raise UnreadableEntryError("no form for it")
@@ -63,13 +72,13 @@ class Notes:
         waiting = [self.prepared[one.entry_id] for one in entries if one.entry_id in self.prepared]
         return asyncio.gather(*waiting) if waiting else None
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         self.closed.append(consumer.name)
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         self.active.append((consumer.name, active))
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         self.ended.append(consumer.name)
 
     def probe(self, *, soon: bool = False) -> None:
@@ -101,19 +110,24 @@ class Bench:
         await done.wait()
         await asyncio.sleep(0)
 
-    async def subscription(self, name: str = "s", start: int = 0) -> Subscription:
+    async def subscription(self, name: str = "s", start: int = 0) -> PartitionSubscription:
         return await self.partition.subscribe(name, start)
 
     def consumer(
-        self, subscription: Subscription, name: str, kind: Kind, permits: int = 0, **fields: Any
-    ) -> Consumer:
-        consumer = Consumer(link=self.notes, consumer_id=1, name=name, **fields)
+        self,
+        subscription: PartitionSubscription,
+        name: str,
+        kind: SubscriptionType,
+        permits: int = 0,
+        **fields: Any,
+    ) -> ClientConsumer:
+        consumer = ClientConsumer(link=self.notes, consumer_id=1, name=name, **fields)
         subscription.attach(consumer, kind)
         subscription.flow(consumer, permits)
         return consumer
 
 
-def skip(bench: Bench, subscription: Subscription, upto: int) -> None:
+def skip(bench: Bench, subscription: PartitionSubscription, upto: int) -> None:
     """Acknowledge all up to an entry for nobody in particular, as administration does."""
     record, dispatcher = subscription.record, subscription.dispatcher
     assert record is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.broker.consume import Kind, Subscription
+from router.broker.consume import PartitionSubscription, SubscriptionType
 from router.broker.consume.dispatch import individual
 from router.broker.consume.dispatch.individual import Delayed
 from router.broker.storage import Ack
@@ -22,7 +22,7 @@ from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition, skip
 pytestmark = pytest.mark.timeout(30)
 
 
-def delayed(subscription: Subscription) -> int:
+def delayed(subscription: PartitionSubscription) -> int:
     """How many entries are put aside until their time."""
     dispatcher = subscription.dispatcher
     assert isinstance(dispatcher, individual.Individual)
@@ -52,9 +52,9 @@ def test_entries_come_out_once_their_time_has_come_the_earliest_first(
     assert len(aside) == len(waiting) - len(out)
 
 
-@pytest.mark.parametrize("kind", [Kind.SHARED, Kind.KEY_SHARED])
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
 def test_reading_stops_when_too_much_is_put_aside(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     monkeypatch.setattr(individual, "MAX_DELAYED_ENTRIES", 2)
 
@@ -75,8 +75,8 @@ def test_reading_stops_when_too_much_is_put_aside(
     on_a_partition(folder, test)
 
 
-@pytest.mark.parametrize("kind", [Kind.SHARED, Kind.KEY_SHARED])
-def test_timer_delivers_what_has_become_due(folder: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_timer_delivers_what_has_become_due(folder: Path, kind: SubscriptionType) -> None:
     seconds = 1_000.0
 
     async def test(bench: Bench) -> None:
@@ -110,8 +110,8 @@ def test_chunks_wait_for_the_consumer_that_has_the_first_and_hold_up_no_others(
 ) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        a = bench.consumer(subscription, "a", Kind.SHARED, permits=1)
-        b = bench.consumer(subscription, "b", Kind.SHARED, permits=9)
+        a = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=1)
+        b = bench.consumer(subscription, "b", SubscriptionType.SHARED, permits=9)
         for number in range(3):
             await bench.publish(1, payload=chunk(number, 3, "u"))
         await bench.publish(2)
@@ -119,7 +119,7 @@ def test_chunks_wait_for_the_consumer_that_has_the_first_and_hold_up_no_others(
         subscription.flow(a, 1)
         assert bench.notes.entries("a") == [0, 1]
         # When it goes, all of them go to one other.
-        bench.consumer(subscription, "c", Kind.SHARED, permits=9)
+        bench.consumer(subscription, "c", SubscriptionType.SHARED, permits=9)
         subscription.detach(a)
         taker = next(name for name, entry, _ in bench.notes.got[4:] if entry == 0)
         assert sorted(bench.notes.entries(taker))[:3] == [0, 1, 2]
@@ -128,8 +128,10 @@ def test_chunks_wait_for_the_consumer_that_has_the_first_and_hold_up_no_others(
     on_a_partition(folder, test)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_consumers_are_told_of_the_end_once_all_is_acknowledged(folder: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_consumers_are_told_of_the_end_once_all_is_acknowledged(
+    folder: Path, kind: SubscriptionType
+) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", kind, permits=9)
@@ -151,7 +153,7 @@ def test_consumers_are_told_of_the_end_once_all_is_acknowledged(folder: Path, ki
 def test_consumers_without_a_backlog_are_told_of_the_end_when_it_comes(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "a", Kind.SHARED, permits=9)
+        bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         await bench.partition.terminate()
         assert bench.notes.ended == ["a"]
 
@@ -165,7 +167,7 @@ def test_what_is_skipped_is_not_put_aside_any_more(
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "a", Kind.SHARED, permits=9)
+        bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         await bench.publish(2, messages=[Message(b"v", deliver_at=NOW + 60_000)])
         await bench.publish(1)
         assert bench.notes.entries() == []
@@ -179,7 +181,7 @@ def test_what_is_skipped_is_not_put_aside_any_more(
 def test_chunks_are_remembered_in_little_space_however_they_are_called(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "a", Kind.SHARED, permits=99)
+        bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
         for number in range(20):
             metadata = pb.MessageMetadata(
                 producer_name="p",

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from router.broker.consume import (
     BacklogCounter,
-    Consumer,
-    Kind,
-    Subscription,
+    ClientConsumer,
+    PartitionSubscription,
+    SubscriptionType,
 )
 from router.broker.consume.dispatch import exclusive, individual
 from router.broker.entries import ENTRY_FORMATS
@@ -40,7 +40,7 @@ def test_exclusive_consumer_gets_all_in_order_when_it_has_permits(folder: Path) 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(5)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=3)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=3)
         assert bench.notes.entries() == [0, 1, 2]
         subscription.flow(consumer, 100)
         await bench.publish(2)
@@ -53,7 +53,7 @@ def test_batch_takes_a_permit_for_each_message(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(5, batch=3)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=4)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=4)
         assert bench.notes.entries() == [0, 1]
         assert consumer.permits == -2
         subscription.flow(consumer, 3)
@@ -65,11 +65,11 @@ def test_batch_takes_a_permit_for_each_message(folder: Path) -> None:
 def test_exclusive_subscription_refuses_and_probes_when_it_has_a_consumer(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "a", Kind.EXCLUSIVE)
+        bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE)
         with pytest.raises(SubscriptionBusyError, match="already connected"):
-            bench.consumer(subscription, "b", Kind.EXCLUSIVE)
+            bench.consumer(subscription, "b", SubscriptionType.EXCLUSIVE)
         with pytest.raises(SubscriptionBusyError, match="different type"):
-            bench.consumer(subscription, "b", Kind.SHARED)
+            bench.consumer(subscription, "b", SubscriptionType.SHARED)
         assert bench.notes.probes == 1
 
     on_a_partition(folder, test)
@@ -79,10 +79,10 @@ def test_unacknowledged_entries_come_again_when_an_exclusive_consumer_goes(folde
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(4)
-        first = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        first = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         subscription.acknowledge(first, [Ack(0), Ack(2)], None)
         subscription.detach(first)
-        bench.consumer(subscription, "b", Kind.EXCLUSIVE, permits=9)
+        bench.consumer(subscription, "b", SubscriptionType.EXCLUSIVE, permits=9)
         assert bench.notes.entries("b") == [1, 3]
 
     on_a_partition(folder, test)
@@ -92,7 +92,7 @@ def test_exclusive_redelivery_starts_over_without_counting(folder: Path) -> None
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(3)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         subscription.acknowledge(consumer, [Ack(0)], None)
         subscription.redeliver(consumer, [])
         assert bench.notes.got[3:] == [("a", 1, 0), ("a", 2, 0)]
@@ -103,8 +103,8 @@ def test_exclusive_redelivery_starts_over_without_counting(folder: Path) -> None
 def test_shared_consumers_take_turns_and_stop_at_their_permits(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "a", Kind.SHARED, permits=100)
-        bench.consumer(subscription, "b", Kind.SHARED, permits=2)
+        bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=100)
+        bench.consumer(subscription, "b", SubscriptionType.SHARED, permits=2)
         await bench.publish(10)
         counts = Counter(name for name, _, _ in bench.notes.got)
         assert counts == {"a": 8, "b": 2}
@@ -116,8 +116,8 @@ def test_shared_consumers_take_turns_and_stop_at_their_permits(folder: Path) -> 
 def test_shared_consumers_of_lower_priority_number_come_first(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "late", Kind.SHARED, permits=9, priority=1)
-        bench.consumer(subscription, "early", Kind.SHARED, permits=3, priority=0)
+        bench.consumer(subscription, "late", SubscriptionType.SHARED, permits=9, priority=1)
+        bench.consumer(subscription, "early", SubscriptionType.SHARED, permits=3, priority=0)
         await bench.publish(5)
         assert bench.notes.entries("early") == [0, 1, 2]
         assert bench.notes.entries("late") == [3, 4]
@@ -129,7 +129,7 @@ def test_redeliveries_are_counted_when_a_shared_consumer_gives_back(folder: Path
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(3)
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=99)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
         subscription.redeliver(consumer, [1])
         subscription.redeliver(consumer, [1, 77])
         subscription.redeliver(consumer, [])
@@ -148,8 +148,8 @@ def test_held_entries_go_to_the_others_uncounted_when_a_shared_consumer_goes(fol
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(4)
-        first = bench.consumer(subscription, "a", Kind.SHARED, permits=9)
-        second = bench.consumer(subscription, "b", Kind.SHARED, permits=9)
+        first = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
+        second = bench.consumer(subscription, "b", SubscriptionType.SHARED, permits=9)
         subscription.acknowledge(second, [Ack(1)], None)
         subscription.detach(first)
         assert bench.notes.got[4:] == [("b", 0, 0), ("b", 2, 0), ("b", 3, 0)]
@@ -165,7 +165,7 @@ def test_shared_delivery_pauses_when_a_consumer_holds_too_much(
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(4)
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         assert bench.notes.entries() == [0, 1]
         subscription.acknowledge(consumer, [Ack(0)], None)
         assert bench.notes.entries() == [0, 1, 2]
@@ -181,8 +181,8 @@ def test_shared_delivery_pauses_when_all_together_hold_too_much(
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(6)
-        first = bench.consumer(subscription, "a", Kind.SHARED, permits=2)
-        second = bench.consumer(subscription, "b", Kind.SHARED, permits=9)
+        first = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=2)
+        second = bench.consumer(subscription, "b", SubscriptionType.SHARED, permits=9)
         assert bench.notes.entries() == [0, 1, 2]
         subscription.acknowledge(first, [Ack(0)], None)
         assert bench.notes.entries("b") == [2, 3]
@@ -198,7 +198,7 @@ def test_redeliveries_are_counted_until_the_entry_is_acknowledged(folder: Path) 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(2)
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=99)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
         for count in (1, 2):
             subscription.redeliver(consumer, [0, 1])
             assert bench.notes.got[-2:] == [("a", 0, count), ("a", 1, count)]
@@ -217,7 +217,7 @@ def test_position_beyond_the_end_is_the_end(folder: Path) -> None:
         subscription = await bench.subscription()
         await bench.publish(2)
         await subscription.reset_durably(10**6)
-        bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         await bench.publish(2)
         assert bench.notes.entries() == [2, 3]
 
@@ -232,7 +232,7 @@ def test_acknowledging_what_is_not_stored_yet_acknowledges_nothing(
         subscription = bench.partition.read_from("r", 0)
         if durable:
             subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         for ack in (Ack(1), Ack(2, cumulative=True)):
             subscription.acknowledge(consumer, [ack], None)
         await bench.publish(3)
@@ -246,7 +246,7 @@ def test_delivery_pauses_until_the_connection_takes_more(folder: Path) -> None:
         subscription = await bench.subscription()
         await bench.publish(6)
         bench.notes.room = 2
-        bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         assert bench.notes.entries() == [0, 1]
         bench.notes.drain(3)
         assert bench.notes.entries() == [0, 1, 2, 3, 4]
@@ -258,7 +258,7 @@ def test_acknowledged_messages_of_a_batch_are_named_when_it_comes_again(folder: 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(1, batch=4)
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=99)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
         subscription.acknowledge(consumer, [Ack(0, ack_set=(0b1101,))], None)
         subscription.redeliver(consumer, [0])
         assert bench.notes.got[1:] == [("a", 0, 1)]
@@ -276,9 +276,9 @@ def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
         subscription = await bench.subscription()
         await bench.publish(2)
         # On the ring of this topic, which has no partitions, "b" comes before "a".
-        second = bench.consumer(subscription, "a", Kind.FAILOVER, permits=9)
+        second = bench.consumer(subscription, "a", SubscriptionType.FAILOVER, permits=9)
         subscription.acknowledge(second, [Ack(0)], None)
-        first = bench.consumer(subscription, "b", Kind.FAILOVER, permits=9)
+        first = bench.consumer(subscription, "b", SubscriptionType.FAILOVER, permits=9)
         await bench.publish(1)
         await until(lambda: len(bench.notes.got) == 4)
         assert bench.notes.got == [("a", 0, 0), ("a", 1, 0), ("b", 1, 0), ("b", 2, 0)]
@@ -298,7 +298,9 @@ def test_failover_spreads_partitions_over_the_best_priority_by_name(
         bench = Bench(await topics.open(f"p-partition-{partition}", create=False))
         subscription = await bench.subscription()
         for name, priority in [("z", 0), ("y", 0), ("a", 1)]:
-            bench.consumer(subscription, name, Kind.FAILOVER, permits=9, priority=priority)
+            bench.consumer(
+                subscription, name, SubscriptionType.FAILOVER, permits=9, priority=priority
+            )
         dispatcher = subscription.dispatcher
         assert isinstance(dispatcher, exclusive.Failover)
         await until(lambda: dispatcher.active is not None)
@@ -319,7 +321,7 @@ def test_acknowledging_what_is_not_stored_changes_nothing(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(2)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         subscription.acknowledge(consumer, [Ack(5, cumulative=True), Ack(2)], None)
         assert subscription.cursor.mark_delete == -1
 
@@ -330,11 +332,11 @@ def test_consumers_are_let_go_when_the_subscription_is_reset(folder: Path) -> No
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(3)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         subscription.acknowledge(consumer, [Ack(2, cumulative=True)], None)
         await subscription.reset_durably(1)
         assert bench.notes.closed == ["a"]
-        bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         assert bench.notes.entries() == [0, 1, 2, 1, 2]
 
     on_a_partition(folder, test)
@@ -344,7 +346,7 @@ def test_subscription_that_is_not_durable_ends_with_its_last_consumer(folder: Pa
     async def test(bench: Bench) -> None:
         await bench.publish(3)
         subscription = bench.partition.read_from("r", 1)
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         assert bench.notes.entries() == [1, 2]
         with pytest.raises(NotAllowedError):
             await bench.partition.subscribe("r", 0)
@@ -385,7 +387,7 @@ def test_one_subscription_is_made_when_two_ask_at_once(folder: Path) -> None:
     on_a_partition(folder, test)
 
 
-async def settled(subscription: Subscription) -> None:
+async def settled(subscription: PartitionSubscription) -> None:
     done = asyncio.Event()
     subscription.when_settled(done.set)
     await asyncio.wait_for(done.wait(), 5)
@@ -406,7 +408,7 @@ def test_entries_are_read_from_disk_when_memory_does_not_have_them(folder: Path)
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         assert bench.partition.ledger.cached(0) is None
-        bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=10_000)
+        bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=10_000)
         assert bench.notes.got == []
         await settled(subscription)
         assert bench.notes.entries() == list(range(700))
@@ -417,7 +419,7 @@ def test_entries_are_read_from_disk_when_memory_does_not_have_them(folder: Path)
 def test_given_back_entries_are_read_from_disk_before_new_ones(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=10)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=10)
         await settled(subscription)
         subscription.redeliver(consumer, [3, 8])
         subscription.flow(consumer, 4)
@@ -444,7 +446,7 @@ def test_delivery_stops_at_damage_and_says_so_once_all_before_it_is_acknowledged
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=100)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=100)
         await settled(subscription)
         delivered = bench.notes.entries()
         assert delivered == list(range(len(delivered)))
@@ -469,7 +471,7 @@ def test_reader_of_what_retention_removed_begins_with_what_is_left(folder: Path)
         first = bench.partition.ledger.first_entry
         assert first > 0
         reader = bench.partition.read_from("r", 0)
-        bench.consumer(reader, "a", Kind.EXCLUSIVE, permits=100)
+        bench.consumer(reader, "a", SubscriptionType.EXCLUSIVE, permits=100)
         await settled(reader)
         assert bench.notes.entries() == list(range(first, 41))
         assert bench.partition.context.tally.damaged == 0
@@ -486,7 +488,7 @@ def test_gap_in_the_middle_is_passed_over_and_counted_as_damage(folder: Path) ->
         reader = bench.partition.read_from("r", 0)
         bench.partition.ledger.holes = [Hole(3, 5, "damage")]
         reader.skip(3, 6)
-        bench.consumer(reader, "a", Kind.SHARED, permits=100)
+        bench.consumer(reader, "a", SubscriptionType.SHARED, permits=100)
         assert bench.notes.entries() == [0, 1, 2, 6, 7, 8, 9]
         assert bench.partition.context.tally.damaged == 3
 
@@ -501,7 +503,7 @@ def test_reading_is_tried_again_when_files_can_not_be_opened(folder: Path) -> No
     async def test(bench: Bench) -> None:
         hide(".seg", ".hidden")
         subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=100)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=100)
         await settled(subscription)
         assert subscription.failure is not None
         hide(".hidden", ".seg")
@@ -526,15 +528,15 @@ ACTIONS = st.lists(
 
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(kind=st.sampled_from(list(Kind)), actions=ACTIONS)
+@given(kind=st.sampled_from(list(SubscriptionType)), actions=ACTIONS)
 def test_nothing_is_lost_whatever_consumers_do(
-    tmp_path_factory: pytest.TempPathFactory, kind: Kind, actions: list[tuple[Any, ...]]
+    tmp_path_factory: pytest.TempPathFactory, kind: SubscriptionType, actions: list[tuple[Any, ...]]
 ) -> None:
     """In the end a consumer with permits has every entry that is not acknowledged."""
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        here: dict[int, Consumer] = {}
+        here: dict[int, ClientConsumer] = {}
         published, acked = 0, set()
         for what, *values in actions:
             if what == "publish":
@@ -544,7 +546,7 @@ def test_nothing_is_lost_whatever_consumers_do(
                 subscription.acknowledge(next(iter(here.values())), [Ack(values[0])], None)
                 acked.add(values[0])
             elif what == "flow":
-                who = 0 if kind is Kind.EXCLUSIVE else values[0]
+                who = 0 if kind is SubscriptionType.EXCLUSIVE else values[0]
                 if who not in here:
                     here[who] = bench.consumer(subscription, f"c{who}", kind)
                 subscription.flow(here[who], values[1])
@@ -576,9 +578,9 @@ def test_topic_name_of_a_partition_is_its_own(folder: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(SubscriptionType))
 def test_consumer_that_was_let_go_gets_nothing_when_its_connection_drains(
-    folder: Path, kind: Kind
+    folder: Path, kind: SubscriptionType
 ) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
@@ -603,7 +605,7 @@ def test_subscription_that_is_gone_takes_no_consumer(folder: Path) -> None:
         subscription = await bench.subscription()
         await bench.partition.delete(subscription)
         with pytest.raises(SubscriptionNotFoundError):
-            bench.consumer(subscription, "a", Kind.SHARED)
+            bench.consumer(subscription, "a", SubscriptionType.SHARED)
         bench.partition.close()
         with pytest.raises(TopicNotFoundError):
             bench.partition.read_from("r", 0)

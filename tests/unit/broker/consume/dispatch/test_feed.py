@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import Kind
+from router.broker.consume import SubscriptionType
 from router.broker.consume.dispatch import dispatcher
 from router.broker.disk.files import Disk
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
@@ -34,9 +34,9 @@ class Failing:
         monkeypatch.setattr(Disk, "open", open_or_fail)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(SubscriptionType))
 def test_reading_goes_on_by_itself_when_files_can_be_opened_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     monkeypatch.setattr(dispatcher, "READ_RETRY_SECONDS", 0.01)
 
@@ -66,7 +66,7 @@ def test_reading_is_not_tried_again_when_nobody_waits_for_it(
     async def test(bench: Bench) -> None:
         failing = Failing(monkeypatch, 100)
         subscription = await bench.subscription()
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=100)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=100)
         await until(lambda: subscription.failure is not None)
         subscription.detach(consumer)
         before = failing.left
@@ -84,7 +84,7 @@ def test_what_was_read_ahead_is_counted_until_it_is_taken(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         came = asyncio.Event()
-        feed = dispatcher.Feed(subscription, came.set)
+        feed = dispatcher.EntryFeed(subscription, came.set)
         assert (feed.take(), feed.ahead_bytes) == (None, 0)
         await came.wait()
         held, sizes = feed.ahead_bytes, []

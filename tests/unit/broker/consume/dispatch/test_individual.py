@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import Consumer, Kind
+from router.broker.consume import ClientConsumer, SubscriptionType
 from router.broker.consume.dispatch import individual
 from router.broker.storage import Ack
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 
 
-@pytest.mark.parametrize("kind", [Kind.SHARED, Kind.KEY_SHARED])
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
 def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowledged(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     asked: list[tuple[str, int]] = []
-    release = Consumer.release
+    release = ClientConsumer.release
 
-    def noted(consumer: Consumer, entry: int) -> int:
+    def noted(consumer: ClientConsumer, entry: int) -> int:
         asked.append((consumer.name, entry))
         return release(consumer, entry)
 
-    monkeypatch.setattr(Consumer, "release", noted)
+    monkeypatch.setattr(ClientConsumer, "release", noted)
 
     async def test(bench: Bench) -> None:
         await bench.publish(100)
@@ -40,9 +40,9 @@ def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowled
     on_a_partition(folder, test)
 
 
-@pytest.mark.parametrize("kind", [Kind.SHARED, Kind.KEY_SHARED])
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
 def test_batches_that_are_acknowledged_are_not_held_any_more(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     monkeypatch.setattr(individual, "MAX_HELD_BY_ALL", 10)
 

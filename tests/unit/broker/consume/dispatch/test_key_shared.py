@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.consume import KeyPolicy, Kind
+from router.broker.consume import KeyPolicy, SubscriptionType
 from router.broker.consume.dispatch import key_shared
 from router.broker.consume.membership.hashing import murmur3, slot_of_hash
 from router.broker.storage import Ack
@@ -36,8 +36,8 @@ def test_reading_ahead_stops_when_too_much_waits_for_a_slow_consumer(
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        slow = bench.consumer(subscription, "slow", Kind.KEY_SHARED, keys=LOW)
-        bench.consumer(subscription, "quick", Kind.KEY_SHARED, permits=99, keys=HIGH)
+        slow = bench.consumer(subscription, "slow", SubscriptionType.KEY_SHARED, keys=LOW)
+        bench.consumer(subscription, "quick", SubscriptionType.KEY_SHARED, permits=99, keys=HIGH)
         for key in (LOW_KEY, HIGH_KEY):
             await bench.publish(9, messages=[Message(b"v", key=key)])
         await bench.publish(3, messages=[Message(b"v", key=LOW_KEY)])
@@ -59,8 +59,10 @@ def test_acknowledged_entries_do_not_count_as_waiting(
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "slow", Kind.KEY_SHARED, keys=LOW)
-        quick = bench.consumer(subscription, "quick", Kind.KEY_SHARED, permits=9, keys=HIGH)
+        bench.consumer(subscription, "slow", SubscriptionType.KEY_SHARED, keys=LOW)
+        quick = bench.consumer(
+            subscription, "quick", SubscriptionType.KEY_SHARED, permits=9, keys=HIGH
+        )
         await bench.publish(4, messages=[Message(b"v", key=LOW_KEY)])
         await bench.publish(1, messages=[Message(b"v", key=HIGH_KEY)])
         assert bench.notes.entries() == []
@@ -73,11 +75,13 @@ def test_acknowledged_entries_do_not_count_as_waiting(
 def test_consumers_of_one_subscription_must_be_alike(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        bench.consumer(subscription, "a", Kind.KEY_SHARED)
+        bench.consumer(subscription, "a", SubscriptionType.KEY_SHARED)
         with pytest.raises(SubscriptionBusyError, match="key_shared mode of 'AUTO_SPLIT'"):
-            bench.consumer(subscription, "b", Kind.KEY_SHARED, keys=LOW)
+            bench.consumer(subscription, "b", SubscriptionType.KEY_SHARED, keys=LOW)
         with pytest.raises(SubscriptionBusyError, match="does not allow out of order"):
-            bench.consumer(subscription, "b", Kind.KEY_SHARED, keys=KeyPolicy(out_of_order=True))
+            bench.consumer(
+                subscription, "b", SubscriptionType.KEY_SHARED, keys=KeyPolicy(out_of_order=True)
+            )
         assert [consumer.name for consumer in subscription.consumers] == ["a"]
 
     on_a_partition(folder, test)
@@ -90,7 +94,9 @@ def test_what_is_skipped_is_neither_held_nor_waiting(
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
-        quick = bench.consumer(subscription, "quick", Kind.KEY_SHARED, permits=9, keys=HIGH)
+        quick = bench.consumer(
+            subscription, "quick", SubscriptionType.KEY_SHARED, permits=9, keys=HIGH
+        )
         await bench.publish(1, messages=[Message(b"v", key=HIGH_KEY)])
         # Nobody's keys: two may wait, and end reading.
         await bench.publish(4, messages=[Message(b"v", key=LOW_KEY)])

@@ -22,7 +22,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from router.broker.consume import Consumer, KeyPolicy, Kind, Subscription
+from router.broker.consume import (
+    ClientConsumer,
+    KeyPolicy,
+    PartitionSubscription,
+    SubscriptionType,
+)
 from router.broker.consume.dispatch import dispatcher, exclusive
 from router.broker.consume.membership.hashing import murmur3, slot_of_hash
 from router.broker.consume.membership.key_slots import Ring
@@ -42,7 +47,7 @@ NAMES = ("n", "m", "l", "k")
 class Observer(NamedTuple):
     """What a connection was told: an entry for a consumer, or whether that is the active one."""
 
-    consumer: Consumer
+    consumer: ClientConsumer
     entry: int = -1
     redeliveries: int = 0
     left: int = 0
@@ -73,21 +78,25 @@ class Wire:
             resume()
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         assert self.room, "sent to a connection that takes nothing"
         self.told.append(Observer(consumer, entry.entry_id, redeliveries, bits(ack_set)))
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         self.told.append(Observer(consumer, active=active))
 
     def prepare(self, ledger_id: int, entries: Sequence[Entry]) -> asyncio.Future[Any] | None:
         return None
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         raise AssertionError("nobody seeks here")
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         raise AssertionError("nothing is terminated here")
 
     def probe(self, *, soon: bool = False) -> None:
@@ -105,7 +114,7 @@ class Stored:
     left: int
     # The messages that were deleted, as bits.
     deleted: int = 0
-    holder: Consumer | None = None
+    holder: ClientConsumer | None = None
     redeliveries: int = 0
     # Whether its time had come when it was first sent, or would have been.
     late: bool = False
@@ -120,11 +129,11 @@ class Stored:
 class Model:
     """What is stored, and what consumers are owed."""
 
-    kind: Kind
+    kind: SubscriptionType
     now_ms: Callable[[], int]
     entries: list[Stored] = field(default_factory=list)
-    permits: dict[Consumer, int] = field(default_factory=dict)
-    active: Consumer | None = None
+    permits: dict[ClientConsumer, int] = field(default_factory=dict)
+    active: ClientConsumer | None = None
     # An active consumer has been sent all before this that it did not acknowledge.
     position: int = 0
     in_order: bool = True
@@ -143,7 +152,7 @@ class Model:
     def due(self, entry: Stored) -> bool:
         return not self.shared or entry.due_ms <= self.now_ms()
 
-    def held_by(self, consumer: Consumer) -> list[int]:
+    def held_by(self, consumer: ClientConsumer) -> list[int]:
         return [n for n, entry in self.open_entries() if entry.holder is consumer]
 
     def sent(self, told: Observer) -> None:
@@ -158,7 +167,7 @@ class Model:
         self.permits[told.consumer] -= entry.messages
         if self.shared:
             assert entry.holder is None, "sent to two"
-            if self.kind is Kind.KEY_SHARED:
+            if self.kind is SubscriptionType.KEY_SHARED:
                 assert told.consumer is self.owner(entry), "sent to one whose key it is not"
                 if self.in_order:
                     self._check_order(told, entry)
@@ -192,7 +201,7 @@ class Model:
                 assert self._next_in_order() is None, "an entry was left"
             return
         waiting = [e for _, e in self.open_entries() if e.holder is None and self.due(e)]
-        if self.kind is Kind.SHARED:
+        if self.kind is SubscriptionType.SHARED:
             assert not (able and waiting), "an entry was left"
         else:
             for entry in waiting:
@@ -207,14 +216,14 @@ class Model:
             if entry.key == key and entry.holder is not None
         )
 
-    def owner(self, entry: Stored) -> Consumer | None:
+    def owner(self, entry: Stored) -> ClientConsumer | None:
         return self.ring.owner(slot_of_hash(murmur3(entry.key)))
 
 
 class Delivery(RuleBasedStateMachine):
     """One subscription of one partition, and up to four consumers."""
 
-    kind: Kind
+    kind: SubscriptionType
     keys = KeyPolicy()
 
     def __init__(self) -> None:
@@ -257,10 +266,10 @@ class Delivery(RuleBasedStateMachine):
     def join(self, permits: int, priority: int) -> None:
         taken = {consumer.name for consumer in self.model.permits}
         name = next(name for name in NAMES if name not in taken)
-        consumer = Consumer(self.wire, 1, name, priority=priority, keys=self.keys)
+        consumer = ClientConsumer(self.wire, 1, name, priority=priority, keys=self.keys)
         self.model.permits[consumer] = 0
         self.model.ring.add(consumer)
-        if self.kind is Kind.EXCLUSIVE:
+        if self.kind is SubscriptionType.EXCLUSIVE:
             self.model.active, self.model.position = consumer, 0
         with self.on_the_loop():
             self.subscription.attach(consumer, self.kind)
@@ -406,12 +415,12 @@ class Delivery(RuleBasedStateMachine):
             assert self.model.position == (left[-1] + 1 if left else 0)
 
     def most(self) -> int:
-        return 1 if self.kind is Kind.EXCLUSIVE else len(NAMES)
+        return 1 if self.kind is SubscriptionType.EXCLUSIVE else len(NAMES)
 
-    def one(self, who: int) -> Consumer:
+    def one(self, who: int) -> ClientConsumer:
         return list(self.model.permits)[who % len(self.model.permits)]
 
-    def flow_to(self, consumer: Consumer, permits: int) -> None:
+    def flow_to(self, consumer: ClientConsumer, permits: int) -> None:
         self.model.permits[consumer] += permits
         with self.on_the_loop():
             self.subscription.flow(consumer, permits)
@@ -422,7 +431,7 @@ class Delivery(RuleBasedStateMachine):
         if not left:
             self.model.entries[number].holder = None
 
-    def send_ack(self, consumer: Consumer, ack: Ack, *, look: bool = True) -> None:
+    def send_ack(self, consumer: ClientConsumer, ack: Ack, *, look: bool = True) -> None:
         with self.on_the_loop():
             self.subscription.acknowledge(consumer, [ack], None)
         if look:
@@ -467,7 +476,7 @@ class Delivery(RuleBasedStateMachine):
         self.store = await Store.open(self.folder, self.options, self.clock)
         topics = Topics(self.store, TopicOptions(), self.clock, ENTRY_FORMATS)
         partition = await topics.open("t", create=True)
-        self.subscription: Subscription = await partition.subscribe("s", 0)
+        self.subscription: PartitionSubscription = await partition.subscribe("s", 0)
 
     async def close(self) -> None:
         assert self.store is not None
@@ -486,30 +495,30 @@ class Delivery(RuleBasedStateMachine):
         await asyncio.sleep(0)
 
     async def settle(self) -> None:
-        await asyncio.sleep(0.001 if self.kind is Kind.FAILOVER else 0)
+        await asyncio.sleep(0.001 if self.kind is SubscriptionType.FAILOVER else 0)
         read = asyncio.Event()
         self.subscription.when_settled(read.set)
         await asyncio.wait_for(read.wait(), 10)
 
 
 class OnExclusive(Delivery):
-    kind = Kind.EXCLUSIVE
+    kind = SubscriptionType.EXCLUSIVE
 
 
 class OnFailover(Delivery):
-    kind = Kind.FAILOVER
+    kind = SubscriptionType.FAILOVER
 
 
 class OnShared(Delivery):
-    kind = Kind.SHARED
+    kind = SubscriptionType.SHARED
 
 
 class OnKeyShared(Delivery):
-    kind = Kind.KEY_SHARED
+    kind = SubscriptionType.KEY_SHARED
 
 
 class OnKeySharedInAnyOrder(Delivery):
-    kind = Kind.KEY_SHARED
+    kind = SubscriptionType.KEY_SHARED
     keys = KeyPolicy(out_of_order=True)
 
 

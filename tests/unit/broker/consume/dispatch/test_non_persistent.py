@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import Access, Consumer, Kind, NameBusyError, Producer
+from router.broker.consume import (
+    ClientConsumer,
+    NameBusyError,
+    Producer,
+    ProducerAccess,
+    SubscriptionType,
+)
 from router.broker.consume.consumer import KeyPolicy
 from router.broker.consume.dispatch.non_persistent import (
     NonPersistentPartition,
@@ -40,22 +46,26 @@ class Client:
         raise AssertionError("nothing waits for a connection")
 
     def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+        self,
+        consumer: ClientConsumer,
+        entry: Entry,
+        redeliveries: int,
+        ack_set: Sequence[int],
     ) -> None:
         assert consumer.link is self
         assert (entry.entry_id, redeliveries, ack_set) == (0, 0, ())
         self.got.append(entry.payload)
 
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+    def activity_changed(self, consumer: ClientConsumer, active: bool) -> None:
         self.notices.append((consumer.name, active))
 
     def prepare(self, ledger_id: int, entries: Sequence[Entry]) -> asyncio.Future[Any] | None:
         return None
 
-    def consumer_closed(self, consumer: Consumer) -> None:
+    def consumer_closed(self, consumer: ClientConsumer) -> None:
         self.notices.append((consumer.name, "closed"))
 
-    def reached_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: ClientConsumer) -> None:
         raise AssertionError(f"{consumer.name} has no end")
 
     def producer_closed(self, producer: Producer) -> None:
@@ -76,7 +86,7 @@ def topics() -> NonPersistentTopics:
     return NonPersistentTopics(ENTRY_FORMATS, 2)
 
 
-Join = Callable[..., Consumer]
+Join = Callable[..., ClientConsumer]
 
 
 def opened(topics: NonPersistentTopics) -> NonPersistentPartition:
@@ -89,15 +99,19 @@ def subscription_of(topics: NonPersistentTopics) -> NonPersistentSubscription:
 
 @pytest.fixture
 def join(topics: NonPersistentTopics) -> Join:
-    def join(client: Client, kind: Kind, name: str = "c", **fields: Any) -> Consumer:
-        consumer = Consumer(client, 1, name, **fields)
+    def join(
+        client: Client, kind: SubscriptionType, name: str = "c", **fields: Any
+    ) -> ClientConsumer:
+        consumer = ClientConsumer(client, 1, name, **fields)
         opened(topics).subscription("s", kind).attach(consumer, kind)
         return consumer
 
     return join
 
 
-def producer(client: Client, name: str = "p", access: Access = Access.SHARED) -> Producer:
+def producer(
+    client: Client, name: str = "p", access: ProducerAccess = ProducerAccess.SHARED
+) -> Producer:
     return Producer(client, 1, name, 0, generated=False, deduplicated=False, access=access)
 
 
@@ -116,7 +130,7 @@ def test_message_goes_to_a_consumer_with_permits_and_is_dropped_otherwise(
     topics: NonPersistentTopics, join: Join
 ) -> None:
     client = Client()
-    consumer = join(client, Kind.EXCLUSIVE, permits=2)
+    consumer = join(client, SubscriptionType.EXCLUSIVE, permits=2)
     topic = publish(topics, b"a", b"b", b"c")
     assert client.got == [b"a", b"b"]
     subscription_of(topics).flow(consumer, 5)
@@ -134,15 +148,21 @@ def test_batch_takes_as_many_permits_as_it_has_messages(
     topics: NonPersistentTopics, join: Join
 ) -> None:
     client = Client()
-    consumer = join(client, Kind.EXCLUSIVE, permits=2)
+    consumer = join(client, SubscriptionType.EXCLUSIVE, permits=2)
     publish(topics, b"batch", messages=5)
     publish(topics, b"more")
     assert (client.got, consumer.permits) == ([b"batch"], -3)
 
 
-@pytest.mark.parametrize("kinds", [(Kind.EXCLUSIVE, Kind.EXCLUSIVE), (Kind.SHARED, Kind.FAILOVER)])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (SubscriptionType.EXCLUSIVE, SubscriptionType.EXCLUSIVE),
+        (SubscriptionType.SHARED, SubscriptionType.FAILOVER),
+    ],
+)
 def test_subscription_is_busy_when_consumers_do_not_go_together(
-    join: Join, kinds: tuple[Kind, Kind]
+    join: Join, kinds: tuple[SubscriptionType, SubscriptionType]
 ) -> None:
     join(Client(), kinds[0])
     with pytest.raises(SubscriptionBusyError):
@@ -151,9 +171,9 @@ def test_subscription_is_busy_when_consumers_do_not_go_together(
 
 def test_exclusive_consumer_is_probed_when_another_wants_its_place(join: Join) -> None:
     client = Client()
-    join(client, Kind.EXCLUSIVE)
+    join(client, SubscriptionType.EXCLUSIVE)
     with pytest.raises(SubscriptionBusyError):
-        join(Client(), Kind.EXCLUSIVE)
+        join(Client(), SubscriptionType.EXCLUSIVE)
     assert client.probes == 1
 
 
@@ -161,9 +181,9 @@ def test_shared_consumers_take_turns_and_those_that_are_not_ready_are_passed_ove
     topics: NonPersistentTopics, join: Join
 ) -> None:
     one, two, spare = Client(), Client(), Client()
-    join(one, Kind.SHARED, "a", permits=2)
-    join(two, Kind.SHARED, "b", permits=4)
-    join(spare, Kind.SHARED, "c", permits=9, priority=1)
+    join(one, SubscriptionType.SHARED, "a", permits=2)
+    join(two, SubscriptionType.SHARED, "b", permits=4)
+    join(spare, SubscriptionType.SHARED, "c", permits=9, priority=1)
     publish(topics, *(b"%d" % n for n in range(8)))
     assert (len(one.got), len(two.got), len(spare.got)) == (2, 4, 2)
     assert sorted(one.got + two.got) == [b"%d" % n for n in range(6)]
@@ -173,8 +193,8 @@ def test_failover_follows_priority_and_name_and_sends_a_notice(
     topics: NonPersistentTopics, join: Join
 ) -> None:
     client, other = Client(), Client()
-    join(client, Kind.FAILOVER, "b", permits=9)
-    join(other, Kind.FAILOVER, "a", permits=9)
+    join(client, SubscriptionType.FAILOVER, "b", permits=9)
+    join(other, SubscriptionType.FAILOVER, "a", permits=9)
     assert client.notices == [("b", True), ("b", False)]
     assert other.notices == [("a", True)]
     publish(topics, b"x")
@@ -188,7 +208,7 @@ def test_failover_follows_priority_and_name_and_sends_a_notice(
 def test_key_decides_among_key_shared_consumers(topics: NonPersistentTopics, join: Join) -> None:
     clients = {name: Client() for name in "ab"}
     for name, client in clients.items():
-        join(client, Kind.KEY_SHARED, name, permits=1_000)
+        join(client, SubscriptionType.KEY_SHARED, name, permits=1_000)
     keys = [b"key-%d" % (n % 50) for n in range(200)]
     publish(topics, *(pack([Message(b"v", key)], "p", 0, 1) for key in keys))
     taken = [set(client.got) for client in clients.values()]
@@ -201,13 +221,13 @@ def test_sticky_consumers_have_the_ranges_that_they_ask_for(
     topics: NonPersistentTopics, join: Join
 ) -> None:
     with pytest.raises(HashRangeError):
-        join(Client(), Kind.KEY_SHARED, keys=KeyPolicy(sticky=True))
+        join(Client(), SubscriptionType.KEY_SHARED, keys=KeyPolicy(sticky=True))
     assert topics.find(T) is None
     client = Client()
     everything = KeyPolicy(sticky=True, ranges=((0, 65_535),))
-    join(client, Kind.KEY_SHARED, permits=9, keys=everything)
+    join(client, SubscriptionType.KEY_SHARED, permits=9, keys=everything)
     with pytest.raises(HashRangeError):
-        join(Client(), Kind.KEY_SHARED, keys=everything)
+        join(Client(), SubscriptionType.KEY_SHARED, keys=everything)
     publish(topics, pack([Message(b"v", b"k")], "p", 0, 1))
     assert len(client.got) == 1
 
@@ -218,7 +238,7 @@ def test_topic_exists_as_long_as_it_has_a_client(topics: NonPersistentTopics, jo
     opened(topics).producers.add(first)
     with pytest.raises(NameBusyError):
         opened(topics).producers.add(producer(Client()))
-    consumer = join(client, Kind.SHARED)
+    consumer = join(client, SubscriptionType.SHARED)
     opened(topics).producers.remove(first)
     assert topics.names("public/default") == [str(T)]
     assert topics.names("public/default", lambda _: False) == []
@@ -229,7 +249,7 @@ def test_topic_exists_as_long_as_it_has_a_client(topics: NonPersistentTopics, jo
 
 def test_topic_that_no_client_could_attach_to_does_not_stay(topics: NonPersistentTopics) -> None:
     with pytest.raises(NotAllowedError):
-        topics.open(T).producers.add(producer(Client(), access=Access.EXCLUSIVE))
+        topics.open(T).producers.add(producer(Client(), access=ProducerAccess.EXCLUSIVE))
     assert topics.find(T) is None
 
 
@@ -238,7 +258,7 @@ def test_clients_are_closed_when_the_topic_is_deleted(
 ) -> None:
     client = Client()
     opened(topics).producers.add(producer(client))
-    join(client, Kind.SHARED)
+    join(client, SubscriptionType.SHARED)
     opened(topics).close()
     assert client.notices == [("p", "closed"), ("c", "closed")]
     assert topics.find(T) is None
@@ -247,7 +267,7 @@ def test_clients_are_closed_when_the_topic_is_deleted(
 def test_drops_of_a_subscription_that_is_deleted_count_once(
     topics: NonPersistentTopics, join: Join
 ) -> None:
-    consumer = join(Client(), Kind.EXCLUSIVE)
+    consumer = join(Client(), SubscriptionType.EXCLUSIVE)
     topic, subscription = opened(topics), subscription_of(topics)
     topic.producers.add(producer(Client()))
     publish(topics, b"a")
@@ -259,6 +279,6 @@ def test_drops_of_a_subscription_that_is_deleted_count_once(
 def test_topic_has_a_bounded_number_of_subscriptions(topics: NonPersistentTopics) -> None:
     topic = topics.open(T)
     for name in ("a", "b"):
-        topic.subscription(name, Kind.SHARED)
+        topic.subscription(name, SubscriptionType.SHARED)
     with pytest.raises(SubscriptionLimitError):
-        topic.subscription("c", Kind.SHARED)
+        topic.subscription("c", SubscriptionType.SHARED)

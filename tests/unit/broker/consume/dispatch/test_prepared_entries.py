@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import Kind
+from router.broker.consume import SubscriptionType
 from router.broker.consume.dispatch.dispatcher import MAX_PREPARED_BYTES
 from router.model import Message
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 
 pytestmark = pytest.mark.timeout(30)
-KINDS = pytest.mark.parametrize("kind", list(Kind))
+KINDS = pytest.mark.parametrize("kind", list(SubscriptionType))
 OTHER_FORMAT = 99
 ALONE = [Message(bytes(MAX_PREPARED_BYTES))]
 """Of an entry that is not prepared together with others."""
@@ -37,7 +37,9 @@ async def finish(bench: Bench, number: int) -> None:
 
 
 @KINDS
-def test_entries_behind_one_that_is_prepared_wait_in_order(folder: Path, kind: Kind) -> None:
+def test_entries_behind_one_that_is_prepared_wait_in_order(
+    folder: Path, kind: SubscriptionType
+) -> None:
     async def test(bench: Bench) -> None:
         await prepared_for(bench, 1, 3)
         subscription = await bench.subscription()
@@ -53,7 +55,7 @@ def test_entries_behind_one_that_is_prepared_wait_in_order(folder: Path, kind: K
 
 
 @KINDS
-def test_entries_from_disk_are_prepared_too(folder: Path, kind: Kind) -> None:
+def test_entries_from_disk_are_prepared_too(folder: Path, kind: SubscriptionType) -> None:
     async def test(bench: Bench) -> None:
         await bench.publish(3, messages=ALONE)
         await prepared_for(bench, 0, 2)
@@ -74,8 +76,8 @@ def test_a_consumer_that_goes_leaves_the_work_to_others(folder: Path) -> None:
         waiting = await prepared_for(bench, 0)
         await bench.publish(2, messages=ALONE)
         one, other = [await bench.subscription(name) for name in ("one", "other")]
-        consumer = bench.consumer(one, "gone", Kind.EXCLUSIVE, permits=9)
-        bench.consumer(other, "stays", Kind.EXCLUSIVE, permits=9)
+        consumer = bench.consumer(one, "gone", SubscriptionType.EXCLUSIVE, permits=9)
+        bench.consumer(other, "stays", SubscriptionType.EXCLUSIVE, permits=9)
         one.detach(consumer)
         await asyncio.sleep(0)
         assert not waiting[0].cancelled()
@@ -91,7 +93,7 @@ def test_delivery_is_settled_when_what_is_prepared_was_sent(folder: Path) -> Non
         await prepared_for(bench, 1)
         subscription = await bench.subscription()
         await bench.publish(2, messages=ALONE)
-        bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         settled: list[list[int]] = []
         subscription.when_settled(lambda: settled.append(bench.notes.entries()))
         await asyncio.sleep(0)
@@ -103,7 +105,7 @@ def test_delivery_is_settled_when_what_is_prepared_was_sent(folder: Path) -> Non
 
 
 @KINDS
-def test_an_entry_that_cannot_be_prepared_is_skipped(folder: Path, kind: Kind) -> None:
+def test_an_entry_that_cannot_be_prepared_is_skipped(folder: Path, kind: SubscriptionType) -> None:
     async def test(bench: Bench) -> None:
         await prepared_for(bench, 1)
         bench.notes.unreadable.add(1)
@@ -123,7 +125,7 @@ def test_an_entry_that_is_delivered_again_is_prepared_again(folder: Path) -> Non
         await prepared_for(bench, 0)
         subscription = await bench.subscription()
         await bench.publish(2, messages=ALONE)
-        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=9)
+        consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         await finish(bench, 0)
         await prepared_for(bench, 1)
         subscription.redeliver(consumer, [0, 1])
@@ -135,7 +137,9 @@ def test_an_entry_that_is_delivered_again_is_prepared_again(folder: Path) -> Non
 
 
 @KINDS
-def test_small_entries_in_memory_are_prepared_together(folder: Path, kind: Kind) -> None:
+def test_small_entries_in_memory_are_prepared_together(
+    folder: Path, kind: SubscriptionType
+) -> None:
     async def test(bench: Bench) -> None:
         await prepared_for(bench, 1, 2)
         subscription = await bench.subscription()

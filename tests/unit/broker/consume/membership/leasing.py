@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from router.broker.consume.membership.leases import Leases
 from router.broker.entries import ENTRY_FORMATS, Transcoder
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import NodeRpc, NodeSession
-from router.coordination import Coordinator, Lease, Listener, RemoteGroup
+from router.coordination import Coordinator, Lease, LeaseListener, RemoteGroup
 from router.coordination.opening import SingleNode
 from router.sharing.registry import AsyncRegistry
 from router.wire import node
@@ -59,7 +59,7 @@ class Elsewhere:
 
     def __init__(self, *, slow: bool = True) -> None:
         self.slow = slow
-        self.told: Listener | None = None
+        self.told: LeaseListener | None = None
         self.leases: set[Lease] = set()
         self.log: list[tuple[str, int | str]] = []
         self.live: set[str] = set()
@@ -70,11 +70,11 @@ class Elsewhere:
         self.problem: str | None = None
 
     @property
-    def listener(self) -> Listener:
+    def listener(self) -> LeaseListener:
         assert self.told is not None
         return self.told
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: LeaseListener) -> None:
         self.told = listener
 
     def acquire(self, lease: Lease) -> None:
@@ -138,7 +138,7 @@ class Elsewhere:
         return log
 
 
-def rpc_of(leases: Leases, counters: Counters) -> NodeRpc:
+def rpc_of(leases: Leases, counters: NodeCounters) -> NodeRpc:
     """Return what answers commands about leases, and none about the registry or topics."""
     return NodeRpc(
         leases, cast(AsyncRegistry, None), counters, None, "no topics", Transcoder(ENTRY_FORMATS)
@@ -152,7 +152,7 @@ class Node:
         self.now = 100.0
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.single = SingleNode()
-        self.counters = Counters(lambda: self.now)
+        self.counters = NodeCounters(lambda: self.now)
         self.leases = Leases(
             boot, IDLE, coordinator or self.single, self.counters, lambda: self.now, self._later
         )

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.broker.consume import Consumer, HashRangeError, KeyPolicy
+from router.broker.consume import ClientConsumer, HashRangeError, KeyPolicy
 from router.broker.consume.membership.hashing import SLOTS, murmur3
 from router.broker.consume.membership.key_slots import Assignment, Ranges, Ring
 
 NAMES = st.lists(st.sampled_from(["a", "b", "c", "the same"]), min_size=1, max_size=6)
 
 
-def consumer(name: str, *ranges: tuple[int, int]) -> Consumer:
+def consumer(name: str, *ranges: tuple[int, int]) -> ClientConsumer:
     nothing = cast("Any", None)
     keys = KeyPolicy(sticky=bool(ranges), ranges=ranges)
-    return Consumer(link=nothing, consumer_id=1, name=name, keys=keys)
+    return ClientConsumer(link=nothing, consumer_id=1, name=name, keys=keys)
 
 
-def owners(assignment: Assignment) -> list[Consumer | None]:
+def owners(assignment: Assignment) -> list[ClientConsumer | None]:
     """Whose each slot is; none has the number 0."""
     return [None, *map(assignment.owner, range(1, SLOTS))]
 
@@ -86,7 +86,7 @@ def slots(ranges: Sequence[tuple[int, int]]) -> list[int]:
 @given(asked=st.lists(st.lists(RANGE, min_size=1, max_size=3), max_size=5))
 def test_ranges_are_given_only_where_they_are_free(asked: list[list[tuple[int, int]]]) -> None:
     ranges = Ranges()
-    model: dict[int, Consumer] = {}
+    model: dict[int, ClientConsumer] = {}
     for number, wanted in enumerate(asked):
         one = consumer(str(number), *wanted)
         wished = slots(wanted)

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from router.broker.consume import Partition, StartPosition
-from router.broker.consume.cursor.in_flight import FetchTerms
+from router.broker.consume.cursor.in_flight import InFlightTerms
 from router.broker.consume.membership.leases import Leases
 from router.broker.consume.polls.engine import PollEngine
-from router.broker.consume.polls.requests import PollRequest, TakenMessages
+from router.broker.consume.polls.requests import GroupPollRequest, TakenMessages
 from router.broker.entries import ENTRY_FORMATS, Transcoder, keep_messages
 from router.broker.entries.slicing import EntryOpener
-from router.broker.node.counters import Counters
+from router.broker.node.counters import NodeCounters
 from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions, words
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.coordination.opening import SingleNode
 from router.errors import RouterError
-from router.model import Message, Outcome, Position, TopicName
+from router.model import Message, PollOutcome, Position, TopicName
 from router.sharing.registry import RecordVersion
 from router.wire.pulsar import pack, unpack
 from router.wire.pulsar.pulsar_pb2 import NONE, CompressionType
@@ -133,8 +133,8 @@ class House:
 
     def __init__(self, store: Store, topics: Topics, clock: Clock, topic: str = TOPIC) -> None:
         self.store, self.topics, self.clock, self.topic = store, topics, clock, topic
-        self.leases = Leases(store.boot, 5.0, SingleNode(), Counters(clock), clock, clock.later)
-        self.groups = Groups(topics)
+        self.leases = Leases(store.boot, 5.0, SingleNode(), NodeCounters(clock), clock, clock.later)
+        self.groups = TopicSubscriptions(topics)
         self.transcoder = Transcoder(ENTRY_FORMATS)
         opener = EntryOpener(self.transcoder)
         self.versions: dict[tuple[str, str], int] = {}
@@ -212,7 +212,7 @@ class House:
         timeout: float = 0.0,
         group: str = GROUP,
         worker: Worker | None = None,
-        fetch: FetchTerms | None = None,
+        fetch: InFlightTerms | None = None,
         record: RecordVersion | None = None,
         explicit_partitions: int = 0,
         acknowledged: Sequence[Position] = (),
@@ -220,7 +220,7 @@ class House:
         """Begin a poll of a group that starts at the earliest message; return its number."""
         poll_id = next(self._ids)
         start = StartPosition(earliest=True)
-        request = PollRequest(
+        request = GroupPollRequest(
             self.topic, group, consumer, limit, max_bytes, strict, timeout, start, 1 << 24,
             fetch=fetch, record=record, explicit_partitions=explicit_partitions,
             acknowledged=acknowledged,
@@ -238,9 +238,9 @@ class House:
 
     def terms(
         self, *live: str, ack_timeout_ms: int = 10_000, max_unacknowledged: int = 1 << 30
-    ) -> FetchTerms:
+    ) -> InFlightTerms:
         """Return the terms of a fetch now, of a group with these consumers."""
-        return FetchTerms(ack_timeout_ms, max_unacknowledged, frozenset(live), self.now_ms)
+        return InFlightTerms(ack_timeout_ms, max_unacknowledged, frozenset(live), self.now_ms)
 
     @property
     def now_ms(self) -> int:
@@ -274,5 +274,5 @@ class House:
 
     def done(self, poll_id: int, *, delivered: bool = True, keep: bool = False) -> None:
         """End a poll."""
-        outcome = Outcome.DELIVERED if delivered else Outcome.REFUSED
+        outcome = PollOutcome.DELIVERED if delivered else PollOutcome.REFUSED
         self.engine.done(self.worker, poll_id, outcome, keep=keep, upto=())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.broker.consume.cursor import in_flight
-from router.broker.consume.cursor.in_flight import InFlight, Span
+from router.broker.consume.cursor.in_flight import InFlight, InFlightRange
 from router.broker.consume.polls.fetching import PartitionFetch
 from router.broker.entries.slicing import EntryOpener
 from router.errors import ConflictError, TooManyRequestsError
@@ -164,7 +164,7 @@ def test_fetches_cost_the_same_however_much_is_unacknowledged(
     """The law of a flat cost: entries that are opened or read, and looks at spans."""
     steps = {"opened": 0, "looks": 0}
     counted(monkeypatch, steps, EntryOpener, "open", "opened")
-    counted(monkeypatch, steps, Span, "is_over", "looks")
+    counted(monkeypatch, steps, InFlightRange, "is_over", "looks")
 
     async def test(house: House) -> None:
         messages = 2_000
@@ -223,10 +223,10 @@ def test_too_many_spans_are_joined_and_give_nothing_early() -> None:
     spans, many = InFlight(), 3 * in_flight.MAX_SPANS
     spans.begin(1, 0)
     for n in range(many):
-        spans.give(1, Span((n, 0), (n + 1, 0), n + 1, "ab"[n % 2], 0))
+        spans.give(1, InFlightRange((n, 0), (n + 1, 0), n + 1, "ab"[n % 2], 0))
     assert len(spans._spans) == in_flight.MAX_SPANS
     for gone in ("a", "b"):
-        terms = in_flight.FetchTerms(1, 1, frozenset({"a", "b"} - {gone}), 1)
+        terms = in_flight.InFlightTerms(1, 1, frozenset({"a", "b"} - {gone}), 1)
         for n in range(many):
             is_alive = "ab"[n % 2] != gone
             assert not is_alive or spans.next(n, terms, n) > n

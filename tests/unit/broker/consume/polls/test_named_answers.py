@@ -10,7 +10,7 @@ import pytest
 from router.broker.consume.membership.leases import ClaimUpdate
 from router.broker.consume.polls.poll import Poll
 from router.errors import ConflictError, SubscriptionBusyError
-from router.model import Message, Outcome, Position
+from router.model import Message, PollOutcome, Position
 from tests.unit.broker.consume.polls.polling import House
 from tests.unit.broker.consume.polls.test_polls_model import on_a_house
 
@@ -138,7 +138,7 @@ def test_what_is_said_to_be_passed_over_is_acknowledged_all_the_same() -> None:
         await house.settle()
         (got,) = house.answer(poll)
         ends = house.ends(poll)
-        house.engine.done(house.worker, poll, Outcome.DELIVERED, keep=False, upto=ends)
+        house.engine.done(house.worker, poll, PollOutcome.DELIVERED, keep=False, upto=ends)
         assert got.value == b"large"
         assert (await explicit(house))[0] == [b"b"]
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from router.broker.consume import StartPosition
-from router.broker.consume.cursor.in_flight import FetchTerms
+from router.broker.consume.cursor.in_flight import InFlightTerms
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT
 from router.errors import MessageOverMaxBytesError, SubscriptionBusyError
 from router.model import Message, TopicName
@@ -57,13 +57,13 @@ class Log:
     given: dict[int, tuple[int, str]] = field(default_factory=dict)
     done: int = 0
 
-    def left(self, fetch: FetchTerms | None = None) -> list[int]:
+    def left(self, fetch: InFlightTerms | None = None) -> list[int]:
         """Return the numbers of the messages that are to come, to a poll or to a fetch."""
         gone = self.deleted | self.single
         left = [n for n in range(self.done, len(self.values)) if n not in gone]
         return left if fetch is None else [n for n in left if self._may_give(n, fetch)]
 
-    def _may_give(self, number: int, fetch: FetchTerms) -> bool:
+    def _may_give(self, number: int, fetch: InFlightTerms) -> bool:
         due, consumer = self.given.get(number, (0, ""))
         return due <= fetch.live_at_ms or consumer not in fetch.live
 
@@ -77,7 +77,7 @@ class Poll:
     max_bytes: int
     taken: dict[int, int] | None = None
     stale: bool = False
-    fetch: FetchTerms | None = None
+    fetch: InFlightTerms | None = None
     given: dict[int, list[int]] = field(default_factory=dict)
     answered_ms: int = 0
 

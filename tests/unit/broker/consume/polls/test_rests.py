@@ -13,7 +13,7 @@ from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate
 from router.broker.consume.polls import engine
 from router.broker.consume.polls.engine import REST_SECONDS
 from router.coordination import Lease
-from router.model import Message, Outcome, TopicName
+from router.model import Message, PollOutcome, TopicName
 from tests.unit.broker.consume.polls.polling import GROUP, TOPIC, House, Worker
 
 IDLE_SECONDS = 5.0
@@ -97,7 +97,7 @@ def test_what_claims_by_itself_gets_it_at_once(tmp_path: Path) -> None:
         claiming = Claiming()
         house.leases.claim(claiming, 7, ClaimRequest(TOPIC, GROUP, "c"))
         assert claiming.granted == {-1}
-        house.leases.release(claiming, 7, Outcome.REFUSED)
+        house.leases.release(claiming, 7, PollOutcome.REFUSED)
         assert await house.poll(limit=1) == [b"1"]
         await house.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.consume.cursor.pending_acks import EntryPart
-from router.broker.transactions import Transactions
+from router.broker.transactions import TransactionCoordinator
 from router.model import Message
 from tests.unit.broker.consume.polls.polling import GROUP, TOPIC, House
 
@@ -25,7 +25,7 @@ def test_a_poll_waits_at_a_message_that_an_open_transaction_acknowledged(
         assert await house.poll(limit=1) == [b"0"]
         partition = house.topics.opened(TOPIC)
         assert partition is not None
-        transactions = Transactions(house.topics, house.leases.forget)
+        transactions = TransactionCoordinator(house.topics, house.leases.forget)
         transaction = transactions.begin("pulsar/1", 60_000)
         subscription = partition.subscriptions[GROUP]
         held = 2 if deleted else 1

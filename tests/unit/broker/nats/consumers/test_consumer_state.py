@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from router.broker.consume.cursor.pending import MAX_PENDING, UNLIMITED, Acks, DeliveryRules
+from router.broker.consume.cursor.pending import MAX_PENDING, UNLIMITED, AckScope, DeliveryRules
 from router.broker.nats.consumers.state import ConsumerState, DeliveryPosition
 
 SECOND = 1_000_000_000
@@ -31,7 +31,7 @@ class Modelled(RuleBasedStateMachine):
     `settled` messages were acknowledged or terminated, `exhausted` ones were delivered too often.
     """
 
-    policy = Acks.EXPLICIT
+    policy = AckScope.EXPLICIT
 
     @initialize(
         start=st.integers(1, 4),
@@ -107,7 +107,7 @@ class Modelled(RuleBasedStateMachine):
             self.state.deliver(sequence, self.now)
             assert self.state.delivered.consumer == self.deliveries
             self.forget(sequence)
-            if self.policy is not Acks.NONE:
+            if self.policy is not AckScope.NONE:
                 self.numbers.setdefault(sequence, self.deliveries)
                 self.deadlines[sequence] = self.now + self.wait(sequence)
 
@@ -117,7 +117,7 @@ class Modelled(RuleBasedStateMachine):
         """Several new messages at once are as many, one after the other."""
         one_by_one = ConsumerState.load(self.ack_rules, self.state.dump())
         limit = self.ack_rules.max_pending
-        if self.policy is not Acks.NONE:
+        if self.policy is not AckScope.NONE:
             assert self.state.num_deliverable == max(0, limit - len(self.pending))
         count = min(count, self.state.num_deliverable, self.last + 1 - self.next)
         run = range(self.next, self.next + count)
@@ -127,7 +127,7 @@ class Modelled(RuleBasedStateMachine):
             one_by_one.deliver(sequence, self.now)
             self.deliveries += 1
             self.counts[sequence] = 1
-            if self.policy is not Acks.NONE:
+            if self.policy is not AckScope.NONE:
                 self.numbers.setdefault(sequence, self.deliveries)
                 self.deadlines[sequence] = self.now + self.wait(sequence)
         self.next += count
@@ -135,7 +135,7 @@ class Modelled(RuleBasedStateMachine):
         assert self.state.dump() == one_by_one.dump()
         assert self.state.next_deadline() == one_by_one.next_deadline()
 
-    @precondition(lambda self: self.policy is Acks.EXPLICIT)
+    @precondition(lambda self: self.policy is AckScope.EXPLICIT)
     @rule(data=st.data())
     def acknowledge_run(self, data: Any) -> None:
         """Several acknowledgements at once are as many, one after the other."""
@@ -155,7 +155,7 @@ class Modelled(RuleBasedStateMachine):
         sequence = data.draw(st.integers(1, self.last + 2))
         number = self.numbers.get(sequence, self.deliveries)
         done = self.state.acknowledge(sequence, number)
-        if self.policy is Acks.ALL:
+        if self.policy is AckScope.ALL:
             reached = sequence < self.next and sequence > self.floor_before.stream
             reached = reached and number > self.floor_before.consumer
             pool = [one for one in [*self.pending, *self.exhausted] if one <= sequence]
@@ -232,7 +232,7 @@ class Modelled(RuleBasedStateMachine):
     def write_note(self) -> None:
         self.note = self.state.dump()
 
-    @precondition(lambda self: self.policy is Acks.EXPLICIT)
+    @precondition(lambda self: self.policy is AckScope.EXPLICIT)
     @rule()
     def crash(self) -> None:
         """The note is old; acknowledgements are not: they have their own place."""
@@ -272,7 +272,7 @@ class Modelled(RuleBasedStateMachine):
         for one in range(self.first, self.last + 1):
             waits = one >= self.next or one in self.pending or one in self.exhausted
             assert state.needs(one) is waits
-        if self.pending and self.policy is not Acks.NONE:
+        if self.pending and self.policy is not AckScope.NONE:
             assert state.floor.stream < self.pending[0]
             assert state.floor.consumer < self.numbers[self.pending[0]]
         assert state.floor.stream <= state.delivered.stream
@@ -281,7 +281,7 @@ class Modelled(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nothing is lost: who goes on receiving and acknowledging gets all that is left."""
-        if not hasattr(self, "state") or self.policy is not Acks.EXPLICIT:
+        if not hasattr(self, "state") or self.policy is not AckScope.EXPLICIT:
             return
         self.now += 100 * SECOND
         self.state.tick(self.now)
@@ -300,8 +300,8 @@ class Modelled(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Acks.NONE, Acks.ALL, Acks.EXPLICIT])
-def test_consumer_agrees_with_a_plain_model(policy: Acks) -> None:
+@pytest.mark.parametrize("policy", [AckScope.NONE, AckScope.ALL, AckScope.EXPLICIT])
+def test_consumer_agrees_with_a_plain_model(policy: AckScope) -> None:
     machine = type("Machine", (Modelled,), {"policy": policy})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=80, stateful_step_count=40, deadline=None)

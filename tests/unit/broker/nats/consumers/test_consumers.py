@@ -18,7 +18,7 @@ from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.consumers.deliveries import MESSAGES_PER_YIELD
 from router.broker.nats.protocol.authorization import NatsCaller, RequestIdentity
-from router.broker.storage import PULSAR_FORMAT, Commit
+from router.broker.storage import PULSAR_FORMAT, CommittedPosition
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
@@ -711,7 +711,7 @@ def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None
         with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
             await partition.subscribe("c", 0)
         with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
-            await GroupOffsets(served.topics, _forget).commit(partition, "c", Commit(9))
+            await GroupOffsets(served.topics, _forget).commit(partition, "c", CommittedPosition(9))
         with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
             await GroupOffsets(served.topics, _forget).delete(partition, "c")
         assert partition.subscriptions["c"].passive

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from router.broker.nats.protocol.pacing import MAX_TURN_SECONDS, Pace
+from router.broker.nats.protocol.pacing import MAX_TURN_SECONDS, WorkPace
 
 
 def test_others_have_half_of_the_time() -> None:
     """Of calls that come at once only a few are made before others get their turn."""
 
     async def test() -> None:
-        pace, done = Pace(), 0
+        pace, done = WorkPace(), 0
 
         async def long() -> int:
             nonlocal done
@@ -40,7 +40,7 @@ def test_others_have_half_of_the_time() -> None:
 
 def test_failures_and_cancellations_reach_the_work() -> None:
     async def test() -> None:
-        pace, ended = Pace(), []
+        pace, ended = WorkPace(), []
 
         async def fails() -> None:
             await asyncio.sleep(0)

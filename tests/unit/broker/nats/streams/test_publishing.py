@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import Access, Producer
+from router.broker.consume import Producer, ProducerAccess
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.publishing import MAX_ENTRY_MESSAGES, MAX_IN_FLIGHT_BYTES
 from router.broker.storage import NATS_FORMAT, Store, StoreOptions
@@ -393,7 +393,7 @@ def test_a_stream_held_by_an_exclusive_producer_refuses(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         stream = await rig.create("S", "s")
         holder = Producer(
-            Link(), 0, "p", 0, generated=False, deduplicated=False, access=Access.EXCLUSIVE
+            Link(), 0, "p", 0, generated=False, deduplicated=False, access=ProducerAccess.EXCLUSIVE
         )
         stream.partition.producers.add(holder)
         assert await rig.publish("s") == refused(10077)
