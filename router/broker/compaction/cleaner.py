@@ -316,8 +316,7 @@ class Cleaner:
 
     async def _delete(self, ledger: Ledger, numbers: Sequence[int]) -> int:
         """Delete messages, on disk on return; return how many there were."""
-        count = self._store.delete_messages(ledger, list(ranges(numbers)))
-        await self._store.synced()
+        count = await self._store.delete_durably(ledger, list(ranges(numbers)))
         self._deleted()
         return count
 

@@ -57,8 +57,7 @@ class CompactedRetention:
         spans = iter(view.left_out(ledger.first_number, end - 1))
         count = 0
         while portion := list(islice(spans, PORTION_RANGES)):
-            count += self._store.delete_messages(ledger, portion)
-            await self._store.synced()
+            count += await self._store.delete_durably(ledger, portion)
             self._deleted()
             await self._indexes.pause()
         await self._indexes.of(partition.visible).run(partial(_forget_expired, end))

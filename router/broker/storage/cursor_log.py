@@ -1,6 +1,7 @@
 """Owns the changes of cursors and of values, and deletions of messages.
 
-Each is made at once in memory, and journalled for the next sync.
+Each is made at once in memory, and journalled for the next sync; but what a reader must not see
+before it is on disk, as a deletion that a client requests, waits for that sync.
 """
 
 from __future__ import annotations
@@ -88,6 +89,31 @@ class CursorLog:
             self._log(pack_deleted(ledger.id, ranges, removed_entry), done)
         elif done is not None:
             self._journal.after_sync(done)
+        return count
+
+    async def delete_durably(
+        self,
+        ledger: Ledger,
+        ranges: Sequence[tuple[int, int]],
+        delete: Callable[[], int] | None = None,
+    ) -> int:
+        """Delete messages as soon as that is on disk; return how many were not deleted before.
+
+        Readers see them until then: what was seen as gone does not come back after a power cut.
+        `delete` deletes them in memory, and returns their number; None: the ledger does. It is
+        called in the step that ends the sync, so that a checkpoint which cuts the journal has them.
+        Raises StoreError.
+        """
+        count = 0
+
+        def apply() -> None:
+            nonlocal count
+            if not ledger.discarded:
+                count = ledger.delete(ranges) if delete is None else delete()
+
+        if ranges and not self._journal.failed.done():
+            self._log(pack_deleted(ledger.id, ranges), apply)
+        await self._journal.synced()
         return count
 
     def change_value(self, change: ValueChange) -> None:

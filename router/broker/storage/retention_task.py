@@ -55,7 +55,7 @@ class RetentionTask:
         self._context = context
         self._window_ms = context.options.dedup_window_ms
         self._acknowledge = cursors.acknowledge
-        self._delete_messages = cursors.delete_messages
+        self._delete_durably = cursors.delete_durably
         self._checkpointed_ms: int | None = None
 
     async def run(self, now_ms: int) -> None:
@@ -105,9 +105,11 @@ class RetentionTask:
     async def delete_before(self, ledger: Ledger, number: int, now_ms: int) -> None:
         """Delete the messages of a ledger with lower numbers; remove segments without others.
 
-        Whether they are acknowledged does not count. Raises StoreError if the disk fails.
+        Whether they are acknowledged does not count. Readers see them until that is on disk. Raises
+        StoreError if the disk fails.
         """
-        self._delete_messages(ledger, ((ledger.first_number, number - 1),))
+        if ledger.first_number < number:
+            await self._delete_durably(ledger, ((ledger.first_number, number - 1),))
         await self._checkpoint(now_ms)
         await self.drop_deleted(ledger)
 

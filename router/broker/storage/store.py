@@ -95,6 +95,7 @@ class Store:
         self.reset = cursors.reset
         self.commit = cursors.commit
         self.delete_messages = cursors.delete_messages
+        self.delete_durably = cursors.delete_durably
         self.values, self.change_value = catalog.values, cursors.change_value
         self._sweep = RetentionTask(catalog, self._checkpointer, context, cursors)
         self.expired_number = self._sweep.expired_number

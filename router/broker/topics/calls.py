@@ -146,6 +146,7 @@ class AdminCalls:
             raise SubscriptionNotFoundError(f"{name} has no subscription {quoted(subscription)}")
         for one in found:
             acknowledge_before(self._topics.store, one, one.visible.end_entry)
+        await self._topics.store.synced()
 
     async def check_quotas(self) -> None:
         """Remove what retention and quotas allow to go now."""

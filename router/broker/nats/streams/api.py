@@ -150,8 +150,7 @@ class StreamApi:
         elif request.seq:
             purged = await log.delete_range(log.first_sequence, min(end, log.last_sequence + 1) - 1)
         else:
-            purged = log.delete_all()
-        await self._streams.topics.store.synced()
+            purged = await log.delete_all()
         return Purged(purged)
 
     async def get_message(self, call: ApiCall) -> MessageReply:
@@ -180,8 +179,8 @@ class StreamApi:
         found = await stream.read(request.seq)
         if found is None:
             raise error(ErrorCode.SEQUENCE_NOT_FOUND, seq=request.seq)
-        stream.log.delete_messages([found])
-        await self._streams.topics.store.synced()
+        if not await stream.log.delete_durably([found]):  # another call was faster
+            raise error(ErrorCode.SEQUENCE_NOT_FOUND, seq=request.seq)
         return Success()
 
     def _find(self, call: ApiCall) -> Stream:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +19,7 @@ from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.files import check, repair
 from router.broker.storage.retention import RetentionLimits, removable
 from router.broker.storage.segments import Segment
+from tests.unit.broker.storage.disks import Faults, HeldDisk, MemoryDisk
 from tests.unit.broker.storage.rig import (
     NOW_MS,
     SMALL,
@@ -294,3 +297,44 @@ def test_segments_with_messages_go_by_the_rule_and_others_at_once(
         due = 0 <= retention_ms <= 70 - segment.max_ms
         last_one = segment is segments[-1] and len(going) < len(segments)
         assert (segment in going) == ((empty or due) and not last_one)
+
+
+def test_a_durable_deletion_shows_once_it_is_on_disk_and_outlives_a_checkpoint(
+    folder: Path,
+) -> None:
+    async def work() -> None:
+        disk = HeldDisk()
+        (folder / "data").mkdir()
+        async with killed(folder, disk=disk) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [payload(n) for n in range(10)])
+            disk.hold()
+            deleting = asyncio.create_task(store.delete_durably(ledger, [(2, 3), (3, 5)]))
+            assert await asyncio.to_thread(disk.held.wait, 10)
+            assert (spans(ledger), deleting.done()) == ([], False)
+            disk.release()
+            assert await deleting == 4
+            assert spans(ledger) == [(2, 5)]
+            assert await store.delete_durably(ledger, [(4, 5)]) == 0
+            await store.delete_before(ledger, 0)
+            assert spans(ledger) == [(2, 5)]
+        async with opened(folder, disk=disk.crash(random.Random(1))) as store:
+            assert spans(await one_ledger(store)) == [(2, 5)]
+
+    run(work())
+
+
+def test_a_durable_deletion_that_the_disk_refuses_is_none(folder: Path) -> None:
+    async def work() -> None:
+        faults = Faults(dead=True)
+        (folder / "data").mkdir()
+        async with killed(folder, disk=MemoryDisk(faults)) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [payload(n) for n in range(3)])
+            faults.at = faults.count + 1
+            for _ in range(2):
+                with pytest.raises(StoreError):
+                    await store.delete_durably(ledger, [(0, 1)])
+            assert spans(ledger) == []
+
+    run(work())

@@ -19,6 +19,7 @@ import structlog
 
 from router.broker.consume import Partition, PartitionSubscription
 from router.broker.nats.streams.log.stream_log import StreamLog
+from router.broker.storage import StoreError
 from router.wire.nats.jetstream.policies import Retention
 
 _log = structlog.get_logger(__name__)
@@ -83,7 +84,7 @@ class StreamInterest:
                 self.acknowledged(sequence)
 
     async def maintain(self) -> None:
-        """Delete what none needs where nothing reported it. Raises OSError.
+        """Delete what none needs where nothing reported it. Raises OSError, StoreError.
 
         Groups of other dialects report nothing, nor do those that publish in other dialects.
         """
@@ -98,14 +99,14 @@ class StreamInterest:
     async def review(self, first: int = 1) -> None:
         """Delete what none needs: a consumer has gone, or retention is by interest now.
 
-        `first` is the sequence to begin at. Raises OSError.
+        `first` is the sequence to begin at. Raises OSError, StoreError.
         """
         if self.retention is not Retention.INTEREST:
             return
         log = self._log
         await log.catch_up()
         async for messages in log.scan(max(first, log.first_sequence), log.last_sequence):
-            log.delete_messages(
+            await log.delete_durably(
                 [
                     one
                     for one in messages
@@ -155,11 +156,12 @@ class StreamInterest:
                     sequence, message.subject, message.entry
                 ):
                     unneeded.append(message)
-            log.delete_messages(unneeded)
+            await log.delete_durably(unneeded)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not task.cancelled() and (failure := task.exception()) is not None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and not isinstance(failure, StoreError):  # the store says so itself
             _log.error("nats-retention-failed", topic=self._log.own_subject, reason=str(failure))
         if self._acknowledged and not task.cancelled():
             self._start()  # it was acknowledged when the task had ended already

@@ -6,7 +6,9 @@ index; where a deletion left only a bound of them, the log is read from that bou
 log is read if the index is `overflowed`, because it lacks subjects then.
 
 A message leaves the index in the same step in which the ledger learns that it is deleted, so that
-both always agree on what is live.
+both always agree on what is live. What clients delete, and what no consumer needs any more, is
+there until its deletion is on disk. What a limit takes goes at once: what makes it too much, or too
+old, is on disk, so that a start deletes it again.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from router.broker.nats.streams.log.indexing import Indexer
@@ -262,22 +265,42 @@ class StreamLog:
         while self.unresolved:
             await self.resolve_last(*self.unresolved.popitem())
 
-    def delete_indexed(self, messages: Sequence[IndexedMessage]) -> None:
-        """Delete messages that the index counts."""
+    def delete_indexed(self, messages: Sequence[IndexedMessage], *, is_stored: bool = False) -> int:
+        """Delete messages that the index counts; return how many. `is_stored`: it is journalled."""
         if self.indexer is not None:
             for sequence, subject, size in messages:
                 self.indexer.remove(subject, sequence, size)
-        self._delete(ranges_of(sorted(one.sequence for one in messages)))
+        return self._delete(
+            ranges_of(sorted(one.sequence for one in messages)), is_stored=is_stored
+        )
 
-    def delete_messages(self, messages: Iterable[StoredMessage], removed_entry: int = 0) -> None:
-        """Delete messages that were just read; `removed_entry`: see `Store.delete_messages`."""
+    def delete_messages(
+        self,
+        messages: Iterable[StoredMessage],
+        removed_entry: int = 0,
+        *,
+        is_stored: bool = False,
+    ) -> int:
+        """Delete messages that were just read; return how many were there.
+
+        `removed_entry`: see `Store.delete_messages`; `is_stored`: the deletion is journalled.
+        """
         visible, indexer = self.visible, self.indexer
         live = [one for one in messages if not visible.is_left_out(one.sequence - 1)]
         if indexer is not None:
             for one in live:
                 if indexer.has(one.entry):
                     indexer.remove(one.subject, one.sequence, one.size)
-        self._delete(ranges_of([one.sequence for one in live]), removed_entry)
+        ranges = ranges_of([one.sequence for one in live])
+        return self._delete(ranges, removed_entry, is_stored=is_stored)
+
+    async def delete_durably(self, messages: Sequence[StoredMessage]) -> int:
+        """Delete messages that were just read as soon as that is on disk; return how many.
+
+        Raises StoreError.
+        """
+        delete = partial(self.delete_messages, messages, is_stored=True)
+        return await self._delete_durably([one.sequence for one in messages], delete)
 
     def delete_oldest(self, messages: Sequence[StoredMessage]) -> None:
         """Delete messages that a limit takes: the oldest there are, which were just read."""
@@ -288,26 +311,45 @@ class StreamLog:
     async def delete_range(self, first: int, last: int) -> int:
         """Delete all live messages between two sequences, ends included; return how many.
 
-        They are left out by readers on return, and on disk with the next sync. Raises OSError.
+        Each is there until its deletion is on disk. Raises OSError, StoreError.
         """
         count = 0
         if self.indexer is None:
-            return self._delete([(first, last)]) if first <= last else 0
+            if first > last:
+                return 0
+            delete = partial(self._delete, [(first, last)], is_stored=True)
+            return await self.store.delete_durably(self.ledger, [(first - 1, last - 1)], delete)
         async for messages in self.scan(first, last):
-            self.delete_messages(messages)
-            count += len(messages)
+            count += await self.delete_durably(messages)
         return count
 
-    def delete_all(self) -> int:
-        """Delete all messages that were appended; return how many there were."""
-        count = self.messages
-        if self.indexer is not None:
-            self.indexer.forget_all()
-        self._delete([(self.ledger.first_number + 1, self.ledger.next_index)])
-        return count
+    async def delete_all(self) -> int:
+        """Delete all messages that were appended; return how many there were.
+
+        They are there until that is on disk. Raises StoreError.
+        """
+        ledger, first, end = self.ledger, self.ledger.first_number, self.ledger.next_index
+
+        def delete() -> int:
+            if ledger.next_index > end:
+                # What the index counts of them is not known: it is built again from the others.
+                count = ledger.delete([(first, end - 1)])
+                self.on_deleted([(first + 1, end)])
+                return count
+            count = self.messages
+            if self.indexer is not None:
+                self.indexer.forget_all()
+            self._delete([(first + 1, end)], is_stored=True)
+            return count
+
+        ranges = [(first, end - 1)] if first < end else []
+        return await self.store.delete_durably(ledger, ranges, delete)
 
     async def delete_matching(self, filters: Sequence[str], before: int, count: int) -> int:
-        """Delete the first `count` live messages below a sequence that match; return how many."""
+        """Delete the first `count` live messages below a sequence that match; return how many.
+
+        Each is there until its deletion is on disk. Raises OSError, StoreError.
+        """
         index = self.index
         if index is not None and not index.overflowed:
             states = list(index.matching(filters))
@@ -318,8 +360,8 @@ class StreamLog:
                     for sequence, size in state.places or ()
                     if sequence < before
                 )[:count]
-                self.delete_indexed(indexed)
-                return len(indexed)
+                delete = partial(self._delete_known, indexed)
+                return await self._delete_durably([one.sequence for one in indexed], delete)
         bounds, deleted = self.bounds(filters), 0
         if bounds is None:
             return 0
@@ -327,8 +369,7 @@ class StreamLog:
         async for messages in self.scan(bounds[0], min(bounds[1], before - 1)):
             found = [message for message in messages if matcher(message.subject)]
             found = found[: count - deleted]
-            self.delete_messages(found)
-            deleted += len(found)
+            deleted += await self.delete_durably(found)
             if deleted >= count:
                 break
         return deleted
@@ -345,12 +386,29 @@ class StreamLog:
                 high = middle
         return low + 1
 
-    def _delete(self, ranges: Sequence[tuple[int, int]], removed_entry: int = 0) -> int:
+    async def _delete_durably(self, sequences: Sequence[int], delete: Callable[[], int]) -> int:
+        """Have ascending sequences deleted by a call as soon as that is on disk."""
+        numbers = [(first - 1, last - 1) for first, last in ranges_of(sequences)]
+        return await self.store.delete_durably(self.ledger, numbers, delete)
+
+    def _delete_known(self, messages: Sequence[IndexedMessage]) -> int:
+        """Delete those of the messages that nothing has deleted meanwhile; it is journalled."""
+        assert self.indexer is not None
+        is_deleted = self.indexer.is_deleted
+        left = [one for one in messages if not is_deleted(one.sequence)]
+        return self.delete_indexed(left, is_stored=True)
+
+    def _delete(
+        self, ranges: Sequence[tuple[int, int]], removed_entry: int = 0, *, is_stored: bool = False
+    ) -> int:
         """Delete ranges of sequences; return how many of them were not deleted before."""
         numbers = [(first - 1, last - 1) for first, last in ranges]
         indexer = self.indexer
         known = indexer is None or indexer.knows_all_gone
-        count = self.store.delete_messages(self.ledger, numbers, None, removed_entry)
+        if is_stored:
+            count = self.ledger.delete(numbers)
+        else:
+            count = self.store.delete_messages(self.ledger, numbers, None, removed_entry)
         if indexer is not None and known:
             indexer.note_gone()
         if ranges:

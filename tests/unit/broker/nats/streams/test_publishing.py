@@ -141,7 +141,7 @@ def test_conditions_of_headers_hold_before_and_after_a_restart(
 ) -> None:
     async def fill(rig: Rig) -> None:
         stream = rig.streams.for_subject("s.a") or await rig.create("S", "s.>")
-        stream.log.delete_all()
+        await stream.log.delete_all()
         await rig.streams.delete("S", Anyone())
         stream = await rig.create("S", "s.>")
         for subject, name in (("s.a", "one"), ("s.a", "two"), ("s.b", "three")):
@@ -377,7 +377,7 @@ def test_a_new_subject_beyond_the_bound_is_refused(tmp_path: Path) -> None:
             assert await rig.publish(f"s.{place}") == ok(place + 1)
         assert await rig.publish("s.3") == refused(10077)
         assert await rig.publish("s.0") == ok(4)
-        assert stream.log.delete_all() == 4
+        assert await stream.log.delete_all() == 4
         assert await rig.publish("s.3") == ok(5)
 
     with_streams(tmp_path, test, max_subjects=3)

@@ -122,7 +122,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def purge_all(self) -> None:
         async def work() -> None:
-            self.stream.log.delete_all()
+            await self.stream.log.delete_all()
             assert self.stream.log.messages == 0
 
         self.run(work())

@@ -1,0 +1,118 @@
+"""What clients delete, and what no consumer needs, is there until its deletion is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.broker.nats.streams.stream import Stream
+from tests.unit.broker.nats.serving import Serving, serving
+from tests.unit.broker.storage.disks import HeldDisk
+
+ALL = [1, 2, 3, 4]
+CALLS: list[tuple[str, dict[str, Any], list[int]]] = [
+    ("STREAM.MSG.DELETE.S", {"seq": 2}, [1, 3, 4]),
+    ("STREAM.PURGE.S", {}, []),
+    ("STREAM.PURGE.S", {"seq": 3}, [3, 4]),
+    ("STREAM.PURGE.S", {"keep": 1}, [4]),
+    ("STREAM.PURGE.S", {"filter": "s.a"}, [3]),
+]
+
+
+def left(served: Serving) -> list[int]:
+    """Return the sequences that readers of all dialects find."""
+    stream = served.server.streams.find("S")
+    return [one for one in range(1, stream.log.last_sequence + 1) if stream.contains(one)]
+
+
+@asynccontextmanager
+async def filled(folder: Path, disk: HeldDisk, **config: Any) -> AsyncIterator[Serving]:
+    """Serve a stream of the subjects a, a, b, a; the third is of b."""
+    async with serving(folder, disk) as served:
+        await served.stream(**config)
+        await served.consumer("c")
+        for subject in ("s.a", "s.a", "s.b", "s.a"):
+            await served.publish(b"", subject=subject)
+        await served.stored()
+        yield served
+
+
+async def held(disk: HeldDisk) -> None:
+    """Return when a sync waits."""
+    assert await asyncio.to_thread(disk.held.wait, 10)
+
+
+@pytest.mark.parametrize(("call", "body", "rest"), CALLS)
+def test_deleted_message_is_found_until_its_deletion_is_on_disk(
+    tmp_path: Path, call: str, body: dict[str, Any], rest: list[int]
+) -> None:
+    async def test() -> None:
+        disk = HeldDisk()
+        async with filled(tmp_path, disk) as served:
+            disk.hold()
+            try:
+                answer = asyncio.create_task(served.call(call, **body))
+                await held(disk)
+                assert left(served) == ALL
+                assert not answer.done()
+            finally:
+                disk.release()
+            assert (await answer)["success"]
+            assert left(served) == rest
+            info = await served.call("STREAM.INFO.S")
+            assert info["state"]["messages"] == len(rest)
+
+    asyncio.run(test())
+
+
+def test_what_is_published_during_a_purge_stays(tmp_path: Path) -> None:
+    async def test() -> None:
+        disk = HeldDisk()
+        async with filled(tmp_path, disk) as served:
+            disk.hold()
+            try:
+                answer = asyncio.create_task(served.call("STREAM.PURGE.S"))
+                await held(disk)
+                publish = asyncio.create_task(served.publish(b"later"))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                stream: Stream = served.server.streams.find("S")
+                assert stream.ledger.next_index == len(ALL) + 1
+            finally:
+                disk.release()
+            assert (await answer)["purged"] == len(ALL)
+            await publish
+            await served.stored()
+            assert left(served) == [5]
+            info = await served.call("STREAM.INFO.S", subjects_filter=">")
+            assert (info["state"]["messages"], info["state"]["subjects"]) == (1, {"s.a": 1})
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_acknowledged_message_is_found_until_its_deletion_is_on_disk(
+    tmp_path: Path, retention: str
+) -> None:
+    async def test() -> None:
+        disk = HeldDisk()
+        async with filled(tmp_path, disk, retention=retention) as served:
+            [message] = await served.pull("c", 1)
+            disk.hold()
+            try:
+                acknowledgement = asyncio.create_task(served.acknowledge(message))
+                await held(disk)
+                await served.call("CONSUMER.NAMES.S")
+                assert left(served) == ALL
+            finally:
+                disk.release()
+            await acknowledgement
+            await served.call("STREAM.INFO.S")
+            assert left(served) == ALL[1:]
+
+    asyncio.run(test())
