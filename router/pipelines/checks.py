@@ -32,14 +32,13 @@ from router.model import TopicName
 from router.pipelines.declaration import (
     DATE,
     KINDS,
-    RECORDS,
     TIMES,
     Pipeline,
     SinkSpec,
     ViewStep,
     is_local,
 )
-from router.pipelines.declared_columns import columns
+from router.pipelines.declared_columns import columns, declared
 from router.pipelines.reading import DeclarationOrigin, Place
 from router.pipelines.stream_rules import refused
 from router.settings import Settings
@@ -64,11 +63,19 @@ _GRAMMAR: Final = frozenset({"identifier", "timestampadd", "timestampdiff", "try
 def check_sql(pipeline: Pipeline) -> None:
     """Raise DeclarationError for SQL that cannot work, with its line."""
     origin = DeclarationOrigin(pipeline.file, pipeline.lines)
-    try:
-        views: dict[str, Columns] = {RECORDS: columns(pipeline.source)}
-    except ValueError as error:
-        raise origin.error(("source", "schema"), str(error)) from error
-    _check_watermark(origin, ("source",), pipeline.source.watermark, views[RECORDS])
+    views: dict[str, Columns] = {}
+    for name, source in pipeline.sources().items():
+        path = pipeline.source_path(name)
+        try:
+            views[name.lower()] = columns(source)
+        except ValueError as error:
+            raise origin.error((*path, "schema"), str(error)) from error
+        _check_watermark(origin, path, source.watermark, views[name.lower()])
+    for number, table in enumerate(pipeline.tables):
+        try:
+            views[table.name.lower()] = declared(table.schema) if table.schema else None
+        except ValueError as error:
+            raise origin.error(("table", number, "schema"), str(error)) from error
     parsed = parsed_steps(pipeline)
     for place, step in enumerate(pipeline.steps):
         query = parsed.get(step.name.lower())
@@ -112,21 +119,27 @@ def check_folders(pipeline: Pipeline) -> None:
 
 
 def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> None:
-    """Raise DeclarationError for a topic of the source that is not there, or that a sink feeds.
+    """Raise DeclarationError for a topic or table that is not there, or a topic that a sink feeds.
 
     Raises BackendUnavailableError, BackendTimeoutError if the store does not answer.
     """
     origin = DeclarationOrigin(pipeline.file, pipeline.lines)
     timeout = settings.seconds("backend.timeout")
-    for topic in pipeline.source.topics:
-        try:
-            backend.partitions(settings.topic(topic), timeout)
-        except BadNameError as error:
-            raise origin.error(("source", "topics"), str(error)) from error
-        except TopicNotFoundError as error:
-            known = [info.topic.local for info in backend.list_topics(timeout)]
-            sentence = f"there is no topic {topic!r}{nearest(topic, known)}"
-            raise origin.error(("source", "topics"), sentence) from error
+    for name, source in pipeline.sources().items():
+        path = (*pipeline.source_path(name), "topics")
+        for topic in source.topics:
+            try:
+                backend.partitions(settings.topic(topic), timeout)
+            except BadNameError as error:
+                raise origin.error(path, str(error)) from error
+            except TopicNotFoundError as error:
+                known = [info.topic.local for info in backend.list_topics(timeout)]
+                sentence = f"there is no topic {topic!r}{nearest(topic, known)}"
+                raise origin.error(path, sentence) from error
+    for number, table in enumerate(pipeline.tables):
+        if is_local(table.path) and not Path(table.path.removeprefix("file://")).exists():
+            sentence = f"there is no table {table.path}, which {table.name} names"
+            raise origin.error(("table", number, "path"), sentence)
     _check_circle(origin, pipeline, settings)
 
 
@@ -149,13 +162,13 @@ def _check_circle(origin: DeclarationOrigin, pipeline: Pipeline, settings: Setti
 
 def reader(pipeline: Pipeline, settings: Settings) -> Callable[[TopicName], bool]:
     """Return what tells whether a pipeline's source reads a topic, or would if it were there."""
-    source = pipeline.source
-    topics = {settings.topic(topic) for topic in source.topics}
-    pattern = re2.compile(source.pattern)
+    sources = pipeline.sources().values()
+    topics = {settings.topic(topic) for source in sources for topic in source.topics}
+    patterns = [re2.compile(source.pattern) for source in sources if source.pattern]
 
     def reads(topic: TopicName) -> bool:
         short = settings.shortest_name(topic)
-        return topic in topics or bool(source.pattern and pattern.fullmatch(short))
+        return topic in topics or any(one.fullmatch(short) for one in patterns)
 
     return reads
 

@@ -31,6 +31,7 @@ METADATA: Final = (
 # The column that partitions are made by where rows have none, from the first time that they have.
 DATE: Final = "date"
 TIMES: Final = ("event_time", "_event_time", "publish_time", "_publish_time")
+TABLE_FORMATS: Final = ("delta", "parquet", "json", "csv", "orc")
 FORMATS: Final = ("bytes", "text", "json", "cambria", "avro", "csv")
 POLICIES: Final = ("fail", "skip", "dlq")
 
@@ -68,6 +69,23 @@ class SourceSpec:
     skip_dead: bool = False
     watermark: Watermark | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A view of a table that steps may join: files at `path`, as Spark reads the `format`.
+
+    `schema` is columns as in CREATE TABLE, empty: those that the table has. `options` are of
+    Spark's reader. Each batch has the newest version of a Delta table; of other files it is looked
+    which there are every `refresh` seconds, 0: when a run starts.
+    """
+
+    name: str
+    path: str
+    format: str = "delta"
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    refresh: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +199,15 @@ class JobSpec:
 class Pipeline:
     """One declared pipeline; `lines` says where each key stands in `file`, for what is said of it.
 
-    `checkpoint` is a folder: each sink has one of its own below it. `resources` are Spark's own
-    settings. `dead_letters` is the topic of the policy `dlq`, empty: `<topic>.dlq` for each topic.
+    `checkpoint` is a folder: each sink has one of its own below it. `streams` are more sources, by
+    the names of their views. `resources` are Spark's own settings. `dead_letters` is the topic of
+    the policy `dlq`, empty: `<topic>.dlq` for each topic.
     """
 
     name: str
     source: SourceSpec
+    streams: Mapping[str, SourceSpec] = field(default_factory=dict)
+    tables: tuple[TableSpec, ...] = ()
     steps: tuple[ViewStep, ...] = ()
     sinks: tuple[SinkSpec, ...] = ()
     trigger: Trigger = field(default_factory=Trigger)
@@ -199,6 +220,14 @@ class Pipeline:
     job: JobSpec | None = None
     file: Path = Path()
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+
+    def sources(self) -> dict[str, SourceSpec]:
+        """Return all sources by the names of their views, the one of RECORDS first."""
+        return {RECORDS: self.source, **self.streams}
+
+    def source_path(self, name: str) -> tuple[str | int, ...]:
+        """Return where the source of a view is declared, as `lines` has it."""
+        return ("source",) if name == RECORDS else ("stream", list(self.streams).index(name))
 
     def sink_names(self) -> list[str]:
         """Return the names of what gets rows: the sinks, and the dead letters if there are any."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from router.pipelines.declaration import DEAD_SUFFIX, METADATA, SourceSpec
+from router.pipelines.declaration import DEAD_SUFFIX, METADATA, RECORDS, SourceSpec
 from router.pipelines.decoding import (
     NO_TEXT,
     NO_VALUE,
@@ -47,13 +47,15 @@ def decode(
     spec: SourceSpec,
     problem: Callable[[Column, Column], Column] | None = None,
     *,
+    name: str = RECORDS,
     fail: bool = False,
 ) -> tuple[DataFrame, DataFrame]:
     """Split the source's rows: the good, decoded, and the bad, untouched beside their `error`.
 
     Good rows have the format's columns and those of METADATA; one message of cambria may become
     several. `spec.schema` must be there where the format needs one (`schemas.resolved`). `problem`
-    says of topic and value what else is wrong. With `fail` the good end with the first bad one.
+    says of topic and value what else is wrong. Spark counts both under COUNTS and the `name` of the
+    source. With `fail` the good end with the first bad one.
     """
     f = _functions()
     parsed = _PARSERS[spec.format](frame, spec)
@@ -61,7 +63,7 @@ def decode(
         more = f.coalesce(f.col("_error"), problem(f.col("topic"), f.col("value")))
         parsed = parsed.withColumn("_error", more)
     counted = parsed.observe(
-        COUNTS, f.count(f.lit(1)).alias("rows"), f.count("_error").alias("bad")
+        f"{COUNTS}_{name}", f.count(f.lit(1)).alias("rows"), f.count("_error").alias("bad")
     )
     bad = counted.where("_error IS NOT NULL").selectExpr(*_quoted(), "_error AS error")
     good = counted.where(_or_fail() if fail else f.col("_error").isNull())

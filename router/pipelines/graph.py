@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
 from router.pipelines import formats, jobs
-from router.pipelines.declaration import (
-    DEAD_LETTERS,
-    RECORDS,
-    Pipeline,
-    SinkSpec,
-    SourceSpec,
-    ViewStep,
-)
+from router.pipelines.declaration import DEAD_LETTERS, Pipeline, SinkSpec, SourceSpec, ViewStep
 from router.pipelines.failures import sentence
 from router.pipelines.reading import DeclarationError, DeclarationOrigin
 
@@ -34,27 +28,37 @@ class SinkFlow:
 
 
 def flows(
-    pipeline: Pipeline, source: SourceSpec, read: Callable[[], DataFrame]
+    pipeline: Pipeline,
+    sources: Mapping[str, SourceSpec],
+    read: Callable[[SourceSpec], DataFrame],
 ) -> Iterator[SinkFlow]:
     """Yield what each sink takes, the sink of dead letters last.
 
-    `read` returns a stream of the source's messages. Each flow has a reading of its own, with
-    offsets of its own, for each is a query. Raises DeclarationError for what Spark finds wrong,
-    with the line.
+    `sources` are those of the pipeline, with their schemas; `read` returns a stream of one's
+    messages. Each flow has a reading of its own, with offsets of its own, for each is a query. The
+    views of tables are there already. Raises DeclarationError for what Spark finds wrong, with the
+    line.
     """
+
+    def split() -> dict[str, tuple[DataFrame, DataFrame]]:
+        return {
+            name: _split(pipeline, name, source, read(source)) for name, source in sources.items()
+        }
+
     for sink in pipeline.sinks:
-        good, _ = _split(pipeline, source, read())
-        views = step_views(pipeline, good)
+        views = step_views(pipeline, {name: good for name, (good, _) in split().items()})
         yield SinkFlow(sink, views[sink.from_step.lower()])
     if pipeline.bad_records == "dlq":
-        _, bad = _split(pipeline, source, read())
+        bad = reduce(DataFrame.unionByName, (bad for _, bad in split().values()))
         to = SinkSpec(DEAD_LETTERS, "topic")
         yield SinkFlow(to, formats.dead_letters(bad, pipeline.dead_letters))
 
 
-def _split(pipeline: Pipeline, source: SourceSpec, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+def _split(
+    pipeline: Pipeline, name: str, source: SourceSpec, rows: DataFrame
+) -> tuple[DataFrame, DataFrame]:
     fail = pipeline.bad_records == "fail"
-    return formats.decode(rows, source, _problem(pipeline), fail=fail)
+    return formats.decode(rows, source, _problem(pipeline), name=name, fail=fail)
 
 
 def _problem(pipeline: Pipeline) -> Callable[[Column, Column], Column] | None:
@@ -63,17 +67,26 @@ def _problem(pipeline: Pipeline) -> Callable[[Column, Column], Column] | None:
     return jobs.problem(pipeline.job, pipeline.file.parent)
 
 
-def step_views(pipeline: Pipeline, good: DataFrame) -> dict[str, DataFrame]:
-    """Return the views by name in lower case. Raises DeclarationError."""
-    try:
-        views = {RECORDS: _late(good, pipeline.source.watermark)}
-    except PySparkException as error:
-        origin = DeclarationOrigin(pipeline.file, pipeline.lines)
-        raise origin.error(("source", "watermark"), sentence(error)) from error
-    views[RECORDS].createOrReplaceTempView(RECORDS)
+def step_views(pipeline: Pipeline, good: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Return the views by name in lower case, of the rows of each source.
+
+    Raises DeclarationError.
+    """
+    views: dict[str, DataFrame] = {}
+    for name, source in pipeline.sources().items():
+        try:
+            views[name.lower()] = _late(good[name], source.watermark)
+        except PySparkException as error:
+            origin, path = (
+                DeclarationOrigin(pipeline.file, pipeline.lines),
+                pipeline.source_path(name),
+            )
+            raise origin.error((*path, "watermark"), sentence(error)) from error
+        views[name.lower()].createOrReplaceTempView(name)
+    spark = next(iter(views.values())).sparkSession
     for step in pipeline.steps:
         try:
-            rows = _late(good.sparkSession.sql(step.sql), step.watermark)
+            rows = _late(spark.sql(step.sql), step.watermark)
         except PySparkException as error:
             raise refused(pipeline, step, error) from error
         rows.createOrReplaceTempView(step.name)

@@ -8,14 +8,14 @@ grouped nor counted may change. Steps that are not checked are left to Spark alt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from sqlglot import exp
 
 from router.pipelines.checks import STAND_IN, parsed_steps
 from router.pipelines.declaration import Pipeline, SinkSpec
 from router.pipelines.declared_columns import columns
-from router.pipelines.stream_rules import below, reads_stream, streaming
+from router.pipelines.stream_rules import below, reads_stream, source_views, streaming
 
 
 def state_of(pipeline: Pipeline, sink: SinkSpec) -> list[str]:
@@ -25,18 +25,26 @@ def state_of(pipeline: Pipeline, sink: SinkSpec) -> list[str]:
     """
     parsed = parsed_steps(pipeline)
     needed = below(sink.from_step.lower(), parsed)
-    types = {name.lower(): kind for name, kind in (columns(pipeline.source) or {}).items()}
+    sources = source_views(pipeline)
+    types = {
+        name.lower(): kind
+        for source in reversed(pipeline.sources().values())
+        for name, kind in (columns(source) or {}).items()
+    }
     return [
         re.sub(STAND_IN, "window", f"{name}: {part}", flags=re.IGNORECASE)
         for name, query in parsed.items()
         if name in needed
-        for select in streaming(query, parsed)
-        for part in _parts(select, parsed, types)
+        for select in streaming(query, parsed, sources)
+        for part in _parts(select, parsed, types, sources)
     ]
 
 
 def _parts(
-    select: exp.Select, parsed: Mapping[str, exp.Query], types: Mapping[str, str]
+    select: exp.Select,
+    parsed: Mapping[str, exp.Query],
+    types: Mapping[str, str],
+    sources: Collection[str],
 ) -> Iterator[str]:
     group = select.args.get("group")
     having = select.args.get("having")
@@ -52,7 +60,7 @@ def _parts(
         names = ", ".join(one.sql(dialect="spark") for one in select.expressions)
         yield f"distinct {names}{_typed(select.expressions, types)}"
     for join in select.args.get("joins") or ():
-        if reads_stream(join.this, parsed):
+        if reads_stream(join.this, parsed, sources):
             yield " ".join(join.sql(dialect="spark").split())
 
 

@@ -27,11 +27,13 @@ from router.pipelines.declaration import (
     PLACES,
     POLICIES,
     RECORDS,
+    TABLE_FORMATS,
     JobSpec,
     Limits,
     Pipeline,
     SinkSpec,
     SourceSpec,
+    TableSpec,
     Trigger,
     ViewStep,
     Watermark,
@@ -81,18 +83,23 @@ def parse(text: str, file: Path, name: str) -> Pipeline:
 
 def _pipeline(top: Table, name: str, text: str) -> Pipeline:
     job = _job(top)
-    steps = _steps(top, text)
-    sinks = _sinks(top, [RECORDS, *(step.name for step in steps)])
+    source = _source(top.table("source"), needed=job is None)
+    streams = _streams(top, source)
+    tables = _tables(top, [RECORDS, *streams])
+    steps = _steps(top, text, [*streams, *(table.name for table in tables)])
+    sinks = _sinks(top, [*streams, RECORDS, *(step.name for step in steps)])
     if not sinks and job is None:
         top.refuse("sink", "a pipeline has at least one sink: [[sink]]")
-    source = _source(top, needed=job is None)
     bad_records, dead_letters = (
         top.choice("bad_records", POLICIES, "fail"),
         top.text("dead_letters"),
     )
+    skip_dead = bad_records == "dlq" and not dead_letters
     pipeline = Pipeline(
         name=name,
-        source=replace(source, skip_dead=bad_records == "dlq" and not dead_letters),
+        source=replace(source, skip_dead=skip_dead),
+        streams={name: replace(one, skip_dead=skip_dead) for name, one in streams.items()},
+        tables=tables,
         steps=steps,
         sinks=sinks,
         trigger=_trigger(top),
@@ -112,10 +119,48 @@ def _pipeline(top: Table, name: str, text: str) -> Pipeline:
     return pipeline
 
 
-def _source(top: Table, *, needed: bool) -> SourceSpec:
-    table = top.table("source")
+def _streams(top: Table, source: SourceSpec) -> dict[str, SourceSpec]:
+    """Return the sources beside `source`, which are in the same store, by their names."""
+    found: dict[str, SourceSpec] = {}
+    for table in top.tables("stream"):
+        name = _view(table, "a stream", [RECORDS, *found])
+        stream = _source(table, needed=True, beside=source)
+        found[name] = stream
+    return found
+
+
+def _tables(top: Table, views: Sequence[str]) -> tuple[TableSpec, ...]:
+    found: list[TableSpec] = []
+    for table in top.tables("table"):
+        spec = TableSpec(
+            name=_view(table, "a table", [*views, *(one.name for one in found)]),
+            path=table.text("path"),
+            format=table.choice("format", TABLE_FORMATS, "delta"),
+            schema=table.text("schema").strip(),
+            options=table.texts("options"),
+            refresh=table.seconds("refresh", 60.0),
+        )
+        if not spec.path:
+            table.refuse("path", f"the table {spec.name!r} has no path")
+        table.done()
+        found.append(spec)
+    return tuple(found)
+
+
+def _view(table: Table, what: str, views: Sequence[str]) -> str:
+    """Return the name of a view that is no other one's."""
+    name = table.text("name")
+    if not _VIEW.fullmatch(name):
+        table.refuse("name", f"{what}'s name is a view's: a letter, letters and _, not {name!r}")
+    if name.lower() in {view.lower() for view in views}:
+        table.refuse("name", f"there is another view {name!r} already")
+    return name
+
+
+def _source(table: Table, *, needed: bool, beside: SourceSpec | None = None) -> SourceSpec:
+    """Return a source; those `beside` the first one have its store."""
     source = SourceSpec(
-        url=table.text("url"),
+        url=table.text("url") if beside is None else beside.url,
         topics=table.words("topics"),
         pattern=table.text("pattern"),
         format=table.choice("format", FORMATS, "text"),
@@ -125,7 +170,7 @@ def _source(top: Table, *, needed: bool) -> SourceSpec:
         max_rows=table.number("max_rows", 100_000, 1),
         on_loss=table.choice("on_loss", ("fail", "skip"), "fail"),
         watermark=_watermark(table),
-        settings=_settings(table),
+        settings=_settings(table) if beside is None else beside.settings,
     )
     table.done()
     _check_source(table, source, needed=needed)
@@ -181,16 +226,11 @@ def _settings(table: Table) -> dict[str, str]:
     return given
 
 
-def _steps(top: Table, text: str) -> tuple[ViewStep, ...]:
+def _steps(top: Table, text: str, views: Sequence[str]) -> tuple[ViewStep, ...]:
     steps: list[ViewStep] = []
     for table in top.tables("step"):
-        name, sql = table.text("name"), table.text("sql")
-        if not _VIEW.fullmatch(name):
-            table.refuse(
-                "name", f"a step's name is a view's: a letter, letters and _, not {name!r}"
-            )
-        if name.lower() in {RECORDS, *(step.name.lower() for step in steps)}:
-            table.refuse("name", f"there is another view {name!r} already")
+        name = _view(table, "a step", [RECORDS, *views, *(step.name for step in steps)])
+        sql = table.text("sql")
         if not sql.strip():
             table.refuse("sql", f"the step {name!r} has no sql")
         line = sql_line(text, table.origin.line((*table.path, "sql")))

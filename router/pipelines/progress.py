@@ -148,9 +148,13 @@ def write_status(folder: Path, status: Mapping[str, Any]) -> None:
 
 
 def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
-    counts = (event.get("observedMetrics") or {}).get(COUNTS) or {}
-    sink.batch_rows = int(counts.get("rows", event.get("numInputRows") or 0) or 0)
-    sink.batch_bad = int(counts.get("bad", 0) or 0)
+    metrics = event.get("observedMetrics") or {}
+    counts = [one for name, one in metrics.items() if name.startswith(COUNTS) and one]
+    if counts:
+        sink.batch_rows = sum(int(one.get("rows") or 0) for one in counts)
+    else:
+        sink.batch_rows = int(event.get("numInputRows") or 0)
+    sink.batch_bad = sum(int(one.get("bad") or 0) for one in counts)
     if sink.batch_bad * sink.worst_rows >= sink.worst_bad * sink.batch_rows and sink.batch_rows:
         sink.worst_rows, sink.worst_bad = sink.batch_rows, sink.batch_bad
     sink.rows += sink.batch_rows
@@ -158,9 +162,13 @@ def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
     sink.batch_ms = int((event.get("durationMs") or {}).get("triggerExecution", 0))
     sink.rows_per_second = round(sink.batch_rows * 1000 / max(1, sink.batch_ms), 1)
     sink.watermark = str((event.get("eventTime") or {}).get("watermark", ""))
-    for source in event.get("sources") or ():
-        sink.lag = lags(source) or sink.lag
-        sink.lost = max(sink.lost, int(_json(source.get("endOffset")).get("lost", 0) or 0))
+    sources = event.get("sources") or ()
+    found: dict[str, int] = {}
+    for source in sources:
+        found |= lags(source)
+    sink.lag = _bounded(found) or sink.lag
+    lost = sum(int(_json(one.get("endOffset")).get("lost", 0) or 0) for one in sources)
+    sink.lost = max(sink.lost, lost)
 
 
 def _offsets(value: Any) -> dict[str, dict[str, int]]:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from router.pipelines.sinks import SinkContext
+    from router.pipelines.tables import Tables
 
 POLL_SECONDS: Final = 0.5
 STATUS_SECONDS: Final = 5.0
@@ -93,8 +94,14 @@ def placed(pipeline: Pipeline, settings: Settings) -> Pipeline:
     given["data.dir"] = str(Path(settings.text("data.dir")).absolute())
     given.pop("backend.url", None)
     source = replace(pipeline.source, url=settings.text("backend.url"), settings=given)
+    streams = {
+        name: replace(one, url=source.url, settings=given) for name, one in pipeline.streams.items()
+    }
     sinks = tuple(replace(sink, path=_absolute(sink.path)) for sink in pipeline.sinks)
-    return replace(pipeline, checkpoint=folder, source=source, sinks=sinks)
+    tables = tuple(replace(table, path=_absolute(table.path)) for table in pipeline.tables)
+    return replace(
+        pipeline, checkpoint=folder, source=source, streams=streams, sinks=sinks, tables=tables
+    )
 
 
 def check(pipeline: Pipeline, settings: Settings, *, topics: bool = True) -> None:
@@ -275,14 +282,16 @@ class PipelineRun:
         from router.pipelines.schemas import resolved, together  # noqa: PLC0415 - needs an extra
         from router.pipelines.sinks import start_sink, tidy_sink  # noqa: PLC0415 - see above
         from router.pipelines.source import frame  # noqa: PLC0415 - see above
+        from router.pipelines.tables import Tables  # noqa: PLC0415 - see above
 
         folder = state_folder(self.pipeline, self.settings)
         with ExitStack() as parts, _spark_failures():
             retries = self._retries()
-            source = retries.call(
+            sources = retries.call(
                 partial(resolved, spark, self.pipeline, folder, self.backend, self.settings)
             )
-            source = together(self.pipeline, source, folder, self._now_ms())
+            sources = together(self.pipeline, sources, folder, self._now_ms())
+            tables = retries.call(partial(Tables, spark, self.pipeline.tables, self.options.clock))
             if self.options.metrics:
                 parts.callback(serve(self.options.metrics, self.pipeline.name, self.progress))
             parts.enter_context(listen(spark, self.progress, self.pipeline.name))
@@ -290,14 +299,14 @@ class PipelineRun:
             queries = Queries(self.progress, retries)
             parts.callback(queries.stop_all)
             started = []
-            read = partial(frame, spark, source, True)
-            for flow in retries.call(lambda: list(flows(self.pipeline, source, read))):
+            read = partial(frame, spark, streaming=True)
+            for flow in retries.call(lambda: list(flows(self.pipeline, sources, read))):
                 if self.stop.event.is_set():
                     break
                 queries.start(flow.sink.name, partial(start_sink, flow.rows, flow.sink, context))
                 started.append(flow.sink)
             _log.info("pipeline.started", pipeline=self.pipeline.name, sinks=queries.names())
-            self._watch(queries)
+            self._watch(queries, tables)
             self._end(queries)
             self._check_bad()
             for sink in started:
@@ -328,11 +337,12 @@ class PipelineRun:
             reads=reader(self.pipeline, self.settings),
         )
 
-    def _watch(self, queries: Queries) -> None:
+    def _watch(self, queries: Queries, tables: Tables) -> None:
         """Return when all queries are done or a signal came; raise RunFailedError."""
         while not self.stop.event.wait(POLL_SECONDS):
             queries.check(self.reasons)
             self.lease.check()
+            tables.refresh()
             self._check_bad()
             self._show()
             if not queries.running():

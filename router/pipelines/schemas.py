@@ -14,7 +14,7 @@ killed run had not come to, and for one that is declared later.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from router.backends import Backend
 from router.errors import RouterError, SchemaNotFoundError, SettingError
 from router.model import SchemaType
-from router.pipelines.declaration import Pipeline, SourceSpec
+from router.pipelines.declaration import RECORDS, Pipeline, SourceSpec
 from router.pipelines.declared_columns import columns
 from router.pipelines.sinks.staging import StagingDisk
 from router.settings import Settings
@@ -37,15 +37,27 @@ MAX_SAMPLE_BYTES: Final = 64 * 1024
 
 def resolved(
     spark: SparkSession, pipeline: Pipeline, folder: Path, backend: Backend, settings: Settings
-) -> SourceSpec:
-    """Return the source with the schema that its format needs; `folder` keeps one that was found.
+) -> dict[str, SourceSpec]:
+    """Return the sources with the schemas that they need; `folder` keeps those that were found.
 
     Raises SettingError where there is none to be found.
     """
-    source = pipeline.source
+    return {
+        name: _resolved(spark, source, folder / schema_file(name), backend, settings)
+        for name, source in pipeline.sources().items()
+    }
+
+
+def schema_file(view: str) -> str:
+    """Return the name of the file that keeps the schema of the source of a view."""
+    return SCHEMA_FILE if view == RECORDS else f"schema-{view}.json"
+
+
+def _resolved(
+    spark: SparkSession, source: SourceSpec, file: Path, backend: Backend, settings: Settings
+) -> SourceSpec:
     if source.schema or source.format not in {"json", "avro"}:
         return source
-    file = folder / SCHEMA_FILE
     if not file.exists():
         if source.format == "json":
             schema = _inferred(spark, source)
@@ -142,14 +154,16 @@ def _kept(file: Path, form: str) -> str:
     return str(found.get("schema", ""))
 
 
-def together(pipeline: Pipeline, source: SourceSpec, folder: Path, now_ms: int) -> SourceSpec:
-    """Return a source that begins alike for all sinks; `folder` keeps the time.
+def together(
+    pipeline: Pipeline, sources: Mapping[str, SourceSpec], folder: Path, now_ms: int
+) -> dict[str, SourceSpec]:
+    """Return sources that begin alike for all sinks; `folder` keeps the time.
 
     `now_ms` is the time of day in ms since 1970. Raises SettingError.
     """
     readings = len(pipeline.sinks) + (pipeline.bad_records == "dlq")
-    if source.starting != "latest" or readings < 2:
-        return source
+    if readings < 2 or not any(one.starting == "latest" for one in sources.values()):
+        return dict(sources)
     file = folder / MOMENT_FILE
     try:
         moment = int(json.loads(file.read_bytes())["ms"])
@@ -159,4 +173,7 @@ def together(pipeline: Pipeline, source: SourceSpec, folder: Path, now_ms: int) 
         StagingDisk().write(file, json.dumps({"ms": moment}).encode())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(f"{file} does not tell where the pipeline began: {error}.") from error
-    return replace(source, starting=str(moment))
+    return {
+        name: replace(one, starting=str(moment)) if one.starting == "latest" else one
+        for name, one in sources.items()
+    }

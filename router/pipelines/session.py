@@ -140,6 +140,8 @@ def submitted(environ: Mapping[str, str] = os.environ) -> bool:
 def needed(pipeline: Pipeline, url: str) -> list[str]:
     """Return the connectors that a pipeline needs."""
     found = {name for sink in pipeline.sinks for name in KINDS[sink.kind].connectors}
+    if any(table.format == "delta" for table in pipeline.tables):
+        found.add("delta")
     named = pipeline.job is not None and "delta" in pipeline.job.options.values()
     once = pipeline.job is not None and not jobs.streams(pipeline.job)
     defaults = once and pipeline.job is not None and "format" not in pipeline.job.options

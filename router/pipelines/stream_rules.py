@@ -8,12 +8,12 @@ starts, without file and line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from router.pipelines.declaration import RECORDS, Pipeline, SinkSpec, ViewStep
+from router.pipelines.declaration import Pipeline, SinkSpec, ViewStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,10 @@ class Refused:
 def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Refused]:
     """Yield what the sinks of a pipeline never get; steps that are not `parsed` are passed over."""
     steps = {step.name.lower(): step for step in pipeline.steps}
+    sources = source_views(pipeline)
     for sink in pipeline.sinks:
         for name in sorted(below(sink.from_step.lower(), parsed) & parsed.keys()):
-            for select in streaming(parsed[name], parsed):
+            for select in streaming(parsed[name], parsed, sources):
                 for line, reason in _never(select, sink):
                     yield Refused(steps[name], line, reason)
         yield from _endless(pipeline, parsed, steps, sink)
@@ -72,13 +73,17 @@ def _endless(
     sink: SinkSpec,
 ) -> Iterator[Refused]:
     """Yield the aggregates whose groups are never complete for a sink."""
-    if sink.mode != "append" or pipeline.source.watermark is not None:
+    needed = below(sink.from_step.lower(), parsed)
+    sources = {name.lower(): one for name, one in pipeline.sources().items()}
+    marked = any(sources[name].watermark is not None for name in needed & sources.keys())
+    if sink.mode != "append" or marked:
         return
-    for name in below(sink.from_step.lower(), parsed):
+    for name in needed:
         later = below(name, parsed) - {name}
         if any(steps[one].watermark is not None for one in later if one in steps):
             continue
-        line = next(_aggregates(parsed[name], parsed), None) if name in parsed else None
+        query = parsed.get(name)
+        line = None if query is None else next(_aggregates(query, parsed, sources), None)
         if line is not None:
             yield Refused(
                 steps[name],
@@ -104,30 +109,42 @@ def _tables(node: exp.Expr) -> list[str]:
     return [table.name.lower() for table in node.find_all(exp.Table) if not table.db]
 
 
-def streaming(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[exp.Select]:
-    """Yield the SELECTs of a step that read rows of the source."""
+def source_views(pipeline: Pipeline) -> frozenset[str]:
+    """Return the names of the views of sources, in lower case."""
+    return frozenset(name.lower() for name in pipeline.sources())
+
+
+def streaming(
+    query: exp.Query, parsed: Mapping[str, exp.Query], sources: Collection[str]
+) -> Iterator[exp.Select]:
+    """Yield the SELECTs of a step that read rows of a source."""
     for select in query.find_all(exp.Select):
-        if reads_stream(select, parsed):
+        if reads_stream(select, parsed, sources):
             yield select
 
 
 def reads_stream(
-    node: exp.Expr, parsed: Mapping[str, exp.Query], seen: frozenset[str] = frozenset()
+    node: exp.Expr,
+    parsed: Mapping[str, exp.Query],
+    sources: Collection[str],
+    seen: frozenset[str] = frozenset(),
 ) -> bool:
-    """Return whether a part of a step has rows of the source."""
+    """Return whether a part of a step has rows of a source."""
     inner = {cte.alias.lower(): cte for cte in node.root().find_all(exp.CTE)}
     for name in _tables(node):
         if name in inner and name not in seen:
-            if reads_stream(inner[name].this, parsed, seen | {name}):
+            if reads_stream(inner[name].this, parsed, sources, seen | {name}):
                 return True
-        elif RECORDS in below(name, parsed):
+        elif not below(name, parsed).isdisjoint(sources):
             return True
     return False
 
 
-def _aggregates(query: exp.Query, parsed: Mapping[str, exp.Query]) -> Iterator[int]:
-    """Yield the lines of a step's aggregates over rows of the source."""
-    for select in streaming(query, parsed):
+def _aggregates(
+    query: exp.Query, parsed: Mapping[str, exp.Query], sources: Collection[str]
+) -> Iterator[int]:
+    """Yield the lines of a step's aggregates over rows of a source."""
+    for select in streaming(query, parsed, sources):
         group = select.args.get("group")
         if group is not None or _aggregated(select):
             yield _line(group or select)

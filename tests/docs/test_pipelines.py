@@ -17,6 +17,7 @@ TABLES = {
     "_source": "source.",
     "_starting": "source.",
     "_watermark": "source.watermark.",
+    "_tables": "table.",
     "_steps": "step.",
     "_sink": "sink.",
     "_trigger": "trigger.",
@@ -32,6 +33,8 @@ def declared() -> set[str]:
     """Return the keys that the reader of declarations asks for, by their full names."""
     source = (PACKAGE / "loading.py").read_text(encoding="utf-8")
     found = {"source.watermark", "step.watermark", "source.settings", "resources"}
+    # The names of views are read in one place; a stream has the keys of a source.
+    found |= {"stream.name", "table.name", "table.options", "step.name"}
     for function in re.split(r"^def ", source, flags=re.MULTILINE)[1:]:
         name = function.partition("(")[0]
         found |= {TABLES[name] + key for key in _READ.findall(function) if name in TABLES}
@@ -47,7 +50,7 @@ def tables(text: str) -> dict[str, tuple[str, str]]:
 
 def documented() -> set[str]:
     """Return the keys that the page's tables have."""
-    keys = ("source.", "step.", "sink.", "trigger.", "limits.", "job.")
+    keys = ("source.", "stream.", "table.", "step.", "sink.", "trigger.", "limits.", "job.")
     top = {"description", "checkpoint", "bad_records", "dead_letters", "resources"}
     return {name for name in tables(PAGE) if name in top or name.startswith(keys)}
 

@@ -99,7 +99,7 @@ def test_sql_is_what_plain_python_makes_of_the_same_messages(spark: SparkSession
             for n, (value, key, s) in enumerate(found)
         ]
         good, bad = decode(spark.createDataFrame(source, SCHEMA_DDL), pipeline.source)
-        rows = [tuple(row) for row in step_views(pipeline, good)["windows"].collect()]
+        rows = [tuple(row) for row in step_views(pipeline, {"records": good})["windows"].collect()]
         expected, corrupt = model(found)
         assert Counter(rows) == Counter(expected)
         assert bad.count() == corrupt

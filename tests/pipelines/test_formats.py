@@ -181,7 +181,7 @@ def test_columns_are_inferred_once_and_kept(
     pipeline = Pipeline("p", SourceSpec(topics=("t",), format="json"))
 
     def schema() -> str:
-        return resolved(spark, pipeline, tmp_path, backend, settings).schema
+        return resolved(spark, pipeline, tmp_path, backend, settings)["records"].schema
 
     assert schema() == "`id` bigint, `in` struct<`x`: string>"
     values[:] = [b'{"other":1}']

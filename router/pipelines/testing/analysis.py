@@ -25,11 +25,12 @@ _EMPTY: Final = Case("analysis", ((),), {}, "")
 
 def analyse(spark: SparkSession, pipeline: Pipeline) -> None:
     """Raise DeclarationError for what Spark refuses, with its line."""
-    if pipeline.source.format in {"json", "avro"} and not pipeline.source.schema:
-        raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
-            ("source",),
-            "its columns come with the messages: declare source.schema to have it analysed",
-        )
+    for name, source in pipeline.sources().items():
+        if source.format in {"json", "avro"} and not source.schema:
+            raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
+                pipeline.source_path(name),
+                "its columns come with the messages: declare its schema to have it analysed",
+            )
     for sink in pipeline.sinks:
         if error := _failure(spark, replace(pipeline, sinks=(sink,))):
             raise DeclarationError(f"{_place(spark, pipeline, sink, error)}{error}")

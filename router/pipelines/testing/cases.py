@@ -36,13 +36,15 @@ class Case:
 
     `batches` are rows in the columns of the source, as Spark reads JSON: bytes in base64, times in
     ISO 8601. `expected` has the rows of each sink that is compared; `error` is a part of the
-    sentence that the run is to end with, empty: it is to end well.
+    sentence that the run is to end with, empty: it is to end well. `tables` are the rows of tables
+    by their names, None: the tables are those that are declared.
     """
 
     name: str
     batches: tuple[tuple[Row, ...], ...]
     expected: Mapping[str, tuple[Row, ...]]
     error: str
+    tables: Mapping[str, tuple[Row, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +106,25 @@ class _CaseReader:
             for number, batch in enumerate(table.tables("batch"))
         )
         error = table.text("error")
-        expected = self._expected(table)
+        expected = self._lines_by_name(table, "expect", "sink", self._pipeline.sink_names())
+        tables = [one.name for one in self._pipeline.tables]
+        given = self._lines_by_name(table, "tables", "table", tables)
         if self._complete and not expected and not error:
             table.refuse(
                 "expect", f"the case {name!r} expects nothing: give rows in [case.expect], or error"
             )
         table.done()
-        return Case(name, batches, expected, error)
+        return Case(name, batches, expected, error, given)
 
-    def _expected(self, table: Table) -> dict[str, tuple[Row, ...]]:
-        inner = table.table("expect")
-        known = self._pipeline.sink_names()
+    def _lines_by_name(
+        self, table: Table, key: str, what: str, known: Sequence[str]
+    ) -> dict[str, tuple[Row, ...]]:
+        inner = table.table(key)
         found = {}
-        for sink in inner.values:
-            if sink not in known:
-                inner.refuse(sink, f"there is no sink {sink!r}{nearest(sink, known)}")
-            found[sink] = tuple(_rows(inner, sink))
+        for name in inner.values:
+            if name not in known:
+                inner.refuse(name, f"there is no {what} {name!r}{nearest(name, known)}")
+            found[name] = tuple(_rows(inner, name))
         return found
 
     def _batch(

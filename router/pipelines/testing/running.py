@@ -38,6 +38,7 @@ from router.pipelines.queries import RunFailedError
 from router.pipelines.schemas import sampled_columns
 from router.pipelines.sinks.columns import message_rows
 from router.pipelines.source_columns import SCHEMA_DDL
+from router.pipelines.tables import Tables
 from router.pipelines.testing.cases import Case, Row, TestFile
 from router.pipelines.testing.comparing import CaseResult
 
@@ -85,9 +86,12 @@ def run(
     """
     messages = folder / "messages"
     messages.mkdir()
-    source = _with_columns(spark, pipeline.source, case)
+    sources = {
+        name: _with_columns(spark, source, case) for name, source in pipeline.sources().items()
+    }
+    _view_tables(spark, pipeline, case, folder)
     with _Queries(spark, folder) as queries:
-        for flow in flows(pipeline, source, partial(_stream, spark, messages)):
+        for flow in flows(pipeline, sources, partial(_stream, spark, messages)):
             queries.begin(flow)
         for number, rows in enumerate(case.batches):
             part = folder / "part"
@@ -176,9 +180,31 @@ def _as_json(rows: DataFrame, *, nulls: bool) -> Any:
     return f.to_json(f.struct(*columns), {**_TIMES, "ignoreNullFields": str(not nulls).lower()})
 
 
-def _stream(spark: SparkSession, messages: Path) -> DataFrame:
+def _stream(spark: SparkSession, messages: Path, source: SourceSpec) -> DataFrame:
     reader = spark.readStream.schema(SCHEMA_DDL).option("mode", "FAILFAST")
-    return reader.json(str(messages))
+    rows = reader.json(str(messages))
+    if source.pattern:
+        return rows.where(f.col("topic").rlike(f"^(?:{source.pattern})$"))
+    return rows.where(f.col("topic").isin(list(source.topics)))
+
+
+def _view_tables(spark: SparkSession, pipeline: Pipeline, case: Case, folder: Path) -> None:
+    """Create the views of tables: with the rows of the case, or those that are declared."""
+    if case.tables is None:
+        Tables(spark, pipeline.tables)
+        return
+    for table in pipeline.tables:
+        rows = case.tables.get(table.name, ())
+        if not rows and not table.schema:
+            raise SettingError(
+                f"the table {table.name} has no rows here: give [case.tables] {table.name}, or"
+                " declare its schema"
+            )
+        file = folder / f"{table.name}.json"
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+        reader = spark.read.option("mode", "FAILFAST")
+        reader = reader.schema(table.schema) if table.schema else reader
+        reader.json(str(file)).createOrReplaceTempView(table.name)
 
 
 def _with_columns(spark: SparkSession, source: SourceSpec, case: Case) -> SourceSpec:

@@ -155,3 +155,54 @@ def test_pipeline_that_maintains_another_is_in_order_and_has_a_lease_of_its_own(
     check_declared(found)
     assert (found.name, found.checkpoint) == ("large.maintain", "")
     assert [sink.path for sink in found.sinks] == ["out", ""]
+
+
+JOINED = """
+[[stream]]
+name = "payments"
+topics = ["payments"]
+format = "json"
+schema = "id BIGINT, paid BOOLEAN"
+
+[[table]]
+name = "customers"
+path = "tables/customers"
+schema = "name STRING, country STRING"
+refresh = "5m"
+"""
+
+
+def test_streams_and_tables_are_views_of_their_own() -> None:
+    pipeline = read(GOOD + JOINED)
+    assert list(pipeline.sources()) == ["records", "payments"]
+    assert pipeline.streams["payments"].topics == ("payments",)
+    # Dead letters are not read again: as for the first source.
+    assert pipeline.streams["payments"].skip_dead
+    assert pipeline.tables[0].refresh == 300.0
+    assert pipeline.sinks[1].from_step == "minutes"
+    sql = "SELECT r.id, p.paid, c.country FROM records r JOIN payments p ON r.id = p.id"
+    join = f"{sql} JOIN customers c ON r.customer.name = c.name"
+    text = (GOOD + JOINED).replace("SELECT id, customer.name AS who,\n", f"{join}\n--")
+    text = text.replace("       amount * 2 AS twice\nFROM records\n", "").replace(
+        '["twice"]', '["paid"]'
+    )
+    check_declared(read(text))
+    with pytest.raises(DeclarationError, match=r"there is no column 'payed'.*did you mean paid"):
+        check_declared(read(text.replace("p.paid", "p.payed")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "payments"', 'name = "records"', "there is another view 'records' already"),
+        ('name = "customers"', 'name = "Payments"', "there is another view 'Payments' already"),
+        ('name = "customers"', 'name = "large"', "there is another view 'large' already"),
+        ('name = "customers"', 'name = "a b"', "a table's name is a view's"),
+        ('topics = ["payments"]', 'pattern = "["', "missing ]"),
+        ('topics = ["payments"]', 'topics = ["a"]\nurl = "kafka://a:1"', "there is no key"),
+        ('path = "tables/customers"', "", "the table 'customers' has no path"),
+        ('refresh = "5m"', 'format = "xml"', "is none of delta, parquet, json, csv, orc"),
+    ],
+)
+def test_wrong_stream_or_table_is_refused(old: str, new: str, words: str) -> None:
+    assert words in said(GOOD + JOINED.replace(old, new))

@@ -17,16 +17,17 @@ DEAD = replace(ONE, bad_records="dlq")
 
 
 def test_sinks_begin_at_the_time_of_the_first_run_when_there_are_several(folder: Path) -> None:
-    first = together(DEAD, LATEST, folder / "new", 1_000)
-    assert first == replace(LATEST, starting="1000")
-    assert together(DEAD, LATEST, folder / "new", 2_000) == first
+    sources = {"records": LATEST, "others": replace(LATEST, starting="earliest")}
+    first = together(DEAD, sources, folder / "new", 1_000)
+    assert first == {**sources, "records": replace(LATEST, starting="1000")}
+    assert together(DEAD, sources, folder / "new", 2_000) == first
 
 
 @pytest.mark.parametrize("starting", ["earliest", "17"])
 def test_source_stays_as_it_is_when_it_begins_elsewhere(folder: Path, starting: str) -> None:
-    source = replace(LATEST, starting=starting)
-    assert together(DEAD, source, folder, 1_000) is source
-    assert together(ONE, LATEST, folder, 1_000) is LATEST
+    source = {"records": replace(LATEST, starting=starting)}
+    assert together(DEAD, source, folder, 1_000) == source
+    assert together(ONE, {"records": LATEST}, folder, 1_000) == {"records": LATEST}
     assert not (folder / MOMENT_FILE).exists()
 
 
@@ -34,4 +35,4 @@ def test_source_stays_as_it_is_when_it_begins_elsewhere(folder: Path, starting: 
 def test_damaged_moment_is_refused(folder: Path, kept: str) -> None:
     (folder / MOMENT_FILE).write_text(kept)
     with pytest.raises(SettingError, match=MOMENT_FILE):
-        together(DEAD, LATEST, folder, 1_000)
+        together(DEAD, {"records": LATEST}, folder, 1_000)

@@ -1,0 +1,74 @@
+"""Tables that steps may join: views of files, of which it is looked now and then which there are.
+
+A streaming query keeps its plan from its start to its end. Spark lists the files of a plain table
+once, when the plan is made; Delta looks for the newest version at each batch. So the lists that are
+part of the plans are made again, in place: a batch has the files that there are when it begins.
+To start the queries again with new plans was not taken: it takes seconds, and stops what runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from router.errors import SettingError
+from router.pipelines.declaration import TableSpec
+from router.pipelines.failures import sentence
+
+
+@dataclass(slots=True)
+class _TableView:
+    spec: TableSpec
+    rows: DataFrame
+    refreshed: float
+
+
+class Tables:
+    """The tables of one run, created as views; used by one thread.
+
+    Raises SettingError for a table that cannot be read.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Sequence[TableSpec],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._views = [_TableView(table, _view(spark, table), clock()) for table in tables]
+
+    def refresh(self) -> None:
+        """Look which files there are of the tables for which it is time."""
+        now = self._clock()
+        for view in self._views:
+            if view.spec.refresh and now - view.refreshed >= view.spec.refresh:
+                view.refreshed = now
+                for files in _file_lists(view.rows):
+                    files.refresh()
+
+
+def _view(spark: SparkSession, table: TableSpec) -> DataFrame:
+    reader = spark.read.format(table.format).options(**table.options)
+    if table.schema:
+        reader = reader.schema(table.schema)
+    try:
+        rows = reader.load(table.path)
+    except PySparkException as error:
+        raise SettingError(f"table {table.name}: {sentence(error)}") from error
+    rows.createOrReplaceTempView(table.name)
+    return rows
+
+
+def _file_lists(rows: DataFrame) -> Iterator[Any]:
+    """Yield the lists of files that the plans of a table have in common."""
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    for number in range(leaves.size()):
+        relation = leaves.apply(number)
+        if relation.getClass().getSimpleName() == "LogicalRelation":
+            yield relation.relation().location()
