@@ -16,6 +16,7 @@ HEADER: Final = (
 )
 JOINED: Final = ("TOPIC", "PARTITION", "MESSAGES")
 COMMITS: Final = ("GROUP", "TOPIC", "PARTITION", "OFFSET")
+ACKNOWLEDGED: Final = ("SUBSCRIPTION", "TOPIC", "PARTITION", "ENTRIES", "ALL THROUGH")
 
 id_argument = click.argument("transaction", metavar="ID")
 
@@ -53,7 +54,7 @@ def list_transactions(there: StoreConnection, *, as_json: bool) -> None:
 @id_argument
 @connecting.command_there
 def describe(there: StoreConnection, transaction: str, *, as_json: bool) -> None:
-    """Print the open transaction ID, its partitions, and the positions that it commits.
+    """Print the open transaction ID, its partitions, and what it commits and acknowledges.
 
     ID is as `list` prints it, or the transactional id of its producer.
     """
@@ -62,6 +63,13 @@ def describe(there: StoreConnection, transaction: str, *, as_json: bool) -> None
     commits = [
         (one["group"], one["topic"], one["partition"], one["number"]) for one in found["commits"]
     ]
+    acknowledged = [
+        (
+            *(one[field] for field in ("subscription", "topic", "partition", "entries")),
+            "-" if one["through"] is None else one["through"],
+        )
+        for one in found["acknowledged"]
+    ]
     output.respond(
         as_json,
         found,
@@ -69,6 +77,7 @@ def describe(there: StoreConnection, transaction: str, *, as_json: bool) -> None
         "",
         *output.table(JOINED, joined),
         *(["", *output.table(COMMITS, commits)] if commits else []),
+        *(["", *output.table(ACKNOWLEDGED, acknowledged)] if acknowledged else []),
     )
 
 

@@ -35,7 +35,7 @@ class OpenTransactions:
         return self._call("transactions")
 
     def described(self, name: str) -> dict[str, Any]:
-        """Return one with its partitions (`joined`) and the positions that it `commits`."""
+        """Return one with its partitions (`joined`), and what it `commits` and `acknowledged`."""
         return self._call("transaction", transaction=name)
 
     def abort(self, name: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from router.broker.kafka.metadata import METADATA
 from router.broker.kafka.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from router.broker.kafka.produce import PRODUCE
 from router.broker.kafka.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from router.broker.kafka.transaction_markers import WRITE_TXN_MARKERS
 from router.broker.kafka.transactions import APIS as TRANSACTIONS
 
 APIS: Final[tuple[KafkaApi, ...]] = (
@@ -73,4 +74,5 @@ APIS: Final[tuple[KafkaApi, ...]] = (
     DESCRIBE_TOPIC_PARTITIONS,
     *CLUSTER_ADMINISTRATION,
     *TRANSACTIONS,
+    WRITE_TXN_MARKERS,
 )

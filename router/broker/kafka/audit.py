@@ -14,6 +14,7 @@ from router.broker.kafka.delete_records import DELETE_RECORDS
 from router.broker.kafka.delete_topics import DELETE_TOPICS
 from router.broker.kafka.group_administration import DELETE_GROUPS
 from router.broker.kafka.group_offsets import OFFSET_DELETE
+from router.broker.kafka.transaction_markers import WRITE_TXN_MARKERS
 from router.broker.transport.identity import ConnectionIdentity
 from router.wire.kafka.runtime import KafkaMessage
 
@@ -28,6 +29,7 @@ CHANGES: Final = {
         (DELETE_RECORDS, "delete-records"),
         (DELETE_GROUPS, "delete-group"),
         (OFFSET_DELETE, "delete-offsets"),
+        (WRITE_TXN_MARKERS, "abort-transaction"),
     )
 }
 """Actions by the keys of the APIs."""
@@ -51,6 +53,9 @@ def record(
 
 
 def _changed(response: Any) -> Iterator[str]:
+    for marker in getattr(response, "markers", ()):
+        if any(part.error_code == 0 for topic in marker.topics for part in topic.partitions):
+            yield f"kafka:{marker.producer_id}"
     for one in next((found for name in _LISTS if (found := getattr(response, name, None))), ()):
         parts = getattr(one, "partitions", None)
         codes = [one] if parts is None or hasattr(one, "error_code") else parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Final
 
@@ -36,6 +36,20 @@ def read_topic_id(value: bytes) -> tuple[int, int]:
     return created_ms, number
 
 
+def pattern_test(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a whole name matches a pattern of RE2's; raise KafkaError."""
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise KafkaError(code, f"the pattern has more than {MAX_PATTERN_CHARACTERS} characters")
+    compiled = re2.Set.FullMatchSet(_OPTIONS)
+    try:
+        compiled.Add(pattern)
+        compiled.Compile()
+    except re2.error as error:
+        raise KafkaError(code, "the pattern is not understood") from error
+    return lambda name: bool(compiled.Match(name.encode()))
+
+
 class TopicCatalog:
     """All topics by their Kafka names; `version` counts changes."""
 
@@ -64,18 +78,10 @@ class TopicCatalog:
         return found
 
     def _match(self, pattern: str) -> dict[str, TopicRecord]:
-        code = ErrorCode.INVALID_REGULAR_EXPRESSION
-        if len(pattern) > MAX_PATTERN_CHARACTERS:
-            raise KafkaError(code, f"the pattern has more than {MAX_PATTERN_CHARACTERS} characters")
-        compiled = re2.Set.FullMatchSet(_OPTIONS)
-        try:
-            compiled.Add(pattern)
-            compiled.Compile()
-        except re2.error as error:
-            raise KafkaError(code, "the pattern of topics is not understood") from error
+        matches = pattern_test(pattern)
         name_of = self._topics.kafka_names.of
         named = {name_of(TopicName.parse(one.name)): one for one in self._topics.records()}
-        return {name: record for name, record in named.items() if compiled.Match(name.encode())}
+        return {name: record for name, record in named.items() if matches(name)}
 
     def _changed(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
         self.version += 1

@@ -22,6 +22,7 @@ from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_offsets import commit_each, commit_of
 from router.broker.kafka.group_values import GroupCaller
+from router.broker.kafka.topic_catalog import pattern_test
 from router.broker.storage import Ledger, TopicRecord
 from router.broker.transactions import (
     ProducerEpoch,
@@ -185,6 +186,11 @@ def describe_transactions(request: KafkaRequest) -> Any:
 def list_transactions(request: KafkaRequest) -> Any:
     """Answer with the producers that the client may see and that pass the filters."""
     body = request.body
+    try:
+        matches = pattern_test(body.transactional_id_pattern or "(?s).*")
+    except KafkaError as failure:
+        request.count_error(failure.code)
+        return request.response(error_code=failure.code)
     return request.response(
         unknown_state_filters=[state for state in body.state_filters if state not in STATES],
         transaction_states=[
@@ -195,7 +201,7 @@ def list_transactions(request: KafkaRequest) -> Any:
                 transaction_state=state_of(request, one),
             )
             for one in request.context.producers.all
-            if _passes(request, one)
+            if matches(one.name) and _passes(request, one)
         ],
     )
 
@@ -297,5 +303,5 @@ APIS: Final = (
     KafkaApi(26, "EndTxn", (0, 5), end_txn),
     KafkaApi(28, "TxnOffsetCommit", (0, 5), commit_offsets),
     KafkaApi(65, "DescribeTransactions", (0, 0), describe_transactions),
-    KafkaApi(66, "ListTransactions", (0, 1), list_transactions),
+    KafkaApi(66, "ListTransactions", (0, 2), list_transactions),
 )

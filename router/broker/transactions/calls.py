@@ -48,7 +48,9 @@ class TransactionCalls:
         """Return an open transaction as `transactions` does, and what it has.
 
         `joined` are partitions with `topic`, `partition` and `messages`, `commits` are positions
-        with `group`, `topic`, `partition` and `number`; MAX_PARTS of each at most.
+        with `group`, `topic`, `partition` and `number`; `acknowledged` are numbers of `entries`
+        with `subscription`, `topic` and `partition`, and `through`, the last entry of a cumulative
+        acknowledgement, None: there is none. MAX_PARTS of each at most.
         """
         found = self._find(transaction)
         joined = [
@@ -63,7 +65,20 @@ class TransactionCalls:
             if (place := self._place(key.ledger)) is not None
             for topic, partition in [place]
         ]
-        return {**self._shown(found), "joined": joined, "commits": commits}
+        acknowledged = [
+            {
+                "subscription": key.name,
+                "topic": topic,
+                "partition": partition,
+                "entries": len(found.acks.get(key, ())),
+                "through": None if through is None else through.entry,
+            }
+            for key in islice({**found.acks, **found.cumulative}, MAX_PARTS)
+            if (place := self._place(key.ledger)) is not None
+            for (topic, partition), through in [(place, found.cumulative.get(key))]
+        ]
+        parts = {"joined": joined, "commits": commits, "acknowledged": acknowledged}
+        return {**self._shown(found), **parts}
 
     async def abort_transaction(self, transaction: str) -> Mapping[str, Any]:
         """Abort an open transaction, and fence its producer; on disk on return.

@@ -265,9 +265,15 @@ class TransactionalProducers:
             raise TransactionError(Refusal.INVALID_STATE, "no transaction is open")
         return ended
 
-    async def abort(self, producer: TransactionalProducer) -> None:
-        """Abort the open transaction of a producer, and fence the producer."""
-        await self._expire(self.opened(producer))
+    async def abort(self, fenced: ProducerEpoch) -> None:
+        """Abort what a producer of this epoch, or an earlier one, has open, and fence it."""
+        producer = self._by_id.get(fenced.producer)
+        transaction = None if producer is None else self.transaction(producer)
+        if producer is None or transaction is None:
+            raise TransactionError(Refusal.INVALID_STATE, "no transaction is open")
+        if fenced.epoch < producer.current.epoch:
+            raise _fenced(fenced)
+        await self._expire(transaction)
 
     def expire_names(self) -> None:
         """Forget the names that were not used for long."""

@@ -27,7 +27,15 @@ _TRANSACTION: Final = api.shape(_FIELDS)
 _LISTED: Final = api.shape({"count": int, "transactions": [_TRANSACTION]})
 _JOINED: Final = api.shape({"topic": str, "partition": int, "messages": int})
 _COMMIT: Final = api.shape({"group": str, "topic": str, "partition": int, "number": int})
-_DESCRIBED: Final = api.shape({**_FIELDS, "joined": [_JOINED], "commits": [_COMMIT]})
+_ACKNOWLEDGED: Final = api.shape(
+    {
+        **{"subscription": str, "topic": str, "partition": int},
+        **{"entries": int, "through": int | None},
+    }
+)
+_DESCRIBED: Final = api.shape(
+    {**_FIELDS, "joined": [_JOINED], "commits": [_COMMIT], "acknowledged": [_ACKNOWLEDGED]}
+)
 _FAILS: Final = (*api.STORE, "not-allowed", "not-supported")
 _ONE_FAILS: Final = (*_FAILS, "value-not-found")
 _log = structlog.get_logger(__name__)
@@ -49,7 +57,7 @@ class TransactionViews:
 
     @api.reads("/transactions/<transaction>", _DESCRIBED, "The transaction.", fails=_ONE_FAILS)
     def described(self, transaction: str) -> Response:
-        """Answer an open transaction with its partitions and the positions that it commits."""
+        """Answer an open transaction with its partitions, and what it commits and acknowledges."""
         self._administrator()
         return forms.answer(self.transactions.described(decode(transaction)))
 

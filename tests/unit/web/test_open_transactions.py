@@ -38,6 +38,15 @@ PARTS = {
     "commits": [
         {"group": "g", "topic": "persistent://public/default/s", "partition": 0, "number": 9}
     ],
+    "acknowledged": [
+        {
+            "subscription": "<s>",
+            "topic": "persistent://public/default/u",
+            "partition": 0,
+            "entries": 4,
+            "through": None,
+        }
+    ],
 }
 
 
@@ -103,6 +112,7 @@ def test_console_shows_and_aborts(broker: Broker, sites: Callable[..., Site]) ->
     page = site.client.get("/console/transactions/kafka:7", headers=BROWSER).text
     assert "Abort transaction" in page
     assert "persistent://public/default/s" in page
+    assert "&lt;s&gt;" in page
     data = site.client.get("/console/transactions/kafka:7?format=json").get_json()
     assert data["joined"] == PARTS["joined"]
     done = site.client.post("/console/transactions/kafka:7/abort", headers=BROWSER)

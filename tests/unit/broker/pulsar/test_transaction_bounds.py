@@ -10,7 +10,12 @@ import pytest
 
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.storage import ValueChange, ValueOperation
-from router.broker.transactions import TransactionalProducers, TransactionError, coordinator
+from router.broker.transactions import (
+    TransactionalProducers,
+    TransactionCalls,
+    TransactionError,
+    coordinator,
+)
 from router.model import TopicName
 from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -203,5 +208,29 @@ def test_an_abort_delivers_nothing_before_its_time(
         assert not (await client.acknowledge(later, ids=ids)).HasField("error")
         await client.end(ids, commit=False)
         assert await client.sees()
+
+    with_transactions(folder, test)
+
+
+def test_administrators_see_what_is_acknowledged(folder: Path) -> None:
+    async def test(client: TransactionalClient, context: Context) -> None:
+        for value in (b"a", b"b", b"c"):
+            await client.write(value)
+        await client.subscribe(EXCLUSIVE)
+        received = await client.received(3)
+        calls = TransactionCalls(context.topics, producers_of(context))
+        shown = {"subscription": "s", "topic": TOPIC, "partition": 0}
+        ids = await client.begin()
+        for one in received[:2]:
+            await client.acknowledge(one, ids=ids)
+        (found,) = (await calls.transactions())["transactions"]
+        described = await calls.transaction(found["id"])
+        assert described["acknowledged"] == [shown | {"entries": 2, "through": None}]
+        assert not (await client.end(ids, commit=False)).HasField("error")
+        ids = await client.begin()
+        await client.acknowledge(received[2], ids=ids, ack_type=pb.CommandAck.Cumulative)
+        (found,) = (await calls.transactions())["transactions"]
+        described = await calls.transaction(found["id"])
+        assert described["acknowledged"] == [shown | {"entries": 0, "through": 2}]
 
     with_transactions(folder, test)
