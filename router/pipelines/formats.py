@@ -74,17 +74,19 @@ def decode(
     return good.selectExpr(*fields, *known), bad
 
 
-def dead_letters(bad: DataFrame, topic: str) -> DataFrame:
+def dead_letters(bad: DataFrame, topic: str, pipeline: str) -> DataFrame:
     """Return bad records as a topic takes them: original bytes, and in properties what was wrong.
 
-    Each goes to `topic`, empty: to `<topic>.dlq` of its own.
+    Each goes to `topic`, empty: to `<topic>.dlq` of its own. `pipeline` is the name of the one that
+    found them bad.
     """
     f = _functions()
-    known = {"error": "error", "topic": "topic", "partition": "partition", "position": "position"}
+    known = {name: f.col(name) for name in ("error", "topic", "partition", "position")}
+    known |= {"pipeline": f.lit(pipeline), "publish-time": f.unix_millis("publish_time")}
     notes = [
         part
         for name, column in known.items()
-        for part in (f.lit(f"{PROPERTY}{name}"), f.col(column).cast("string"))
+        for part in (f.lit(f"{PROPERTY}{name}"), column.cast("string"))
     ]
     to = f.lit(topic) if topic else f.concat(f.col("topic"), f.lit(DEAD_SUFFIX))
     return bad.select(

@@ -51,7 +51,7 @@ def flows(
     if pipeline.bad_records == "dlq":
         bad = reduce(DataFrame.unionByName, (bad for _, bad in split().values()))
         to = SinkSpec(DEAD_LETTERS, "topic")
-        yield SinkFlow(to, formats.dead_letters(bad, pipeline.dead_letters))
+        yield SinkFlow(to, formats.dead_letters(bad, pipeline.dead_letters, pipeline.name))
 
 
 def _split(

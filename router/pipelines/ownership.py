@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OWNER: Final = "pipeline.json"
 
 
-class _CheckpointFolder(Protocol):
+class CheckpointFolder(Protocol):
     """The folder of a checkpoint."""
 
     def read(self) -> str:
@@ -92,7 +92,16 @@ def check_owner(pipeline: Pipeline) -> None:
     The pipeline has its places in full (`run.placed`).
     """
     if is_local(pipeline.checkpoint):
-        _check(pipeline, _LocalFolder(Path(pipeline.checkpoint.removeprefix("file://"))))
+        _check(pipeline, _local(pipeline.checkpoint))
+
+
+def opened_folder(checkpoint: str, spark: SparkSession) -> CheckpointFolder:
+    """Return the folder of a checkpoint, of this machine or on a file system of Spark's."""
+    return _local(checkpoint) if is_local(checkpoint) else _RemoteFolder(checkpoint, spark)
+
+
+def _local(checkpoint: str) -> CheckpointFolder:
+    return _LocalFolder(Path(checkpoint.removeprefix("file://")))
 
 
 def own(pipeline: Pipeline, folder: Path) -> None:
@@ -105,7 +114,7 @@ def own_remote(pipeline: Pipeline, spark: SparkSession) -> None:
     _own(pipeline, _RemoteFolder(pipeline.checkpoint, spark))
 
 
-def _own(pipeline: Pipeline, folder: _CheckpointFolder) -> None:
+def _own(pipeline: Pipeline, folder: CheckpointFolder) -> None:
     noted = _check(pipeline, folder)
     sinks = {**noted.get("sinks", {}), **_sinks(pipeline)}
     note = {"pipeline": pipeline.name, "source": _source(pipeline), "sinks": sinks}
@@ -136,7 +145,7 @@ def _sinks(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _check(pipeline: Pipeline, folder: _CheckpointFolder) -> dict[str, Any]:
+def _check(pipeline: Pipeline, folder: CheckpointFolder) -> dict[str, Any]:
     """Return what is noted; raise DeclarationError for what is declared otherwise."""
     place, file = pipeline.checkpoint.rstrip("/"), f"{pipeline.checkpoint.rstrip('/')}/{OWNER}"
     line = pipeline.lines.get(("checkpoint",), 1)

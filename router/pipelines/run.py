@@ -33,7 +33,7 @@ from router.backends import Backend
 from router.backends.opening import opened
 from router.errors import RouterError
 from router.pipelines import connectors, jobs, session
-from router.pipelines.declaration import Pipeline, Trigger, is_local
+from router.pipelines.declaration import DEAD_LETTERS, Pipeline, Trigger, is_local
 from router.pipelines.failures import sentence
 from router.pipelines.lease import Lock, PipelineLease, watched
 from router.pipelines.metrics import serve
@@ -277,6 +277,7 @@ class PipelineRun:
 
     def stream(self, spark: SparkSession) -> None:
         """Start a query for each sink, and watch them to their end."""
+        from router.pipelines.earlier_letters import without_earlier  # noqa: PLC0415 - an extra
         from router.pipelines.graph import flows  # noqa: PLC0415 - needs an extra
         from router.pipelines.listening import listen  # noqa: PLC0415 - needs an extra
         from router.pipelines.schemas import resolved, together  # noqa: PLC0415 - needs an extra
@@ -303,7 +304,11 @@ class PipelineRun:
             for flow in retries.call(lambda: list(flows(self.pipeline, sources, read))):
                 if self.stop.event.is_set():
                     break
-                queries.start(flow.sink.name, partial(start_sink, flow.rows, flow.sink, context))
+                rows = flow.rows
+                if flow.sink.name == DEAD_LETTERS:
+                    parted = partial(without_earlier, rows, self.pipeline)
+                    rows = retries.call(partial(parted, self.backend, self.settings))
+                queries.start(flow.sink.name, partial(start_sink, rows, flow.sink, context))
                 started.append(flow.sink)
             _log.info("pipeline.started", pipeline=self.pipeline.name, sinks=queries.names())
             self._watch(queries, tables)

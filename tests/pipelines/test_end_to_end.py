@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,6 +179,37 @@ def test_table_and_dead_letters_are_the_input_whatever_is_corrupt(here: Site, fo
         assert one.properties["router-topic"] == "input"
         assert one.properties["router-error"]
         assert mixed[int(one.properties["n"])] == (None if one.null else one.value)
+
+
+def test_backfill_sends_no_bad_record_to_the_dead_letters_again(here: Site) -> None:
+    topic = create(here.backend, "backfilled", 2)
+    declared = """
+        bad_records = "dlq"
+        [source]
+        topics = ["backfilled"]
+        format = "json"
+        schema = "id BIGINT"
+        [[sink]]
+        kind = "parquet"
+        path = "table"
+        """
+
+    def dead() -> list[bytes]:
+        parts = read(here.backend, "backfilled.dlq")
+        return sorted(one.message.value for part in parts for one in part)
+
+    publish(here.backend, topic, [Message(b"{"), Message(b'{"id": 1}'), Message(b"[")])
+    here.run(declared)
+    assert dead() == [b"[", b"{"]
+    for name in ("checkpoints", "table"):
+        shutil.rmtree(here.folder / name)
+    publish(here.backend, topic, [Message(b"later")])
+    here.run(declared)
+    assert dead() == [b"[", b"later", b"{"]
+    publish(here.backend, topic, [Message(b"last")])
+    here.run(declared)
+    assert dead() == [b"[", b"last", b"later", b"{"]
+    assert here.spark.read.parquet(str(here.folder / "table")).count() == 1
 
 
 def test_last_batch_counts_in_the_status_and_in_the_share_of_bad_records(here: Site) -> None:

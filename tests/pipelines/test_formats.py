@@ -156,7 +156,7 @@ def test_policy_fail_ends_with_the_first_bad_record(spark: SparkSession) -> None
 
 def test_dead_letter_keeps_the_bytes_and_says_what_is_wrong(spark: SparkSession) -> None:
     _, bad = decode(rows(spark, [b"\xff"]), SourceSpec(format="text"))
-    row = dead_letters(bad, "").collect()[0]
+    row = dead_letters(bad, "", "p1").collect()[0]
     assert (row["topic"], bytes(row["key"]), bytes(row["value"])) == ("t.dlq", b"k", b"\xff")
     assert row["properties"] == {
         "p": "q",
@@ -164,8 +164,10 @@ def test_dead_letter_keeps_the_bytes_and_says_what_is_wrong(spark: SparkSession)
         "router-topic": "t",
         "router-partition": "0",
         "router-position": "1:0",
+        "router-publish-time": "1767225600000",
+        "router-pipeline": "p1",
     }
-    assert dead_letters(bad, "graves").collect()[0]["topic"] == "graves"
+    assert dead_letters(bad, "graves", "p1").collect()[0]["topic"] == "graves"
 
 
 def test_columns_are_inferred_once_and_kept(

@@ -16,6 +16,8 @@ PIPELINE_ERROR: Final = "router-error"
 PIPELINE_TOPIC: Final = "router-topic"
 PIPELINE_PARTITION: Final = "router-partition"
 PIPELINE_POSITION: Final = "router-position"
+PIPELINE_NAME: Final = "router-pipeline"
+PIPELINE_TIME: Final = "router-publish-time"
 CLIENT_TOPIC: Final = "REAL_TOPIC"
 CLIENT_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 CLIENT_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -28,6 +30,8 @@ _NOTES: Final = frozenset(
         PIPELINE_TOPIC,
         PIPELINE_PARTITION,
         PIPELINE_POSITION,
+        PIPELINE_NAME,
+        PIPELINE_TIME,
         CLIENT_TOPIC,
         CLIENT_SUBSCRIPTION,
         CLIENT_ID,
