@@ -17,6 +17,8 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 CONSTRAINTS := deploy/constraints.txt
+# The distribution had another name: with both in one environment pytest would find its plugin twice.
+FORMER := $(PIP) uninstall --yes message-router 2>/dev/null || true
 METADATA := setup.cfg pyproject.toml $(CONSTRAINTS)
 ARGS ?=
 
@@ -163,9 +165,11 @@ clean:
 
 .venv/installed: .venv/bin/python $(METADATA)
 	@echo "Installing the router and the packages that it needs into .venv: half a minute or more, once."
+	@$(FORMER)
 	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --constraint $(CONSTRAINTS) --editable .
 	touch $@
 
 .venv/installed-test: .venv/bin/python $(METADATA)
+	@$(FORMER)
 	$(PIP) install --constraint $(CONSTRAINTS) --editable '.[test,docs,pipelines]'
 	touch .venv/installed $@

@@ -79,7 +79,7 @@ def first_message(page: Page, url: str) -> None:
 def measure(folder: Path, *, download: bool) -> None:
     """Do all of it in a folder; the router is stopped at the end."""
     clock, port = Clock(), free_port()
-    clone = folder / "message-router"
+    clone = folder / "dragoman"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     clock.lap("git clone")
     environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}

@@ -2,10 +2,10 @@
 
 from router.process.build import VERSION
 
-project = "Message router"
+project = "Dragoman"
 release = VERSION
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
 html_theme = "furo"
-html_title = f"Message router {release}"
+html_title = f"Dragoman {release}"
 exclude_patterns = ["_build"]

@@ -389,7 +389,7 @@ def _spans(settings: Settings) -> Spans | None:
         from router.web.spans import Spans, provider_of  # noqa: PLC0415 - see above
     except ImportError as error:
         raise SettingError(
-            "tracing.enabled: install message-router with its extra `opentelemetry`, in a checkout"
+            "tracing.enabled: install dragoman with its extra `opentelemetry`, in a checkout"
             " pip install '.[opentelemetry]'."
         ) from error
     return Spans(provider_of(os.environ))

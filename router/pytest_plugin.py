@@ -1,4 +1,4 @@
-"""The fixture `message_router` for tests of other projects: pytest finds it by its entry point."""
+"""The fixture `dragoman` for tests of other projects: pytest finds it by its entry point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def message_router() -> Iterator[Router]:
+def dragoman() -> Iterator[Router]:
     """Return a router that all tests of the session share: each takes topics of its own."""
     from router.embedding import Router  # noqa: PLC0415 - loaded where a test names the fixture
 

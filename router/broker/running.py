@@ -108,7 +108,7 @@ class RunningBroker:
         audit = None if storage.topics is None else AuditLog(folder, storage.topics.now_ms)
         context = BrokerContext(
             settings=settings,
-            server_version=f"message-router {build_id()}",
+            server_version=f"dragoman {build_id()}",
             topics=storage.topics,
             schemas=storage.schemas,
             refusal=storage.refusal,

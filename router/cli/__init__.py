@@ -17,6 +17,7 @@ import click
 from router.cli import status
 from router.cli.options import examples
 from router.errors import RouterError
+from router.process.build import VERSION
 
 COMMANDS: Final = {
     "serve": "Start the broker and the HTTP server, and keep them alive.",
@@ -118,6 +119,6 @@ def sentence(error: RouterError) -> str:
         "router COMMAND --help                   examples of each command",
     ),
 )
-@click.version_option(package_name="message-router", prog_name="router")
+@click.version_option(VERSION, prog_name="router")
 def main() -> None:
     """Publish with POST, subscribe with GET, over a durable log."""

@@ -28,7 +28,7 @@ SECRET: Final = frozenset({"password", "token"})
 def command() -> None:
     """Name routers elsewhere, so that commands work there over HTTP.
 
-    They are kept in contexts.json in $XDG_CONFIG_HOME/message-router (~/.config/message-router),
+    They are kept in contexts.json in $XDG_CONFIG_HOME/dragoman (~/.config/dragoman),
     which only its user may read.
     """
 

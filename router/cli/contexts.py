@@ -21,7 +21,7 @@ from router.errors.quoting import quoted, said
 
 LOCAL: Final = "local"
 """The name that stands for the data folder: no context."""
-FOLDER: Final = "message-router"
+FOLDER: Final = "dragoman"
 FILE: Final = "contexts.json"
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_SECRET_BYTES: Final = 64 << 10

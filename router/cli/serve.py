@@ -213,7 +213,7 @@ def welcome(settings: Settings, host: str) -> list[str]:
     listening = [(text, settings.text(f"broker.{name}")) for name, text in LISTENERS.items()]
     backend, folder = without_password(settings.text("backend.url")), settings.text("data.dir")
     return [
-        f"Message router listens on {url}{also}",
+        f"Dragoman listens on {url}{also}",
         f"  backend {backend}, data folder {folder}, {workers(settings)} workers; Ctrl-C stops it",
         *([f"  nodes share ZooKeeper at {shared}"] if shared else []),
         *(f"  {text}{address}" for text, address in listening if address),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 JAVA_FROM: Final = 17
 JAVA_SECONDS: Final = 30.0
 EXTRA: Final = (
-    "install message-router with its extra `pipelines`, in a checkout pip install '.[pipelines]'"
+    "install dragoman with its extra `pipelines`, in a checkout pip install '.[pipelines]'"
 )
 MODULES: Final = ("pyspark", "pyarrow", "pandas")
 # What a declaration is checked with, also where it will never run.

@@ -33,7 +33,7 @@ def _reserve(port: int) -> socket.socket | None:
     """Return what reserves the port, None: it is reserved or in use."""
     reservation = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
-        reservation.bind(f"\0message-router-port-{port}")
+        reservation.bind(f"\0dragoman-port-{port}")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return reservation

@@ -29,7 +29,7 @@ from router.errors import (
 from router.process.build import NODE_PROTOCOL, build_id
 from router.wire.pulsar import pulsar_pb2 as pb
 
-OURS: Final = "message-router "
+OURS: Final = "dragoman "
 
 
 class NotServedError(BackendUnavailableError):

@@ -48,8 +48,8 @@ PAGES: Final = frozenset({"/", "/console", "/docs", "/favicon.ico", "/openapi.js
 PAGES_BELOW: Final = ("/console/", "/docs/")
 CHALLENGES: Final = "router.challenges"
 """Where an application's extensions have which credentials it takes."""
-BASIC: Final = 'Basic realm="message router", charset="UTF-8"'
-BEARER: Final = 'Bearer realm="message router"'
+BASIC: Final = 'Basic realm="Dragoman", charset="UTF-8"'
+BEARER: Final = 'Bearer realm="Dragoman"'
 _OF_STATUS: Final[Mapping[int, type[RouterError]]] = {
     400: BadRequestError,
     404: PathNotFoundError,

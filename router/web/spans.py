@@ -47,8 +47,8 @@ from router.web.front import DirectAnswer, MarksOf
 from router.web.media import Format
 from router.web.tracing import TRACEPARENT, TRACESTATE, of_request, read_parent
 
-SERVICE: Final = "message-router"
-SYSTEM: Final = "message-router"
+SERVICE: Final = "dragoman"
+SYSTEM: Final = "dragoman"
 MAX_LINKS: Final = 128
 MAX_NAME_CHARS: Final = 249
 SHUTDOWN_SECONDS: Final = 3.0

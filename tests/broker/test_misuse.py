@@ -85,7 +85,7 @@ def test_handshake_answers_the_lower_version(
     hello = client.shake_hands(asked)
     assert hello.protocol_version == answered
     assert hello.max_message_size == 5242880
-    assert hello.server_version.startswith("message-router ")
+    assert hello.server_version.startswith("dragoman ")
 
 
 def test_send_is_refused_when_its_checksum_is_wrong(raw: RawClient, topic: str) -> None:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(120)]
 
 def test_route_is_found_and_tried_out_in_the_browser(site: Stack, page: Page) -> None:
     page.goto(f"{site.url}/docs")
-    expect(page.get_by_role("heading", name=re.compile("^Message router"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("^Dragoman"))).to_be_visible()
     page.locator("#operations-tag-Operation").click()
     operation = page.locator("#operations-Operation-ops_health")
     operation.click()

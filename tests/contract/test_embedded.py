@@ -298,7 +298,7 @@ def test_workers_that_start_at_once_get_one_broker(tmp_path: Path) -> None:
         worker.communicate(timeout=WAIT)
     stop_broker(tmp_path)
     assert len(set(told)) == 1
-    assert told[0][0].startswith("message-router ")
+    assert told[0][0].startswith("dragoman ")
 
 
 def test_a_broker_that_is_told_not_to_creates_no_topics(tmp_path: Path) -> None:

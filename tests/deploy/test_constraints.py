@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from tests.deploy.tools import DEPLOY, ROOT
 
-NAME = "message-router"
+NAME = "dragoman"
 PINS = dict(
     re.findall(r"^([\w.-]+)==(\S+)$", (DEPLOY / "constraints.txt").read_text(), re.MULTILINE)
 )
@@ -19,7 +19,7 @@ PINNED = {canonicalize_name(name): pin for name, pin in PINS.items()}
 INSTALLS = {
     "Makefile": 2,
     "deploy/docker/Dockerfile": 1,
-    "deploy/systemd/message-router.service": 1,
+    "deploy/systemd/dragoman.service": 1,
 }
 
 

@@ -71,7 +71,7 @@ def test_images_and_version_are_pinned() -> None:
     assert re.search(r"^ARG PYTHON=python:\d+\.\d+\.\d+-[\w-]+$", TEXT, re.MULTILINE)
     assert set(re.findall(r"^FROM (\S+)", TEXT, re.MULTILINE)) == {"${PYTHON}"}
     for file in [FILE, FILE.parent / "compose.yaml", *(DEPLOY / "kubernetes").glob("*.yaml")]:
-        tags = set(re.findall(r"message-router:(\d[\w.]*)", file.read_text(encoding="utf-8")))
+        tags = set(re.findall(r"dragoman:(\d[\w.]*)", file.read_text(encoding="utf-8")))
         assert tags == {VERSION}, file.name
 
 

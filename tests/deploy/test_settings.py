@@ -91,7 +91,7 @@ def test_router_check_accepts_what_a_node_in_compose_gets(tmp_path: Path) -> Non
 
 def test_deployed_files_name_commands_and_flags_that_exist() -> None:
     lines = [
-        line.partition("=/opt/message-router/bin/router ")[2]
+        line.partition("=/opt/dragoman/bin/router ")[2]
         for file in (DEPLOY / "systemd").glob("*.service")
         for line in file.read_text(encoding="utf-8").splitlines()
         if line.startswith("ExecStart=")

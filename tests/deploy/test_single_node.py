@@ -44,7 +44,7 @@ def test_one_line_is_the_same_as_the_file() -> None:
     described = lines()
     assert len(described) == 2
     for words in described:
-        assert words[-1] == SERVICE["image"] == f"message-router:{VERSION}"
+        assert words[-1] == SERVICE["image"] == f"dragoman:{VERSION}"
         assert values(words, "--publish") == SERVICE["ports"]
         variables = dict(word.split("=") for word in values(words, "--env"))
         assert variables == SERVICE["environment"]

@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 BACKUP, *SERVICES = UNITS
-TIMER = DEPLOY / "systemd" / "message-router-backup.timer"
-PROGRAM = "/opt/message-router/bin/router"
+TIMER = DEPLOY / "systemd" / "dragoman-backup.timer"
+PROGRAM = "/opt/dragoman/bin/router"
 EXPOSURE = "20"  # tenths of the ten points that systemd gives a unit that may do anything
 
 
@@ -45,7 +45,7 @@ def verify(*units: Path) -> tuple[int, str]:
 
 
 def test_there_is_a_unit_for_the_node_one_for_the_broker_and_one_for_backups() -> None:
-    names = [f"message-router{part}.service" for part in ("-backup", "-broker", "")]
+    names = [f"dragoman{part}.service" for part in ("-backup", "-broker", "")]
     assert [unit.name for unit in UNITS] == names
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 DEADLINE = 60.0
-ANNOUNCEMENT = b"Message router listens on "
+ANNOUNCEMENT = b"Dragoman listens on "
 
 
 def children(pid: int) -> list[int]:

@@ -45,12 +45,12 @@ def publish_and_poll(router, topic):
     return json.load(urllib.request.urlopen(poll, timeout=30))
 
 
-def test_fixture(message_router):
-    assert publish_and_poll(message_router, "orders") == ["hello"]
+def test_fixture(dragoman):
+    assert publish_and_poll(dragoman, "orders") == ["hello"]
 
 
-def test_fixture_is_shared(message_router):
-    assert publish_and_poll(message_router, "more-orders") == ["hello"]
+def test_fixture_is_shared(dragoman):
+    assert publish_and_poll(dragoman, "more-orders") == ["hello"]
 
 
 def test_backend(tmp_path):

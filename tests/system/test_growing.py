@@ -47,7 +47,7 @@ def test_installation_moves_to_kafka_to_several_nodes_and_back_under_traffic(
     town: Town, target: Kafka, zookeeper: Zookeeper
 ) -> None:
     town.places["kafka1:9092"] = target.address
-    town.places["zookeeper1:2181/message-router"] = f"{zookeeper.address}/growing-{uuid4().hex}"
+    town.places["zookeeper1:2181/dragoman"] = f"{zookeeper.address}/growing-{uuid4().hex}"
     traffic = town.traffic
     town.follow("Before you begin")
     traffic.start()

@@ -14,7 +14,7 @@ from tests.system.nodes import until_true
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 
-FOLDER = "/var/backups/message-router"
+FOLDER = "/var/backups/dragoman"
 # Between an answer and its acknowledgement, which follows it.
 ACKNOWLEDGED = 2.0
 

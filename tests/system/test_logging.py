@@ -67,7 +67,7 @@ def test_every_line_of_every_process_is_json(tmp_path: Path, form: str) -> None:
         {"pid", "process", "request_id", "timestamp", "level"} <= set(line) for line in found
     )
     assert {line["process"] for line in found} >= {"supervisor", "http", "worker", "broker"}
-    assert any("Message router listens on" in line["event"] for line in found)
+    assert any("Dragoman listens on" in line["event"] for line in found)
     (failed,) = (line for line in found if line["event"] == "login-refused")
     assert (failed["address"], failed["request_id"]) == ("127.0.0.1", refused[1])
     (access,) = (line for line in found if line["request_id"] == stored[1])

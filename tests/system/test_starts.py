@@ -20,7 +20,7 @@ from tests.unit.web.applications import HASHES
 
 pytestmark = pytest.mark.system
 
-SERVES = "Message router listens on "
+SERVES = "Dragoman listens on "
 LISTENS = "Broker listens on "
 ADMINISTERS = "Administration and lookups: "
 SLOW = "not ready yet"

@@ -161,6 +161,6 @@ def test_stop_ends_streams_whole_and_at_once(stack: Stack, topic: str) -> None:
 
 def test_nothing_went_wrong_unseen(stack: Stack) -> None:
     log = Path(stack.folder / "serve.log").read_text()
-    assert "Message router listens" in log
+    assert "Dragoman listens" in log
     assert "request failed" not in log
     assert "Traceback" not in log

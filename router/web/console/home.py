@@ -36,7 +36,7 @@ from router.web.console.signin import own_page
 from router.web.errors import allowed
 from router.web.openapi.description import JSON, ReplyDescription, one_of, operation
 
-NAME: Final = "message-router"
+NAME: Final = "dragoman"
 
 
 class HomeViews(PageViews):

@@ -26,7 +26,7 @@ from router.web.requests import Query
 
 FIRST_PAGE: Final = "/console/"
 SIGN_IN: Final = "/console/signin"
-SCHEME: Final = 'Session realm="message router"'
+SCHEME: Final = 'Session realm="Dragoman"'
 """A challenge that no browser answers with a dialog of its own."""
 ENDPOINT: Final = "console.sign_in"
 MAX_SIGN_IN_BYTES: Final = 32 * 1024

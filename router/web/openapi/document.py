@@ -21,7 +21,7 @@ ALWAYS: Final = ("bad-request", "forbidden", "blacklisted", "internal")
 """What every route may fail with: the query, the host or origin, the address, a mistake of ours."""
 CREDENTIALS: Final = ("unauthenticated", "access-denied", "too-many-requests", "overloaded")
 """What a route that asks for credentials may fail with."""
-TITLE: Final = "Message router"
+TITLE: Final = "Dragoman"
 ABOUT: Final = """\
 Topics, consumer groups and long polls over HTTP, in several dialects over one log. Each dialect has
 its own form of errors.

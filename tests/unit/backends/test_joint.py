@@ -32,7 +32,7 @@ Outcomes = dict[int, BaseException | None]
 class Worker:
     """A backend at a fake broker that stores each producer's entries once, by their number."""
 
-    def __init__(self, server_version: str = "message-router test") -> None:
+    def __init__(self, server_version: str = "dragoman test") -> None:
         self.broker = FakeBroker(server_version)
         self.link = self.broker.link()
         self.backend = PulsarBackend(OneBroker(self.link), None, time.time_ns)

@@ -95,7 +95,7 @@ def test_numbers_go_on_where_the_broker_says(worker: Worker) -> None:
 
 
 def test_our_broker_is_asked_to_store_once_and_others_are_not() -> None:
-    for version, pairs in (("message-router x", [("router-dedup", "true")]), ("Pulsar", [])):
+    for version, pairs in (("dragoman x", [("router-dedup", "true")]), ("Pulsar", [])):
         worker = Worker()
         worker.broker.server_version = version
         worker.publish()

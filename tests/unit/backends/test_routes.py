@@ -74,7 +74,7 @@ def soon() -> float:
 
 
 def test_a_broker_of_ours_is_not_asked(brokers: list[Listening], routes: LookupRoutes) -> None:
-    brokers[0].server_version = "message-router x"
+    brokers[0].server_version = "dragoman x"
     assert routes.connection("t", soon()) is routes.service.connection(soon())
     assert brokers[0].of(T.LOOKUP) == []
 

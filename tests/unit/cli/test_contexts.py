@@ -23,7 +23,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("ROUTER_CONTEXT", "ROUTER_PASSWORD", "ROUTER_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    return tmp_path / "message-router" / "contexts.json"
+    return tmp_path / "dragoman" / "contexts.json"
 
 
 def test_the_file_is_private_from_its_first_byte(file: Path) -> None:

@@ -37,7 +37,7 @@ def test_welcome_names_every_address(flags: dict[str, str], scheme: str, line: s
     given = settings(**flags)
     assert scheme_of(given) == scheme
     said = welcome(given, "127.0.0.1")
-    assert said[0] == f"Message router listens on {line}"
+    assert said[0] == f"Dragoman listens on {line}"
     assert f"'{scheme}://127.0.0.1:3904/events/greetings/g1/c1?" in said[-1]
 
 

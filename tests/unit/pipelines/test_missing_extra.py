@@ -67,6 +67,6 @@ def test_command_says_what_to_install_when_it_needs_the_extra(
     assert status == 78
     assert text.count("\n") == 1
     assert text.endswith(
-        "is missing, which pipelines need: install message-router with its extra `pipelines`,"
+        "is missing, which pipelines need: install dragoman with its extra `pipelines`,"
         " in a checkout pip install '.[pipelines]'\n"
     )

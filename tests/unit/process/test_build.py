@@ -11,7 +11,7 @@ from router.process.build import VERSION, build_id, fingerprint
 
 
 def test_version_is_the_installed_one() -> None:
-    assert version("message-router") == VERSION
+    assert version("dragoman") == VERSION
 
 
 def test_version_is_written_down_once() -> None:

@@ -62,7 +62,7 @@ class Side:
 class FakeBroker:
     """Answers like a broker of ours that stores nothing, unless told otherwise by `on`."""
 
-    def __init__(self, server_version: str = "message-router test") -> None:
+    def __init__(self, server_version: str = "dragoman test") -> None:
         self.server_version = server_version
         self.node_protocol = NODE_PROTOCOL
         self.sides: list[Side] = []

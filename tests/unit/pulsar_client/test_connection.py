@@ -165,7 +165,7 @@ def test_what_comes_together_with_the_handshake_is_not_lost(broker: FakeBroker) 
 
 
 def test_a_broker_of_another_build_is_used(broker: FakeBroker) -> None:
-    broker.server_version = "message-router 0.9.0+0123456789"
+    broker.server_version = "dragoman 0.9.0+0123456789"
     connection = broker.connect()
     assert connection.ours
     connection.close()
@@ -174,7 +174,7 @@ def test_a_broker_of_another_build_is_used(broker: FakeBroker) -> None:
 def test_a_broker_with_another_node_protocol_is_refused_with_both_builds(
     broker: FakeBroker,
 ) -> None:
-    broker.server_version = "message-router 0.9.0+0123456789"
+    broker.server_version = "dragoman 0.9.0+0123456789"
     broker.node_protocol = NODE_PROTOCOL + 1
     with pytest.raises(NotServedError) as refused:
         broker.link().connection(time.monotonic() + WAIT)

@@ -79,13 +79,13 @@ def test_publish_is_a_span_whose_context_its_messages_carry(traced: Traced) -> N
     assert f"{span.parent.span_id:016x}" == SPAN
     assert traced.carried() == {"traceparent": f"00-{TRACE}-{own}-01", "tracestate": STATE}
     assert dict(span.attributes or {}) == {
-        "messaging.system": "message-router",
+        "messaging.system": "dragoman",
         "messaging.operation.name": "publish",
         "messaging.operation.type": "send",
         "messaging.destination.name": "t",
         "messaging.batch.message_count": 2,
     }
-    assert span.resource.attributes["service.name"] == "message-router"
+    assert span.resource.attributes["service.name"] == "dragoman"
 
 
 @pytest.mark.parametrize("parent", [None, "nonsense", PARENT.upper()])

@@ -67,7 +67,7 @@ def context_of(
         transactions = TransactionalProducers(topics, opened)
     broker = BrokerContext(
         settings=settings,
-        server_version="message-router test",
+        server_version="dragoman test",
         topics=topics,
         schemas=BrokerSchemas(),
         refusal="elsewhere",

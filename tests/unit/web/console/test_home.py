@@ -37,7 +37,7 @@ def test_root_sends_a_browser_to_the_console(site: Site) -> None:
 def test_root_tells_others_what_runs_here(site: Site, accept: str | None) -> None:
     headers = {} if accept is None else {"Accept": accept}
     found = site.client.get("/", headers=headers).get_json()
-    assert found["name"] == "message-router"
+    assert found["name"] == "dragoman"
     assert found["console"] == "http://localhost/console/"
 
 
