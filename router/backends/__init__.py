@@ -25,6 +25,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.model.publish_source import NO_SOURCE
 from router.node import Mailbox
 
 
@@ -79,7 +80,8 @@ class Batch:
     """Messages that one append stores together, in order, in one partition.
 
     `producer` and `sequence` name the append for deduplication: the same pair is stored once. Left
-    out, the backend's own producer names it, so that its own retries store it once.
+    out, the backend's own producer names it, so that its own retries store it once. `source`: who
+    publishes, see `router.model.publish_source`; most stores do not keep it.
     """
 
     topic: TopicName
@@ -87,6 +89,7 @@ class Batch:
     messages: Sequence[Message]
     producer: str | None = None
     sequence: int = 0
+    source: bytes = NO_SOURCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from router.errors import NotSupportedError
+from router.model import Position, TopicName
+from router.model.publish_source import PublishSource
 
 SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "24h": 1440}
 """Minutes that a history may cover."""
@@ -68,6 +70,19 @@ class Activities:
             groups=found["groups"],
             alerts=found["alerts"],
         )
+
+    def publish_source(self, topic: TopicName, position: Position) -> PublishSource | None:
+        """Return who published a message, None: that is not known, or not any more."""
+        if self.administration is None:
+            return None
+        found = self.administration.call(
+            "publish_source",
+            topic=str(topic),
+            partition=position.partition,
+            entry=position.entry,
+            index=position.batch_index,
+        )
+        return None if found is None else PublishSource(**found)
 
     def connections(self) -> dict[str, Any]:
         """Return the `clients` of the broker and their `count`; raise NotSupportedError."""

@@ -47,6 +47,7 @@ from router.errors import (
 )
 from router.metrics import Metrics
 from router.model import TopicName
+from router.model.publish_source import shared_source
 from router.services.batches import ENTRY_LIMITS, PublishBatch
 
 MAX_BATCH_DELAY_SECONDS: Final = 0.002
@@ -342,10 +343,13 @@ def _take(waiting: deque[Append], joined: list[Append], late: list[Append], now:
 
 
 def _batch(place: Place, appends: Sequence[Append]) -> Batch:
-    messages = appends[0].batch.messages
+    messages, source = appends[0].batch.messages, appends[0].batch.source
     if len(appends) > 1:
         messages = [message for append in appends for message in append.batch.messages]
-    return Batch(*place, messages)
+        if {append.batch.source for append in appends} != {source}:
+            batches = [append.batch for append in appends]
+            source = shared_source([(len(one.messages), one.source) for one in batches])
+    return Batch(*place, messages, source=source)
 
 
 def _latest(appends: Sequence[Append]) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from router.model import NOT_PARTITIONED, Message
+from router.model.publish_source import NO_SOURCE
 from router.services.partitioning import partition_of
 
 T = TypeVar("T")
@@ -28,11 +29,14 @@ ENTRY_LIMITS: Final = BatchLimits(4 * 1024 * 1024, 10_000)
 
 
 class PublishBatch:
-    """Messages for one partition, their bytes and those of the largest, what they weigh stored."""
+    """Messages for one partition, their bytes and those of the largest, what they weigh stored.
 
-    __slots__ = ("largest", "messages", "size", "weight")
+    `source`: who publishes them, see `router.model.publish_source`.
+    """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    __slots__ = ("largest", "messages", "size", "source", "weight")
+
+    def __init__(self, messages: Sequence[Message], source: bytes = NO_SOURCE) -> None:
         size = keys = largest = 0
         for message in messages:
             value, key, properties = message[:3]
@@ -44,6 +48,7 @@ class PublishBatch:
             if key:
                 keys += len(key)
         self.messages = messages
+        self.source = source
         self.size = size
         self.largest = largest
         self.weight = size + keys + _MESSAGE_OVERHEAD_BYTES * len(messages)
@@ -54,7 +59,10 @@ class PublishBatch:
 
 
 def split(
-    messages: Sequence[Message], limits: BatchLimits, alone: Callable[[Message], bool] | None = None
+    messages: Sequence[Message],
+    limits: BatchLimits,
+    alone: Callable[[Message], bool] | None = None,
+    source: bytes = NO_SOURCE,
 ) -> Iterator[PublishBatch]:
     """Split messages into batches within limits, in order; a larger message is one by itself.
 
@@ -66,14 +74,14 @@ def split(
         single = alone is not None and alone(message)
         full = total + weight > limits.max_bytes or at - begin == limits.max_messages
         if at > begin and (single or full):
-            yield PublishBatch(messages[begin:at])
+            yield PublishBatch(messages[begin:at], source)
             begin, total = at, 0
         total += weight
         if single:
-            yield PublishBatch(messages[at : at + 1])
+            yield PublishBatch(messages[at : at + 1], source)
             begin, total = at + 1, 0
     if begin < len(messages):
-        yield PublishBatch(messages[begin:])
+        yield PublishBatch(messages[begin:], source)
 
 
 def parts(whole: PublishBatch, partitions: int, turn: int) -> list[tuple[int, PublishBatch]]:
@@ -86,13 +94,17 @@ def parts(whole: PublishBatch, partitions: int, turn: int) -> list[tuple[int, Pu
             turn % partitions if message.key is None else partition_of(message.key, partitions)
             for message in messages
         )
-        parted = [(at, PublishBatch(found)) for at, found in sorted(grouped(messages, places))]
+        parted = [
+            (at, PublishBatch(found, whole.source))
+            for at, found in sorted(grouped(messages, places))
+        ]
     batches = []
     for partition, together in parted:
         if together.fits(ENTRY_LIMITS):
             batches.append((partition, together))
         else:
-            batches += [(partition, one) for one in split(together.messages, ENTRY_LIMITS)]
+            found = split(together.messages, ENTRY_LIMITS, source=together.source)
+            batches += [(partition, one) for one in found]
     return batches
 
 

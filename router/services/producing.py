@@ -13,7 +13,7 @@ numbers are looked at one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
@@ -31,6 +31,7 @@ from router.errors import (
 )
 from router.metrics import Metrics
 from router.model import NOT_PARTITIONED, Message, Position, TopicName
+from router.model.publish_source import NO_SOURCE
 from router.services.appending import Appender
 from router.services.batches import BatchLimits, PublishBatch, split
 from router.services.partitioning import partition_of
@@ -64,10 +65,14 @@ class MessageResult:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends: `producer` counts where repeats are dropped, `identity` names a whole request."""
+    """Who sends: `producer` counts where repeats are dropped, `identity` names a whole request.
+
+    `source`: see `router.model.publish_source`.
+    """
 
     producer: str | None = None
     identity: tuple[str, ...] | None = None
+    source: bytes = NO_SOURCE
 
 
 class MessageProducer:
@@ -130,7 +135,7 @@ class MessageProducer:
         else:
             placed = self._offload(place, messages, partitions, turns, limit)
         if sender.producer is not None and not self._deduplicates.get(topic):
-            sender = Sender(None, sender.identity)
+            sender = replace(sender, producer=None)
         attempt = Attempt(self._appender, self._names, topic, sender)
         deadline = self._clock() + self._options.timeout
         results = placed.refused
@@ -199,12 +204,12 @@ class Attempt:
     def _batch(self, partition: int, messages: Sequence[Message]) -> Batch:
         """Return an append of this request, named if it may come again."""
         number, sequence = next(self._numbers), messages[0].sequence
-        if self._sender.producer is not None and sequence is not None:
-            return Batch(self._topic, partition, messages, self._sender.producer, sequence)
-        if self._sender.identity is None:
-            return Batch(self._topic, partition, messages)
-        name = self._names.producer(*self._sender.identity, str(number))
-        return Batch(self._topic, partition, messages, name, 0)
+        sender, name = self._sender, None
+        if sender.producer is not None and sequence is not None:
+            name = sender.producer
+        elif sender.identity is not None:
+            name, sequence = self._names.producer(*sender.identity, str(number)), 0
+        return Batch(self._topic, partition, messages, name, sequence or 0, sender.source)
 
 
 @dataclass(frozen=True, slots=True)

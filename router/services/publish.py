@@ -30,6 +30,7 @@ from router.errors import (
 )
 from router.metrics import Metrics
 from router.model import Message, Principal, TopicName
+from router.model.publish_source import NO_SOURCE
 from router.services.appending import Append, Appender
 from router.services.batches import ENTRY_LIMITS, PublishBatch, parts
 from router.services.shared_secret import RequestNames
@@ -103,10 +104,12 @@ class Publisher:
         messages: Sequence[Message],
         principal: Principal,
         idempotency_key: str | None = None,
+        source: bytes = NO_SOURCE,
     ) -> PublishResult:
         """Store messages as `publish_steps` does, waiting here."""
         with timeouts_of_publish():
-            return run_blocking(self.publish_steps(topic, messages, principal, idempotency_key))
+            steps = self.publish_steps(topic, messages, principal, idempotency_key, source)
+            return run_blocking(steps)
 
     def publish_steps(
         self,
@@ -114,16 +117,22 @@ class Publisher:
         messages: Sequence[Message],
         principal: Principal,
         idempotency_key: str | None = None,
+        source: bytes = NO_SOURCE,
     ) -> Steps[PublishResult]:
         """Store all messages or raise; when it returns they are durable.
 
+        `source`: see `router.model.publish_source`.
         Raises MessageTooLargeError with nothing stored, PartialPublishError with the count of those
         that are stored, TopicNotFoundError, and what the backend raises.
         """
         if not messages:
             return PublishResult(0)
         light = len(messages) <= MAX_LIGHT_MESSAGES
-        whole = PublishBatch(messages) if light else self._offload(PublishBatch, messages)
+        whole = (
+            PublishBatch(messages, source)
+            if light
+            else self._offload(PublishBatch, messages, source)
+        )
         self._check_size(whole)
         identity = None
         if idempotency_key is not None:
@@ -203,7 +212,7 @@ class Publisher:
                     stored += len(batch.messages)
                     continue
                 name = self._names.producer(*identity, str(index))
-                named = Batch(topic, partition, batch.messages, name, 0)
+                named = Batch(topic, partition, batch.messages, name, 0, batch.source)
                 receipt = self._appender.append(named, batch.size, deadline)
                 stored += receipt.stored
                 replayed = replayed and receipt.duplicate

@@ -20,6 +20,7 @@ from typing import Final
 
 from router.errors import BackendTimeoutError
 from router.model import Message, Position, Stored, TopicName, TopicStats
+from router.model.publish_source import encode_source
 from router.services.producing import MessageProducer, Outgoing, Sender
 from router.services.read import TopicReader
 from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
@@ -81,7 +82,8 @@ class Replayer:
         ]
         if outgoing:
             identity = ("replay", *name, str(batch.topic), str(target), _written(batch))
-            for result in self._producer.produce(target, outgoing, Sender(None, identity)):
+            source = encode_source("", "", "", f"a replay of {batch.topic.local}")
+            for result in self._producer.produce(target, outgoing, Sender(None, identity, source)):
                 if result.error is not None:
                     raise result.error
         return len(outgoing)

@@ -30,6 +30,7 @@ from router.errors import (
 )
 from router.errors.quoting import quoted, said
 from router.model import TopicName, check_consumer_name
+from router.model.publish_source import MAX_TEXT, encode_source
 from router.services.groups import moment, target
 from router.wire.nats.subjects import is_literal
 
@@ -253,6 +254,12 @@ class Query:
         """Return where a group is to go on: a moment, or positions; None: there is none."""
         text = self._found.get(name)
         return target(name, text) if text else None
+
+
+def source_of(environ: WSGIEnvironment, principal: str) -> bytes:
+    """Return who publishes by a request; see `router.model.publish_source`."""
+    client = environ.get("HTTP_USER_AGENT", "")[:MAX_TEXT]
+    return encode_source("http", principal, environ.get("REMOTE_ADDR", ""), client)
 
 
 def recorded(environ: WSGIEnvironment, names: Iterable[str]) -> dict[str, str]:

@@ -34,6 +34,8 @@ from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_JOINT_ENTRIES: Final = 1_000
 """As the broker takes them."""
+MAX_SOURCES_BYTES: Final = 256 << 10
+"""Of one frame, beside its payload; more are left out."""
 
 
 class JointPublishing:
@@ -134,11 +136,13 @@ class _Joint:
         connection = self._connection
         assert connection is not None
         request_id, publishings = connection.next_id(), self.left.values()
+        sources = [one.batch.source for one in publishings]
         command = pb.CommandAppends(
             request_id=request_id,
             producer_ids=[one.producer.number for one in publishings],
             sequence_ids=[one.sequence for one in publishings],
             sizes=[len(one.payload) for one in publishings],
+            sources=sources if sum(map(len, sources)) <= MAX_SOURCES_BYTES else (),
         )
         kind = pb.BaseCommand.APPENDS
         payload = b"".join([one.payload for one in publishings])

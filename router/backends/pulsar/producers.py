@@ -115,7 +115,9 @@ class NamedProducer:
             raise
         self.sequence = max(self.sequence, success.last_sequence_id + 1)
 
-    def send(self, sequence: int, messages: int, payload: bytes, deadline: float) -> Any:
+    def send(
+        self, sequence: int, messages: int, payload: bytes, deadline: float, source: bytes
+    ) -> Any:
         """Send an entry and return its receipt; raise what the broker answers, LostError."""
         connection = self.connection
         if connection is None:
@@ -123,6 +125,8 @@ class NamedProducer:
         command = pb.CommandSend(
             producer_id=self.number, sequence_id=sequence, num_messages=messages
         )
+        if source and connection.ours:
+            command.source = source
         frame = encode(pb.BaseCommand(type=pb.BaseCommand.SEND, send=command), payload)
         key = self.number, sequence
         reply = connection.ask(key, frame)
@@ -144,7 +148,7 @@ class NamedProducer:
 class Publishing:
     """One batch on its way: the same name, number and bytes at every attempt."""
 
-    _batch: Batch
+    batch: Batch
     producer: NamedProducer
     _wall_ns: Callable[[], int]
     payload: bytes = field(default=b"", init=False)
@@ -153,10 +157,11 @@ class Publishing:
 
     def attempt(self, max_message: int, deadline: float) -> Receipt:
         """Send it on the producer's connection; raise what the broker answers, LostError."""
-        batch, producer = self._batch, self.producer
+        batch, producer = self.batch, self.producer
         self.pack(max_message)
         self.sent = True
-        receipt = producer.send(self.sequence, len(batch.messages), self.payload, deadline)
+        count = len(batch.messages)
+        receipt = producer.send(self.sequence, count, self.payload, deadline, batch.source)
         known = batch.producer is not None and receipt.HasField("stored_messages")
         count = receipt.stored_messages if known else len(batch.messages)
         alone = count == 1 and is_batch(batch.messages[:1], producer.name)
@@ -169,7 +174,7 @@ class Publishing:
         """Give it its number and its bytes, unless it has them; raise PublishRefusedError."""
         if self.payload:
             return
-        batch, producer = self._batch, self.producer
+        batch, producer = self.batch, self.producer
         if batch.producer is None:
             self.sequence, producer.sequence = producer.sequence, producer.sequence + 1
         else:

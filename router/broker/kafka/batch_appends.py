@@ -49,6 +49,7 @@ from router.errors import (
     DiskFullError,
     NotAllowedError,
 )
+from router.model.publish_source import NO_SOURCE, encode_source
 from router.wire.kafka.compression import NONE
 from router.wire.kafka.errors import (
     InvalidRecordsError,
@@ -93,6 +94,7 @@ class BatchAppender:
         self._turn: asyncio.Event | None = None
         self._appending = False
         self._limits = client.context.limits
+        self._source: tuple[str | None, bytes] = None, NO_SOURCE
         client.on_close[self._close] = None
 
     @property
@@ -282,6 +284,7 @@ class BatchAppender:
             self._topics.now_ms(),
             partial(self._stored, job, batch, offset, size),
             state,
+            self._source_of(job),
         )
         if transaction is not None:
             self._context.producers.transactions.appended(transaction, ledger, header.records)
@@ -294,6 +297,16 @@ class BatchAppender:
         producer.flow.messages += header.records
         producer.flow.bytes += size
         return None
+
+    def _source_of(self, job: ProduceJob) -> bytes:
+        """Return who sends, which is another for each client id of the connection."""
+        client_id = job.request.client_id or ""
+        if self._source[0] != client_id:
+            identity = self._client.identity
+            client = ", ".join(filter(None, (client_id, self.client)))
+            source = encode_source("kafka", identity.principal.name, identity.address, client)
+            self._source = client_id, source
+        return self._source[1]
 
     async def _find(self, job: ProduceJob, duplicates: Sequence[tuple[BatchResult, int]]) -> None:
         """Answer batches that are stored already when they are on disk."""

@@ -38,6 +38,7 @@ from router.broker.node.counters import NodeCounters
 from router.broker.topics.topics import Topics
 from router.errors import ForbiddenError
 from router.model import Principal
+from router.model.publish_source import encode_source
 from router.settings import Settings
 from router.settings.options import SettingsOptions, from_setting
 from router.sharing.registry import AsyncRegistry
@@ -215,7 +216,8 @@ class NatsServer:
             received = self.hub.publish(request, caller=caller)
             stream = self.stream_for(request.subject)
             if stream is not None:
-                publisher = self.streams.publisher(_ignore, _ignore)
+                source = encode_source("http", caller.name, caller.identity.address, "JetStream")
+                publisher = self.streams.publisher(_ignore, _ignore, source)
                 publisher.publish(stream, request)
                 publisher.flush()
             elif not received:

@@ -33,6 +33,7 @@ from router.broker.nats.streams.streams import SERVICES
 from router.broker.nats.system import duration
 from router.broker.transport.connection import ClientConnection
 from router.errors import RouterError, UnauthenticatedError
+from router.model.publish_source import encode_source
 from router.wire.nats import encode
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
@@ -376,10 +377,12 @@ class NatsSession:
 
     def _open_publisher(self) -> StreamPublisher:
         """Return what stores the client's messages, made with the first."""
-        connection = self.connection
+        connection, identity = self.connection, self.connection.identity
+        client = ", ".join(filter(None, (self._options.name, self._options.software)))
         self._publisher = self._server.streams.publisher(
             lambda: connection.hold_reading(_STREAMS),
             lambda: connection.release_reading(_STREAMS),
+            encode_source("nats", identity.principal.name, identity.address, client),
         )
         return self._publisher
 

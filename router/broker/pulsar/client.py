@@ -19,6 +19,7 @@ from router.broker.consume.dispatch.non_persistent import (
 )
 from router.broker.pulsar.failures import refusal_of
 from router.broker.transport.connection import ClientConnection
+from router.model.publish_source import NO_SOURCE
 from router.wire import ProtocolError
 from router.wire.pulsar import Frame, encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -36,12 +37,16 @@ Handler = Callable[[Frame], None]
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PulsarProducer(Producer):
-    """A producer with its partition; `append` and `tally` are those of the partition."""
+    """A producer with its partition; `append` and `tally` are those of the partition.
+
+    `source`: who publishes, as the entries of a client are kept with it.
+    """
 
     partition: AnyPartition
     ledger_id: int
     append: Callable[..., int]
     tally: Tally
+    source: bytes = NO_SOURCE
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -40,6 +40,7 @@ from router.broker.pulsar.failures import request_failed
 from router.broker.pulsar.schemas import check_size, schema_of_producer
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
 from router.model import REQUEST_PRODUCER
+from router.model.publish_source import encode_source
 from router.wire import ProtocolError
 from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -217,14 +218,16 @@ class PulsarProducers(ClientLink):
         limit = None if stored is None else stored.policies.max_producers
         if limit and len(partition.producers) >= limit:
             raise NameBusyError("Topic reached max producers limit")
+        name = request.producer_name or self._log.new_name("standalone")
         return PulsarProducer(
             partition=partition,
             ledger_id=log.id,
             append=log.append,
             tally=Tally() if stored is None else self._topics.tally,
+            source=self._source(name),
             link=self,
             producer_id=request.producer_id,
-            name=request.producer_name or self._log.new_name("standalone"),
+            name=name,
             epoch=request.epoch,
             generated=not (request.producer_name and request.user_provided_producer_name),
             deduplicated=stored is not None and _deduplicated(stored, request),
@@ -235,6 +238,11 @@ class PulsarProducers(ClientLink):
             metadata=kept_metadata(request.metadata),
             flow=ConsumerFlow(monotonic()),
         )
+
+    def _source(self, producer: str) -> bytes:
+        identity = self._client.identity
+        client = f"{producer}, {self.client}"
+        return encode_source("pulsar", identity.principal.name, identity.address, client)
 
     def _begin(self, producer: PulsarProducer, request_id: int) -> None:
         """Let an opened producer send, unless its connection closed meanwhile."""

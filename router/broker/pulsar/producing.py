@@ -37,6 +37,7 @@ from router.errors import (
     RouterError,
     TopicTerminatedError,
 )
+from router.model.publish_source import NO_SOURCE
 from router.wire.pulsar import (
     MAX_BATCH,
     Frame,
@@ -73,6 +74,8 @@ class PulsarPublisher:
         self._ids = ClientTransactions(client, log.transactions)
         self._producers = PulsarProducers(client, log)
         self._found = self._producers.found
+        # A process of the node says for whom it publishes.
+        self._trusted = client.identity.trusted
         self._pending = 0
         self._held = False
         # Filled for each receipt again, which costs less than building one.
@@ -109,7 +112,8 @@ class PulsarPublisher:
                 outcome.refused(pb.NotAllowedError, answer(failure)[1])
                 return
         sequences = sent.sequence_id, max(sent.sequence_id, sent.highest_sequence_id)
-        self._append(producer, sequences, metadata, frame.payload, outcome, transaction)
+        source = sent.source if self._trusted else producer.source
+        self._append(producer, sequences, metadata, frame.payload, outcome, source, transaction)
 
     def append_all(self, frame: Frame) -> None:
         """Store the entries of an APPENDS; the response follows when all are on disk.
@@ -119,6 +123,7 @@ class PulsarPublisher:
         """
         request, payloads = frame.command.appends, frame.payload
         numbers, sequences, sizes = request.producer_ids, request.sequence_ids, request.sizes
+        sources = request.sources if self._trusted else ()
         same = len(numbers) == len(sequences) == len(sizes)
         if not same or not 0 < len(numbers) <= MAX_APPENDS or sum(sizes) != len(payloads):
             raise ProtocolError("APPENDS whose lists or payload are not of one size")
@@ -133,7 +138,8 @@ class PulsarPublisher:
             if (producer := self._found.get(number)) is None:
                 appends.refused(pb.ServiceNotReady, f"producer {number} is not open")
             elif (metadata := _checked(payload, appends)) is not None:
-                self._append(producer, (sequence, sequence), metadata, payload, appends)
+                source = sources[place] if place < len(sources) else NO_SOURCE
+                self._append(producer, (sequence, sequence), metadata, payload, appends, source)
         if len(appends.failures) < len(numbers):
             self._store.after_sync(appends.respond)
         else:
@@ -159,6 +165,7 @@ class PulsarPublisher:
         metadata: pb.MessageMetadata,
         payload: bytes,
         outcome: _Outcome,
+        source: bytes,
         transaction: Transaction | None = None,
     ) -> None:
         """Store an entry with these sequence ids, its first and its highest one."""
@@ -182,7 +189,7 @@ class PulsarPublisher:
         outcome.size += size
         try:
             now = int(self._clock() * 1000)
-            producer.append(payload, PULSAR_FORMAT, messages, now, outcome.stored, mark)
+            producer.append(payload, PULSAR_FORMAT, messages, now, outcome.stored, mark, source)
         except (StoreError, TopicTerminatedError) as failure:
             outcome.size -= size
             outcome.refused(*answer(failure))

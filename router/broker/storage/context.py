@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from router.broker.disk.files import Disk
 from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.options import StoreOptions
+from router.broker.storage.publish_sources import PublishSources
 from router.broker.storage.reading import SegmentReader
 from router.broker.storage.records import KeepMessages, LatestTime
 from router.broker.storage.removals import Removals
@@ -83,6 +84,7 @@ class StoreContext:
     readers: Executor
     tails: TailCache
     keep_messages: KeepMessages
+    sources: PublishSources = field(default_factory=PublishSources)
 
     @classmethod
     def build(

@@ -30,6 +30,7 @@ from router.broker.storage.records import (
 from router.broker.storage.rows import LedgerChange, LedgerRow
 from router.broker.storage.segments import Segment
 from router.errors import TopicTerminatedError
+from router.model.publish_source import NO_SOURCE
 
 ENTRY_OVERHEAD_BYTES: Final = 400
 """What an entry in memory takes besides its payload, about."""
@@ -77,6 +78,7 @@ class Ledger(PartitionReader):
         self.unflushed: list[StoredRecord] = []
         self._unflushed_size = self._unflushed_held = self._flushing_size = 0
         self._journal, self._tails = context.journal, context.tails
+        self._sources = context.sources
         self._prefix = entry_prefix(row.id)
         self._pending: list[StoredRecord] = []
         self._pending_states: dict[str, ProducerState] = {}
@@ -135,13 +137,14 @@ class Ledger(PartitionReader):
         timestamp_ms: int,
         done: Callable[[int], None],
         producer: tuple[str, int] | None = None,
+        source: bytes = NO_SOURCE,
     ) -> int:
         """Append an entry of so many messages, in a format with this number, and return its id.
 
         `done` is called with the id once the entry is on disk. `producer`, its name and
-        sequence id, is remembered with it. Raises TopicTerminatedError, StoreError once the disk
-        has failed or the topic is deleted, ValueError if an entry cannot have such a format, or so
-        many messages or bytes.
+        sequence id, is remembered with it; `source`, see publish_sources, is kept for a while.
+        Raises TopicTerminatedError, StoreError once the disk has failed or the topic is deleted,
+        ValueError if an entry cannot have such a format, or so many messages or bytes.
         """
         journal = self._journal
         if journal.failed.done() or self.discarded:
@@ -158,6 +161,8 @@ class Ledger(PartitionReader):
         # Not by calling the classes, whose own `__new__` is written in Python.
         entry = _new(Entry, (entry_id, index, timestamp_ms, format_tag, messages, payload))
         head = make_head(entry)
+        if self._sources.latest.get(self.id, NO_SOURCE) != source:
+            self._sources.begin(self.id, entry_id, source)
         self.next_entry = entry_id + 1
         self.next_index = index + 1
         self.appended_bytes += size

@@ -65,7 +65,8 @@ class Store:
 
     Lookups are those of Catalog, changes of topics, subscriptions and ledgers those of
     MetadataChanges, changes of cursors and values and deletions those of CursorLog,
-    `reclaim` is that of Reclaimer, `expired_number` that of RetentionTask.
+    `reclaim` is that of Reclaimer, `expired_number` that of RetentionTask, `publish_source` that
+    of PublishSources.
     `synced` returns when everything done so far is on disk, or raises StoreError. `append_in_turn`
     is for appends of much: see append_turns.
     """
@@ -83,6 +84,7 @@ class Store:
         self.idle = catalog.summary
         self.group_names = catalog.group_names
         self.look = catalog.look
+        self.publish_source = context.sources.find
         self._journal = journal = context.journal
         self._journal.start(self._after_commit, self.fail)
         self._checkpointer = Checkpointer(

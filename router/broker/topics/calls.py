@@ -14,7 +14,7 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import orjson
 
-from router.broker.consume import REPLICATED, BacklogCounter
+from router.broker.consume import REPLICATED, BacklogCounter, Partition
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.topics import changes
 from router.broker.topics.cursor_administration import acknowledge_before, size_from
@@ -25,6 +25,7 @@ from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFound
 from router.errors.quoting import quoted
 from router.model import PERSISTENT, check_namespace
 from router.model.administration import INHERITED
+from router.model.publish_source import source_at
 
 OWN_PROPERTIES: Final = (OWNER, REPLICATED)
 """Properties of subscriptions that the broker keeps there."""
@@ -63,22 +64,35 @@ class AdminCalls:
         found = await ledger.find_time(timestamp_ms)
         return ledger.id, min(found, partition.visible.end_entry - 1), partition.index
 
+    async def publish_source(self, topic: str, partition: int, entry: int, index: int) -> Any:
+        """Return who published a message: the fields of PublishSource, None: that is not known.
+
+        Raises BadRequestError for no partition of it.
+        """
+        ledger = self._piece(topic, partition).ledger
+        found = source_at(self._topics.store.publish_source(ledger.id, entry), max(0, index))
+        return None if found is None else asdict(found)
+
     async def entry_at(self, topic: str, partition: int, number: int) -> Sequence[int]:
         """Return the ledger, and the entry that has the message number `number` of a partition.
 
         With its index in a batch, -1 if the entry is none. A number that is not there stands for
         the nearest that is, or that comes next. Raises BadRequestError for no partition of it.
         """
-        pieces = self._topics.pieces(self._topics.parse(topic))
-        found = next((one for one in pieces if one.index == partition), None)
-        if found is None:
-            raise BadRequestError(f"there is no partition {partition} of {topic}")
+        found = self._piece(topic, partition)
         ledger, end = found.ledger, found.visible.end_entry
         entry = min(max(await ledger.entry_of_number(max(0, number)), ledger.first_entry), end)
         if entry == end:
             return ledger.id, entry, -1
         first, last = await ledger.number_before(entry), await ledger.number_before(entry + 1)
         return ledger.id, entry, number - first if 1 < last - first > number - first >= 0 else -1
+
+    def _piece(self, topic: str, partition: int) -> Partition:
+        pieces = self._topics.pieces(self._topics.parse(topic))
+        found = next((one for one in pieces if one.index == partition), None)
+        if found is None:
+            raise BadRequestError(f"there is no partition {partition} of {topic}")
+        return found
 
     async def bytes_from(self, topic: str, ledger: int, entry: int) -> int:
         """Return about how many bytes a partition has from an entry on."""

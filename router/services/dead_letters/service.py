@@ -26,6 +26,7 @@ from router.model import (
     TopicInfo,
     TopicName,
 )
+from router.model.publish_source import encode_source
 from router.services.dead_letters.letters import (
     MAX_BATCH,
     Letter,
@@ -260,7 +261,9 @@ class DeadLetters:
         name = f"{topic}:{write_letter(stored.position)}:{stored.publish_time}"
         try:
             self.topics_cache.partitions(to)
-            self.publisher.publish(to, [as_it_was(stored.message)], _REQUEUER, name)
+            message = as_it_was(stored.message)
+            source = encode_source("", "", "", f"requeued from {topic.local}")
+            self.publisher.publish(to, [message], _REQUEUER, name, source)
         except TopicNotFoundError:
             return f"There is no topic {to.local}."
         except _UNAVAILABLE:

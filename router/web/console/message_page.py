@@ -11,7 +11,13 @@ import structlog
 from flask import Response, request
 
 from router.clocks.steps import run_blocking
-from router.errors import BadRequestError, NotAllowedError, NotSupportedError, ValueNotFoundError
+from router.errors import (
+    BadRequestError,
+    NotAllowedError,
+    NotSupportedError,
+    RouterError,
+    ValueNotFoundError,
+)
 from router.model import UNDECODED, Message, Position, Principal, Stored, TopicName, TopicStats
 from router.services import message_details as details
 from router.services import messagepack
@@ -28,7 +34,7 @@ from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN, action, 
 from router.web.console.publish_tab import PUBLISH_FAILS, read_headers
 from router.web.openapi.description import ReplyDescription, choice, number, operation
 from router.web.pulsar_rest import ids
-from router.web.requests import Query, decode
+from router.web.requests import Query, decode, source_of
 
 FORMS: Final = ("auto", "schema", "json", "messagepack", "text", "hex", "base64")
 MAX_CHARACTERS: Final = 1_000_000
@@ -36,6 +42,7 @@ MAX_CHARACTERS: Final = 1_000_000
 MAX_NODES: Final = 5_000
 RAW: Final = "application/octet-stream"
 MAX_SENT: Final = 1_000_000
+PROTOCOLS: Final = {"http": "HTTP", "kafka": "Kafka", "nats": "NATS", "pulsar": "Pulsar"}
 TEXT_SCHEMAS: Final = ("JSON", "STRING")
 """Schemas whose values people can write."""
 _FAILS: Final = (*FAILS, "value-not-found", "read-failed")
@@ -68,6 +75,7 @@ class MessagePageViews(PageViews):
             "commands": [_curl(principal, name, stored.position)],
             "groups": self._groups(stats, stored.position),
             "letter": None if one.masked else _letter(name, stored.message),
+            "published_by": {} if one.masked else self._publisher_of(principal, name, stored),
             "masked": REASON if one.masked else "",
         }
         data |= described(one) | self._value(name, one, form)
@@ -104,7 +112,10 @@ class MessagePageViews(PageViews):
         if fields.text("edited", ""):
             sent = self._edited(name, sent, fields)
         with timeouts_of_publish():
-            publishing = self._services.publisher.publish_steps(name, [sent], principal, None)
+            source = source_of(request.environ, principal.name)
+            publishing = self._services.publisher.publish_steps(
+                name, [sent], principal, None, source
+            )
             count = run_blocking(publishing).count
         _log.info("message-sent-again", topic=str(name), user=principal.name)
         path = commands.path("console", "topics", name.local, "messages", decode(message))
@@ -141,6 +152,26 @@ class MessagePageViews(PageViews):
             return self._services.topics.described(name)
         except (NotSupportedError, NotAllowedError):
             return None
+
+    def _publisher_of(
+        self, principal: Principal, name: TopicName, stored: Stored
+    ) -> dict[str, str]:
+        """Return what is known of who published a message; the address is for administrators."""
+        try:
+            found = self._services.activities.publish_source(name, stored.position)
+        except RouterError as error:
+            _log.warning("publish-source-unknown", reason=str(error))
+            return {}
+        if found is None:
+            return {}
+        known = {
+            "user": found.principal,
+            "protocol": PROTOCOLS.get(found.protocol, found.protocol),
+            "client": found.client,
+        }
+        if self._context.access.may_administer(principal, request.environ):
+            known["address"] = found.address
+        return {field: value for field, value in known.items() if value}
 
     def _groups(self, stats: TopicStats | None, position: Position) -> list[dict[str, str]]:
         if stats is None:

@@ -24,7 +24,7 @@ from router.web.console.context import PageContext, PageViews
 from router.web.console.fields import Fields, Upload
 from router.web.console.pages import action
 from router.web.openapi.description import APPEND, one_of
-from router.web.requests import Query
+from router.web.requests import Query, source_of
 
 FORMATS: Final = {
     "Text": "text/plain",
@@ -187,7 +187,8 @@ class PublishTab(PageViews):
             messages = [message._replace(properties=form.headers) for message in messages]
         if form.repeat > 1:
             messages = _repeated(messages, form.repeat, self._reader.bounds.batch)
-        return (yield from self._publisher.publish_steps(name, messages, principal, None))
+        source = source_of(request.environ, principal.name)
+        return (yield from self._publisher.publish_steps(name, messages, principal, None, source))
 
 
 def read_headers(written: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from router.backends import Start
 from router.clocks.steps import Prepared, Steps, run_blocking
 from router.errors import MissingConsumerError
 from router.model import VALUE_OF, ConsumerId, Message, Subscription, TopicName
+from router.model.publish_source import MAX_TEXT, encode_source
 from router.services.consume import AckMode, AnsweredPoll, PollMailbox, PollRequest, PollServer
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
@@ -218,8 +219,10 @@ class Events:
         authorize = partial(self._access.authorize, topic=name, right=Right.PUBLISH)
         marks = marks_of([("Content-Type", "application/json"), ("Content-Length", "%d")])
         form = _body(environ, b"", environ.get("CONTENT_TYPE", ""))
+        address, client = environ.get("REMOTE_ADDR", ""), environ.get("HTTP_USER_AGENT", "")
+        source = partial(encode_source, address=address, client=client[:MAX_TEXT])
         return prepared.PreparedPublish(
-            marks, self._reader, self._publisher, name, who, authorize, form
+            marks, self._reader, self._publisher, name, who, authorize, form, source
         )
 
     @api.operation(
@@ -274,7 +277,9 @@ class Events:
                 messages = self._publisher.compute(
                     len(messages), tracing.add, messages, context, longest
                 )
-            return (yield from self._publisher.publish_steps(name, messages, principal, key))
+            source = requests.source_of(environ, principal.name)
+            steps = self._publisher.publish_steps(name, messages, principal, key, source)
+            return (yield from steps)
 
     @api.operation(
         "GET /events/<topic>/<group>", answers={}, fails=("missing-consumer",), public=True

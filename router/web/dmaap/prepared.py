@@ -42,7 +42,8 @@ def answer(environ: WSGIEnvironment, published: PublishResult) -> DirectAnswer:
 class PreparedPublish:
     """Begins the publishes from one address that have the same head.
 
-    `form`: a body of that head. What `authorize` raises refuses a publish.
+    `form`: a body of that head. What `authorize` raises refuses a publish. `source`: who publishes,
+    by the protocol and the principal's name.
     """
 
     at_once: ClassVar[bool] = False
@@ -54,6 +55,7 @@ class PreparedPublish:
     who: Callable[[], Principal | None]
     authorize: Callable[[Principal], None]
     form: bodies.PublishBody
+    source: Callable[[str, str], bytes]
 
     def begin(self, body: bytes, client: StepsClient) -> BegunPublish | None:
         """Begin to store the messages of a body; see `router.clocks.steps.Prepared`."""
@@ -69,7 +71,8 @@ class PreparedPublish:
         if found is None:
             return None
         messages, reserved = found
-        begun = BegunPublish(self, client, PublishBatch(messages), reserved, began)
+        batch = PublishBatch(messages, self.source("http", principal.name))
+        begun = BegunPublish(self, client, batch, reserved, began)
         if not messages or not self._enters(begun):
             reserved.release()
             return None

@@ -134,7 +134,8 @@ class ProduceViews:
                     environ[DIALECT] = PULSAR
                 sent = offload(dialects.read, document, dialect, context.reader.bounds.messages)
                 del document
-                sender = Sender(sent.producer, _identity(principal, topic, key))
+                source = requests.source_of(environ, principal.name)
+                sender = Sender(sent.producer, _identity(principal, topic, key), source)
                 with context.publishing(environ, topic) as operation:
                     if operation is not None:
                         operation.stored(len(sent.messages))

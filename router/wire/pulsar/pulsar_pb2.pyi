@@ -377,7 +377,7 @@ class CommandProducerSuccess(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., schema_version: _Optional[bytes] = ..., topic_epoch: _Optional[int] = ..., producer_ready: _Optional[bool] = ...) -> None: ...
 
 class CommandSend(_message.Message):
-    __slots__ = ("producer_id", "sequence_id", "num_messages", "txnid_least_bits", "txnid_most_bits", "highest_sequence_id", "is_chunk", "marker", "message_id")
+    __slots__ = ("producer_id", "sequence_id", "num_messages", "txnid_least_bits", "txnid_most_bits", "highest_sequence_id", "is_chunk", "marker", "message_id", "source")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -387,6 +387,7 @@ class CommandSend(_message.Message):
     IS_CHUNK_FIELD_NUMBER: _ClassVar[int]
     MARKER_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     sequence_id: int
     num_messages: int
@@ -396,7 +397,8 @@ class CommandSend(_message.Message):
     is_chunk: bool
     marker: bool
     message_id: MessageIdData
-    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., num_messages: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., is_chunk: _Optional[bool] = ..., marker: _Optional[bool] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
+    source: bytes
+    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., num_messages: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., is_chunk: _Optional[bool] = ..., marker: _Optional[bool] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., source: _Optional[bytes] = ...) -> None: ...
 
 class CommandSendReceipt(_message.Message):
     __slots__ = ("producer_id", "sequence_id", "message_id", "highest_sequence_id", "stored_messages")
@@ -1167,16 +1169,18 @@ class BrokerEntryMetadata(_message.Message):
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class CommandAppends(_message.Message):
-    __slots__ = ("request_id", "producer_ids", "sequence_ids", "sizes")
+    __slots__ = ("request_id", "producer_ids", "sequence_ids", "sizes", "sources")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_IDS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     producer_ids: _containers.RepeatedScalarFieldContainer[int]
     sequence_ids: _containers.RepeatedScalarFieldContainer[int]
     sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[int] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    sources: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, request_id: _Optional[int] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., sources: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CommandAppendsResponse(_message.Message):
     __slots__ = ("request_id", "failures")

@@ -42,6 +42,7 @@ from router.broker.nats.streams.publish_checks import (
 from router.broker.nats.streams.stream import Stream
 from router.broker.storage import NATS_FORMAT, DamagedError, Store, StoreError, TopicRecord
 from router.errors import DiskFullError, NotAllowedError, RouterError
+from router.model.publish_source import NO_SOURCE
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.policies import Retention
 from router.wire.nats.jetstream.replies import PubAck
@@ -124,8 +125,8 @@ class _Entry:
 class StreamPublisher:
     """Stores what one client publishes.
 
-    Acknowledgements go to the reply subjects of messages. From `hold` to `release` the client is
-    not read from, because a stream has to be opened first.
+    Acknowledgements go to the reply subjects of messages. Entries are kept with `source`. From
+    `hold` to `release` the client is not read from, because a stream has to be opened first.
     """
 
     def __init__(
@@ -133,10 +134,12 @@ class StreamPublisher:
         context: PublishContext,
         hold: Callable[[], None],
         release: Callable[[], None],
+        source: bytes = NO_SOURCE,
     ) -> None:
         self._context = context
         self._hold = hold
         self._release = release
+        self._source = source
         self._pending: list[_Pending] = []
         self._waits = self._full = False
         self._in_flight = 0
@@ -326,7 +329,12 @@ class StreamPublisher:
             return
         payload = pack(messages)
         entry_id = stream.ledger.append(
-            payload, NATS_FORMAT, len(messages), now_ms, partial(self._stored, stream, entry)
+            payload,
+            NATS_FORMAT,
+            len(messages),
+            now_ms,
+            partial(self._stored, stream, entry),
+            source=self._source,
         )
         if stream.log.indexer is not None:
             stream.log.indexer.appended(entry_id)

@@ -46,6 +46,7 @@ from router.errors import ConflictError, RouterError
 from router.metrics import Sample
 from router.model import NO_PROPERTIES, NOT_PARTITIONED, TopicName
 from router.model.policies import Policies
+from router.model.publish_source import NO_SOURCE
 from router.sharing.registry import NEW, AsyncRegistry
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
@@ -192,9 +193,14 @@ class Streams:
                     found.append(name)
         return sorted(found)
 
-    def publisher(self, hold: Callable[[], None], release: Callable[[], None]) -> StreamPublisher:
+    def publisher(
+        self,
+        hold: Callable[[], None],
+        release: Callable[[], None],
+        source: bytes = NO_SOURCE,
+    ) -> StreamPublisher:
         """Return what stores the messages of a client; see StreamPublisher."""
-        return StreamPublisher(self._publishing, hold, release)
+        return StreamPublisher(self._publishing, hold, release, source)
 
     # Changes; each is complete on disk on return.
 
