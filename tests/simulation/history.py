@@ -31,6 +31,7 @@ EXCUSED_BY_DAMAGE = frozenset(
         "a committed message is not there any more",
         "a committed transaction is not there",
         "a copy is not as its source",
+        "a message was copied twice",
         "a refused commit was seen",
         "a transaction is not whole",
         "a transaction was seen that was not committed",

@@ -303,6 +303,13 @@ MUTATIONS: Final = (
         "",
     ),
     Mutation(
+        "transactions",
+        "a start forgets what transactions acknowledge",
+        "router.broker.transactions.coordinator",
+        "self.acknowledgements.restore(transaction)",
+        "pass",
+    ),
+    Mutation(
         _NODES,
         "what is certain is counted from an answer",
         f"{_COORDINATION}.link",

@@ -41,6 +41,7 @@ PROTOCOLS = (
     "explicit",
     "tables",
     "transactions",
+    "pulsar_transactions",
 )
 MIN_DIRTY_RATIOS = (0.01, 0.5)
 MIN_LAGS_MS = (0, 0, 60_000)
@@ -73,6 +74,8 @@ class Plan:
     """Partitions of a compacted topic, each with publishers and readers of its own."""
     transactions: int = 1
     """Pairs of transactional writers; two partitions are written, and copied exactly once."""
+    pulsar_transactions: int = 1
+    """Pulsar's writers to the same partitions, which its consumers copy, too."""
     table_policies: dict[str, float] = field(default_factory=dict)
     mean_pause: float = 3.0
     fault_seconds: float = 120.0
@@ -128,7 +131,8 @@ class Plan:
         )
         # Their copies are made of the whole log.
         pairs = chance.choice((0, 1, 2)) if retention == "7d" else 0
-        return replace(found, transactions=pairs)
+        writers = chance.choice((0, 1)) if retention == "7d" else 0
+        return replace(found, transactions=pairs, pulsar_transactions=writers)
 
     @property
     def has_damage(self) -> bool:

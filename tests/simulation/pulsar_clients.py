@@ -160,7 +160,7 @@ class PulsarSubscriber(PulsarConsumer):
                 if not is_active:
                     text = f"{self._group}: {self.name} at {found.message.message_id.entryId}"
                     history.violation("a message for a consumer that is not active", text)
-                messages = _pulsar_messages(found.message, frame.payload)
+                messages = read_messages(found.message, frame.payload)
                 history.delivered(self._group, messages, asked_at, after)
                 after = messages[-1][0].following
                 permits -= len(messages)
@@ -244,7 +244,7 @@ class SharedConsumer(PulsarConsumer):
         self, peer: PulsarPeer, command: Any, payload: bytes, held: dict[str, Any]
     ) -> None:
         history, group = self.world.history, self._group
-        ((place, message),) = _pulsar_messages(command, payload)
+        ((place, message),) = read_messages(command, payload)
         key = key_of(message) if self.kind == pb.CommandSubscribe.Key_Shared else ""
         # What the client reads of a connection that is lost may be elsewhere by now.
         is_open = peer.stream.is_open
@@ -280,7 +280,8 @@ class KeySharedConsumer(SharedConsumer):
     kind = pb.CommandSubscribe.Key_Shared
 
 
-def _pulsar_messages(command: Any, payload: bytes) -> list[tuple[Place, str]]:
+def read_messages(command: Any, payload: bytes) -> list[tuple[Place, str]]:
+    """Return the messages of a delivered entry with their places."""
     entry = command.message_id.entryId
     found = unpack(payload, LIMIT, command.ack_set)
     size = max(1, found[-1].batch_index + 1)

@@ -34,6 +34,14 @@ from tests.simulation.pulsar_clients import (
     PulsarSubscriber,
     SharedConsumer,
 )
+from tests.simulation.pulsar_transactions import (
+    ORDERED_PARTITION,
+    TRANSFORMED,
+    TRANSFORMED_NAME,
+    PulsarTransactionalWriter,
+    SharedTransformer,
+    Transformer,
+)
 from tests.simulation.seeded import CLOCK
 from tests.simulation.table_clients import (
     TOPIC,
@@ -165,7 +173,7 @@ class Run:
         await self._start_protocols()
         if plan.tables:
             await self._start_table()
-        if plan.transactions:
+        if plan.transactions or plan.pulsar_transactions:
             await self._start_transactions()
         if plan.faults:
             self._spawn(self.faults.run(), self.others)
@@ -244,7 +252,28 @@ class Run:
             for copier in range(2 if partition else 1):
                 self._consume(Copier(world, law, f"cp{partition}-{copier}", partition, mean))
             self._consume(CommittedReader(world, law, f"tr{partition}", partition, mean))
-            self._consume(CopyReader(world, law, f"cr{partition}", partition, mean))
+            self._consume(CopyReader(world, law.copied, f"cr{partition}", COPY, partition, mean))
+        if self.plan.pulsar_transactions:
+            await self._start_pulsar_transactions(law)
+
+    async def _start_pulsar_transactions(self, law: TransactionLaw) -> None:
+        """Begin writers to the same source, and what copies it to a topic of its own."""
+        world, mean = self.world, self.plan.mean_pause
+        await self._create(TRANSFORMED_NAME, TRANSACTED_PARTITIONS)
+        for number in range(self.plan.pulsar_transactions):
+            name = f"pt{number}"
+            writer = PulsarTransactionalWriter(world, law, name, TRANSACTED_PARTITIONS, mean)
+            self._spawn(writer.run(), self.publishing)
+        for partition in range(TRANSACTED_PARTITIONS):
+            kind, check = (
+                (Transformer, law.copied)
+                if partition == ORDERED_PARTITION
+                else (SharedTransformer, law.copied_once)
+            )
+            for number in range(1 if partition == ORDERED_PARTITION else 2):
+                self._consume(kind(world, law, f"px{partition}-{number}", partition, mean))
+            name = f"py{partition}"
+            self._consume(CopyReader(world, check, name, TRANSFORMED, partition, mean))
 
     async def _start_table(self) -> None:
         """Begin the clients of a compacted topic."""

@@ -17,7 +17,7 @@ from tests.simulation.history import name_of
 from tests.simulation.kafka_clients import ACCEPTED, KafkaPeer
 from tests.simulation.protocols import Client, value_of
 from tests.simulation.seeded import CLOCK
-from tests.simulation.transactions import TransactionLaw, View
+from tests.simulation.transactions import CopyCheck, TransactionLaw, View
 from tests.simulation.workers import GoneError, World
 
 SOURCE: Final = "transacted"
@@ -231,7 +231,7 @@ class TransactionalWriter(TransactionalClient):
         counts = {partition: chance.choice((1, 1, 2, 5)) for partition in sorted(chosen)}
         number, transaction = law.begin(self.name, counts)
         for partition in sorted(chosen):
-            for places in _divided(counts[partition], chance.randint(1, 2)):
+            for places in divided(counts[partition], chance.randint(1, 2)):
                 names = [f"{self.name}:{number}:{place}" for place in places]
                 if not await self.write(SOURCE, partition, names):
                     return False
@@ -325,27 +325,27 @@ class CommittedReader(Client):
 
 
 class CopyReader(Client):
-    """Reads a partition of the copy from its start on."""
+    """Reads a partition of a copy from its start on, which `check` compares with its source."""
 
     def __init__(
-        self, world: World, law: TransactionLaw, name: str, partition: int, mean: float
+        self, world: World, check: CopyCheck, name: str, topic: str, partition: int, mean: float
     ) -> None:
         super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
-        self._law, self._partition = law, partition
+        self._check, self._topic, self._partition = check, topic, partition
         self._names: list[str] = []
         self._position = 0
 
     async def work(self) -> None:
         peer = await KafkaPeer.open(self.world)
         while True:
-            found = await committed_from(peer, COPY, self._partition, self._position)
+            found = await committed_from(peer, self._topic, self._partition, self._position)
             if found:
                 self._names += [name for _, name in found]
                 self._position = found[-1][0] + 1
-                self._law.copied(self._partition, self._names, complete=False)
+                self._check(self._partition, self._names, complete=False)
                 continue
             is_quiet = self.world.is_quiet
-            if self._law.copied(self._partition, self._names, complete=is_quiet):
+            if self._check(self._partition, self._names, complete=is_quiet):
                 self.empty_in_quiet += is_quiet
             await self.world.pause(self.chance, self.mean)
 
@@ -361,7 +361,7 @@ async def committed_from(
     return []
 
 
-def _divided(count: int, parts: int) -> list[range]:
+def divided(count: int, parts: int) -> list[range]:
     """Return numbers from 0 on, in so many runs or as many as there are numbers."""
     first = -(-count // parts)
     return [range(start, min(start + first, count)) for start in range(0, count, first)]

@@ -3,16 +3,20 @@
 And nothing of others. A message is named by its client, the number of its transaction and its place
 in that on its partition, `t0:17:2`. A transaction may be seen once its commit was sent; it must be
 seen, on all its partitions, once the commit was answered or any message of it was seen. What is
-copied by consume-transform-produce stands in the copy as in the source.
+copied by consume-transform-produce stands in the copy as in the source, or, where consumers share
+it, once. What was acknowledged in a committed transaction does not come again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, Protocol
 
-from tests.simulation.history import History
+from tests.simulation.history import GroupPartition, History
+from tests.simulation.seeded import CLOCK
 
 
 class Message(NamedTuple):
@@ -46,6 +50,14 @@ class View:
     offsets: set[int] = field(default_factory=set)
 
 
+class CopyCheck(Protocol):
+    """Checks a copy of a partition from its start; returns whether it is complete."""
+
+    def __call__(self, partition: int, names: Sequence[str], *, complete: bool) -> bool:
+        """`complete`: it is to have all that was seen of the source."""
+        ...
+
+
 class TransactionLaw:
     """The transactions of a run, and where their messages were seen in each partition."""
 
@@ -54,6 +66,7 @@ class TransactionLaw:
         self._clients: dict[str, list[Transacted]] = {}
         self._names: dict[int, dict[int, str]] = {}
         self._offsets: dict[int, dict[str, int]] = {}
+        self._acknowledged: dict[tuple[GroupPartition, str], float] = {}
 
     def begin(self, client: str, counts: dict[int, int]) -> tuple[int, Transacted]:
         """Note a transaction that is about to be written; return its number, from 0 on."""
@@ -77,11 +90,28 @@ class TransactionLaw:
                 violation("an entry changed", f"{partition}: {name} at {offset}, before {known}")
             if (place := offsets.setdefault(name, offset)) != offset:
                 violation("a duplicate", f"{partition}: {name} at {offset} and {place}")
-            transaction = self._of(Message.parse(name))
-            if not transaction.may_be_seen:
-                text = f"{partition}: {name} at {offset}: {transaction}"
-                violation("a transaction was seen that was not committed", text)
-            transaction.must_be_seen = True
+            self._check_committed(partition, name)
+
+    def delivered(self, group: GroupPartition, names: Iterable[str], at: float) -> None:
+        """Check names that a subscription got, of an entry that was on its way at a time."""
+        for name in names:
+            self._check_committed(group.partition.partition, name)
+            if self._acknowledged.get((group, name), at) < at:
+                violation = self._history.violation
+                violation("an acknowledged message came again", f"{group}: {name}")
+
+    def acknowledged(self, group: GroupPartition, names: Iterable[str]) -> None:
+        """Note that a transaction was committed in which messages were acknowledged."""
+        for name in names:
+            self._acknowledged.setdefault((group, name), CLOCK.now)
+
+    def divided(self, group: GroupPartition, names: Iterable[str]) -> None:
+        """Note that transactions which are open at once acknowledge messages of an entry.
+
+        With the abort of each the entry is taken from its consumer and goes to any, so that one
+        that was on its way may be acknowledged elsewhere meanwhile.
+        """
+        self._acknowledged.update(dict.fromkeys(((group, name) for name in names), inf))
 
     def viewed(self, partition: int, view: View, found: Sequence[tuple[int, str]]) -> None:
         """Check what a reader got behind what it has: whole transactions, in their order."""
@@ -117,19 +147,30 @@ class TransactionLaw:
         """
         known = self._names.get(partition, {})
         source = [known[offset] for offset in sorted(known)]
-        if list(names) != source[: len(names)]:
-            place = next(
-                (
-                    at
-                    for at, pair in enumerate(zip(names, source, strict=False))
-                    if len({*pair}) > 1
-                ),
-                min(len(names), len(source)),
-            )
+        # What copies Pulsar's deliveries may be ahead of all readers that know offsets.
+        both_have = min(len(names), len(source))
+        if list(names[:both_have]) != source[:both_have]:
+            pairs = zip(names, source, strict=False)
+            place = next(at for at, pair in enumerate(pairs) if len({*pair}) > 1)
             both = f"{names[place:][:5]}, in the source {source[place:][:5]}"
             violation = self._history.violation
             violation("a copy is not as its source", f"{partition}, from {place}: {both}")
         return not complete or len(names) == len(source)
+
+    def copied_once(self, partition: int, names: Sequence[str], *, complete: bool) -> bool:
+        """As `copied`, of a copy in any order."""
+        source, copy = set(self._names.get(partition, {}).values()), set(names)
+        if len(copy) < len(names):
+            twice = [name for name, count in Counter(names).items() if count > 1]
+            self._history.violation("a message was copied twice", f"{partition}: {twice[:5]}")
+        return not complete or source <= copy
+
+    def _check_committed(self, partition: int, name: str) -> None:
+        transaction = self._of(Message.parse(name))
+        if not transaction.may_be_seen:
+            text = f"{partition}: {name}: {transaction}"
+            self._history.violation("a transaction was seen that was not committed", text)
+        transaction.must_be_seen = True
 
     def _of(self, message: Message) -> Transacted:
         return self._clients[message.client][message.number]

@@ -219,7 +219,7 @@ class Consuming:
         if request.ack_type == pb.CommandAck.Cumulative:
             for place in places:
                 ack = Ack(place.entryId, cumulative=True, ack_set=tuple(place.ack_set))
-                pending.add_cumulative(transaction, subscription, ack)
+                pending.add_cumulative(transaction, subscription, ack, consumer)
         else:
             parts = [
                 (place.entryId, EntryPart.of(place.ack_set, max(0, place.batch_size)))

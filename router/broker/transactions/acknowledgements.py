@@ -3,7 +3,8 @@
 Theory of operation. `PartitionSubscription.delivered` of a subscription with such acknowledgements
 is its `PendingAcks`, by which delivery leaves out what is held. Each is a value of its transaction,
 too. With a commit they are made on the cursor, in the step that forgets the transaction; after an
-abort their messages are delivered again, as if their consumers had returned them.
+abort their messages are delivered again, as if their consumers had returned them. A cumulative one
+holds nothing, so that after its abort only the consumer that made it has anything to get again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from typing import Final
 
 import structlog
 
-from router.broker.consume import Partition, PartitionSubscription
-from router.broker.consume.cursor.pending_acks import AcknowledgedError, EntryPart, PendingAcks
+from router.broker.consume import ClientConsumer, Partition, PartitionSubscription
+from router.broker.consume.cursor.pending_acks import (
+    AcknowledgedError,
+    CumulativeAck,
+    EntryPart,
+    PendingAcks,
+)
 from router.broker.storage import Ack, Store, words
 from router.broker.topics.cursor_administration import acknowledge_now
 from router.broker.transactions.errors import Refusal, TransactionError
@@ -84,7 +90,11 @@ class TransactionAcknowledgements:
             subscription.dispatcher.hold_out(whole)
 
     def add_cumulative(
-        self, transaction: Transaction, subscription: PartitionSubscription, ack: Ack
+        self,
+        transaction: Transaction,
+        subscription: PartitionSubscription,
+        ack: Ack,
+        consumer: ClientConsumer,
     ) -> None:
         """Acknowledge all up to an entry; as `add`."""
         key = _key(subscription)
@@ -94,7 +104,7 @@ class TransactionAcknowledgements:
         except AcknowledgedError as error:
             _settle(subscription)
             raise TransactionError(Refusal.CONFLICT, str(error)) from error
-        pending.cumulative = transaction, ack
+        pending.cumulative = CumulativeAck(transaction, ack, consumer)
         transaction.cumulative[key] = ack
         left = b"/".join(b"%d" % word for word in (ack.entry, *ack.ack_set))
         place = f"{CUMULATIVE}/{key.ledger}/{key.number}/{key.name}"
@@ -109,26 +119,28 @@ class TransactionAcknowledgements:
                     pending.hold(entry, part)
         for key, ack in transaction.cumulative.items():
             if (subscription := self._find(key)) is not None:
-                _pending(subscription).cumulative = transaction, ack
+                _pending(subscription).cumulative = CumulativeAck(transaction, ack)
 
     def commit(self, transaction: Transaction) -> None:
         """Acknowledge for good; on disk with whatever else this step changes."""
-        for subscription, parts, ack in self._released(transaction):
+        for subscription, parts, cumulative in self._released(transaction):
             acks = [
                 Ack(entry, ack_set=tuple(words(part.left))) for entry, part in sorted(parts.items())
             ]
-            acks += [] if ack is None else [ack]
+            acks += [] if cumulative is None else [cumulative.ack]
             acknowledge_now(self._store, subscription, acks)
 
     def abort(self, transaction: Transaction) -> None:
         """Deliver again what was acknowledged."""
-        for subscription, parts, _ in self._released(transaction):
-            if subscription.dispatcher is not None:
+        for subscription, parts, cumulative in self._released(transaction):
+            if subscription.dispatcher is not None and parts:
                 subscription.dispatcher.restore(sorted(parts))
+            elif cumulative is not None and cumulative.consumer is not None:
+                subscription.redeliver(cumulative.consumer, ())
 
     def _released(
         self, transaction: Transaction
-    ) -> list[tuple[PartitionSubscription, dict[int, EntryPart], Ack | None]]:
+    ) -> list[tuple[PartitionSubscription, dict[int, EntryPart], CumulativeAck | None]]:
         """Hold nothing of a transaction any more; return what was held, by subscription."""
         found = []
         for key in {**transaction.acks, **transaction.cumulative}:
@@ -140,12 +152,13 @@ class TransactionAcknowledgements:
                     subscription=key.name,
                 )
                 continue
-            parts, ack = transaction.acks.get(key, {}), transaction.cumulative.get(key)
-            subscription.delivered.release(parts.items())
-            if ack is not None:
-                subscription.delivered.cumulative = None
+            pending, parts = subscription.delivered, transaction.acks.get(key, {})
+            pending.release(parts.items())
+            cumulative = None
+            if key in transaction.cumulative:
+                cumulative, pending.cumulative = pending.cumulative, None
             _settle(subscription)
-            found.append((subscription, parts, ack))
+            found.append((subscription, parts, cumulative))
         return found
 
     def _find(self, key: SubscriptionKey) -> PartitionSubscription | None:

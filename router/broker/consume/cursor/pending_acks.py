@@ -10,9 +10,12 @@ keeps other transactions from making one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from router.broker.storage import Ack, Cursor, bits, words
+
+if TYPE_CHECKING:
+    from router.broker.consume.consumer import ClientConsumer
 
 _ALL: Final = -1
 _BEHIND_ALL: Final = 1 << 62
@@ -46,18 +49,23 @@ class EntryPart(NamedTuple):
         return EntryPart(max(self.messages, other.messages), self.left & other.left)
 
 
-class PendingAcks:
-    """What is held of one subscription; asked like its cursor, it answers what is to be sent.
+class CumulativeAck(NamedTuple):
+    """A cumulative acknowledgement of a transaction; `consumer` made it, None: it is gone."""
 
-    `cumulative`: the transaction with a cumulative acknowledgement, and how far that reaches.
-    """
+    transaction: object
+    ack: Ack
+    consumer: ClientConsumer | None = None
+
+
+class PendingAcks:
+    """What is held of one subscription; asked like its cursor, it answers what is to be sent."""
 
     __slots__ = ("_cursor", "cumulative", "held")
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self.held: dict[int, list[EntryPart]] = {}
-        self.cumulative: tuple[object, Ack] | None = None
+        self.cumulative: CumulativeAck | None = None
 
     @property
     def idle(self) -> bool:
@@ -98,7 +106,7 @@ class PendingAcks:
         if ack.entry <= self._cursor.mark_delete:
             raise AcknowledgedError(f"entry {ack.entry} was acknowledged before")
         if self.cumulative is not None:
-            owner, before = self.cumulative
+            owner, before, _ = self.cumulative
             if owner is not transaction or _reach(ack) <= _reach(before):
                 raise AcknowledgedError(
                     f"entries to {before.entry} are acknowledged in an open transaction"

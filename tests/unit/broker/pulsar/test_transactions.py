@@ -319,6 +319,25 @@ def test_one_transaction_acknowledges_cumulatively_at_a_time(folder: Path) -> No
     with_transactions(folder, test)
 
 
+def test_an_aborted_cumulative_acknowledgement_brings_nothing_twice_to_another_consumer(
+    folder: Path,
+) -> None:
+    async def test(client: TransactionalClient, _: Context) -> None:
+        await client.subscribe(EXCLUSIVE)
+        await client.write(b"a")
+        await client.write(b"b")
+        received = await client.received(2)
+        ids = await client.begin()
+        await client.acknowledge(received[1], ids=ids, ack_type=pb.CommandAck.Cumulative)
+        await client.ask("CLOSE_CONSUMER", consumer_id=0)
+        await client.subscribe(EXCLUSIVE)
+        assert await client.sees(b"a", b"b")
+        await client.end(ids, commit=False)
+        assert await client.sees()
+
+    with_transactions(folder, test)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_restart_goes_on_with_what_was_acknowledged(
