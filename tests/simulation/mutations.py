@@ -159,7 +159,7 @@ MUTATIONS: Final = (
         "engine",
         "a refused answer is acknowledged",
         f"{_CONSUME}.polls.poll",
-        "if self.is_answered and outcome is Outcome.DELIVERED:",
+        "if self.is_answered and outcome is PollOutcome.DELIVERED:",
         "if self.is_answered:",
     ),
     Mutation(
@@ -194,7 +194,7 @@ MUTATIONS: Final = (
         "leases",
         "the polls of a lost connection keep what they hold",
         f"{_CONSUME}.polls.engine",
-        "            poll.end(Outcome.REFUSED)\n        self._polls.pop(client",
+        "            poll.end(PollOutcome.REFUSED)\n        self._polls.pop(client",
         "            pass\n        self._polls.pop(client",
     ),
     Mutation(
