@@ -175,7 +175,7 @@ def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
 
     A replay that was interrupted goes on where it was when it is started again with the same name.
     """
-    from router.pipelines.loading import replay_of  # noqa: PLC0415 - only when it is used
+    from router.pipelines.derived import replay_of  # noqa: PLC0415 - only when it is used
 
     own = {key: given.pop(key) for key in ("to", "topics", "until", "rate")}
     own |= {"from": given.pop("since"), "format": given.pop("form")}
@@ -201,11 +201,44 @@ def maintain(name: str, folder: Path, config: Path | None, **given: Any) -> None
 
     The pipeline may run meanwhile. Parquet folders are not compacted; a database does it by itself.
     """
+    from router.pipelines.derived import maintain_of  # noqa: PLC0415 - only when it is used
     from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
-    from router.pipelines.loading import maintain_of  # noqa: PLC0415 - only when it is used
 
     own = {key: given.pop(key) for key in ("where", "target_mb", "retain_hours")}
     _run(maintain_of(named(name, folder), own), config, given)
+
+
+@command.command(
+    epilog=examples(
+        "router pipeline rebuild orders-table",
+        "router pipeline rebuild orders-table --from 2026-07-01 --to 2026-08-01",
+        "router pipeline rebuild orders-table --swap --where \"date between '2026-07-01' and ...\"",
+    )
+)
+@click.argument("name")
+@click.option("--sink", default="", help="The Delta table, where the pipeline writes several.")
+@click.option("--from", "since", default="", metavar="TIME", help="Published then or later.")
+@click.option("--to", "until", default="", metavar="TIME", help="Published before.")
+@click.option("--swap", is_flag=True, help="Take the rebuilt rows into the table.")
+@click.option("--where", default="", help="With --swap: the rows to replace.  [default: all]")
+@folder
+@store
+def rebuild(name: str, folder: Path, config: Path | None, **given: Any) -> None:
+    """Write a Delta table of a pipeline again, beside it, and swap it in when it is right.
+
+    Without --swap messages are read again into PATH.rebuild; the pipeline may run meanwhile. With
+    it rows of the table become those, in one commit.
+    """
+    from router.pipelines.derived import rebuild_of, swap_of  # noqa: PLC0415 - only when it is used
+    from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
+    from router.pipelines.jobs.options import since_epoch_ms  # noqa: PLC0415 - as above
+
+    sink, since, until = (given.pop(key) for key in ("sink", "since", "until"))
+    swap, where = given.pop("swap"), given.pop("where")
+    pipeline = named(name, folder)
+    span = since_epoch_ms("from", since), since_epoch_ms("to", until)
+    made = swap_of(pipeline, sink, where) if swap else rebuild_of(pipeline, sink, *span)
+    _run(made, config, {**given, "once": True})
 
 
 @command.command(
@@ -338,8 +371,8 @@ def _add_case(file: Path, pipeline: Pipeline, topic: str, limit: int, settings: 
 
 def _known(name: str, folder: Path) -> Pipeline:
     """Return a declared pipeline; a name without a declaration may be a replay's."""
+    from router.pipelines.derived import replay_of  # noqa: PLC0415 - only when it is used
     from router.pipelines.finding import found, named  # noqa: PLC0415 - only when it is used
-    from router.pipelines.loading import replay_of  # noqa: PLC0415 - only when it is used
 
     own = (one.name for one in found(folder) if not one.shipped or one.name != "replay")
     return named(name, folder) if name.endswith(".toml") or name in own else replay_of(name, "", {})

@@ -55,6 +55,7 @@ class SourceSpec:
     `schema` is columns as in CREATE TABLE (json, csv; empty: inferred) or an Avro schema in JSON
     (avro; empty: the topic's own). `options` are the format's own. `skip_dead`: a pattern passes
     over `<topic>.dlq` where it finds the topic, which would otherwise never come to an end.
+    `since_ms` and `until_ms` bound the publish times of the rows, 0: neither does.
     """
 
     url: str = "embedded:"
@@ -67,6 +68,8 @@ class SourceSpec:
     max_rows: int = 100_000
     on_loss: str = "fail"
     skip_dead: bool = False
+    since_ms: int = 0
+    until_ms: int = 0
     watermark: Watermark | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 

@@ -75,7 +75,7 @@ def step_views(pipeline: Pipeline, good: Mapping[str, DataFrame]) -> dict[str, D
     views: dict[str, DataFrame] = {}
     for name, source in pipeline.sources().items():
         try:
-            views[name.lower()] = _late(good[name], source.watermark)
+            views[name.lower()] = _within(_late(good[name], source.watermark), source)
         except PySparkException as error:
             origin, path = (
                 DeclarationOrigin(pipeline.file, pipeline.lines),
@@ -92,6 +92,15 @@ def step_views(pipeline: Pipeline, good: Mapping[str, DataFrame]) -> dict[str, D
         rows.createOrReplaceTempView(step.name)
         views[step.name.lower()] = rows
     return views
+
+
+def _within(rows: DataFrame, source: SourceSpec) -> DataFrame:
+    """Return the rows of the source's range of time; later ones have moved its watermark."""
+    if source.since_ms:
+        rows = rows.where(f"_publish_time >= timestamp_millis({source.since_ms})")
+    if source.until_ms:
+        rows = rows.where(f"_publish_time < timestamp_millis({source.until_ms})")
+    return rows
 
 
 def _late(rows: DataFrame, watermark: Any) -> DataFrame:

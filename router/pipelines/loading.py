@@ -2,8 +2,6 @@
 
 Only the file is read: whether topics exist and SQL fits is said by `checks`. Neither needs Spark or
 Java, so that a pipeline may be checked where it will never run.
-
-A replay needs no declaration: an archive and a few words on the command line make its Pipeline.
 """
 
 from __future__ import annotations
@@ -11,14 +9,13 @@ from __future__ import annotations
 import posixpath
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import re2
 
-from router.errors import SettingError
 from router.errors.quoting import nearest
 from router.pipelines.declaration import (
     DEAD_LETTERS,
@@ -352,36 +349,3 @@ def _job(top: Table) -> JobSpec | None:
 
 
 __all__ = ["NAME", "DeclarationError", "load", "parse"]
-
-
-def replay_of(name: str, archive: str, given: Mapping[str, object]) -> Pipeline:
-    """Return the pipeline that replays an archive; `given` are more keys of the job.
-
-    Its checkpoint is the one of its name below the folder of the node's data. Raises SettingError.
-    """
-    if not NAME.fullmatch(name):
-        raise SettingError(f"a pipeline's name is 1 to 100 of a-z 0-9 . _ -, not {name!r}")
-    options = {"archive": archive if "://" in archive else str(Path(archive).absolute()), **given}
-    return Pipeline(
-        name=name,
-        source=SourceSpec(url=""),
-        job=JobSpec("replay", options),
-        file=Path("command line"),
-        description=f"Replays {archive}.",
-    )
-
-
-def maintain_of(pipeline: Pipeline, given: Mapping[str, object]) -> Pipeline:
-    """Return the pipeline that maintains the tables of another one, which may run meanwhile.
-
-    `given` are keys of the job.
-    """
-    return Pipeline(
-        name=f"{pipeline.name}.maintain",
-        source=replace(pipeline.source, topics=(), pattern=""),
-        sinks=tuple(replace(sink, from_step=RECORDS) for sink in pipeline.sinks),
-        resources=pipeline.resources,
-        job=JobSpec("maintain", given),
-        file=pipeline.file,
-        lines=pipeline.lines,
-    )

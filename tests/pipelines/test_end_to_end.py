@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from router.clocks import wall_ms
 from router.errors import RouterError
 from router.model import Message
 from router.pipelines import finding
+from router.pipelines.derived import rebuild_of, swap_of
 from router.pipelines.jobs.replaying import MARK
 from router.services.pipelines import read_status
 from tests.pipelines.running import STORES, Site, site
@@ -210,6 +212,45 @@ def test_backfill_sends_no_bad_record_to_the_dead_letters_again(here: Site) -> N
     here.run(declared)
     assert dead() == [b"[", b"last", b"later", b"{"]
     assert here.spark.read.parquet(str(here.folder / "table")).count() == 1
+
+
+def test_rebuilt_rows_of_a_range_of_time_are_swapped_in_for_those_of_the_table(here: Site) -> None:
+    topic = create(here.backend, "rebuilt")
+    for value in (b"1", b"2", b"3"):
+        publish(here.backend, topic, [Message(value)])
+        published = wall_ms()
+        while wall_ms() <= published:
+            pass
+    declared = """
+        [source]
+        topics = ["rebuilt"]
+        [[step]]
+        name = "rows"
+        sql = "SELECT int(value) id, 'old' rule, unix_millis(_publish_time) ms FROM records"
+        [[sink]]
+        kind = "delta"
+        path = "table"
+        """
+    here.run(declared)
+    table = str(here.folder / "table")
+
+    def rows(path: str) -> dict[int, tuple[str, int]]:
+        found = here.spark.read.format("delta").load(path).collect()
+        assert len({row.id for row in found}) == len(found)
+        return {row.id: (row.rule, row.ms) for row in found}
+
+    _, since, until = (ms for _, (_, ms) in sorted(rows(table).items()))
+    changed = here.declared(declared.replace("'old'", "'new'"))
+    here.run_pipeline(rebuild_of(changed, "", since, until))
+    assert rows(f"{table}.rebuild") == {2: ("new", since)}
+    here.run_pipeline(swap_of(changed, "", "id BETWEEN 2 AND 2"))
+    assert {number: rule for number, (rule, _) in rows(table).items()} == {
+        1: "old",
+        2: "new",
+        3: "old",
+    }
+    with pytest.raises(RouterError, match="id = 1"):
+        here.run_pipeline(swap_of(changed, "", "id = 1"))
 
 
 def test_last_batch_counts_in_the_status_and_in_the_share_of_bad_records(here: Site) -> None:

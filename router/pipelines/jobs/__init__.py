@@ -1,4 +1,4 @@
-"""Pipelines that are more than steps of SQL: validate, replay, audit and maintain.
+"""Pipelines that are more than steps of SQL: validate, replay, audit, swap and maintain.
 
 `validate` is a stream like others: it decides which records are bad. The rest run once and end.
 Their keys are checked without Spark; what needs it is imported when a job begins.
@@ -66,6 +66,11 @@ def run(context: JobContext) -> bool:
         from router.pipelines.jobs import audit  # noqa: PLC0415
 
         return audit.audit(context, options)
+    if job.kind == "swap":
+        from router.pipelines.jobs import swapping  # noqa: PLC0415
+
+        swapping.swap(context.spark, options, context.say)
+        return True
     from router.pipelines.jobs import maintaining  # noqa: PLC0415
 
     now = context.wall_ms()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from router.backends import Backend
+from router.errors import SettingError
 from router.pipelines.declaration import Pipeline
 from router.settings import Settings
 
@@ -84,6 +85,15 @@ KEYS: Final[Mapping[str, Mapping[str, JobKey]]] = {
             100.0,
             "The largest number of gaps and of repeats that are listed for each partition.",
             least=1,
+        ),
+    },
+    "swap": {
+        "table": JobKey("text", None, "The folder of the Delta table."),
+        "shadow": JobKey(
+            "text", None, "The folder of the Delta table whose rows come in their place."
+        ),
+        "where": JobKey(
+            "text", "", "A condition: only rows for which it holds are replaced; empty: all."
         ),
     },
     "maintain": {
@@ -224,6 +234,14 @@ def _many(shape: Shape, value: object) -> Value | None:
     if isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
         return dict(value)
     return None
+
+
+def since_epoch_ms(name: str, text: str) -> int:
+    """Return a time in ms since 1970, 0 for an empty text; raise SettingError for no time."""
+    found = _time(text)
+    if found is None:
+        raise SettingError(f"--{name} {text!r} is no {_SAID['time']}")
+    return round(datetime.fromisoformat(found).timestamp() * 1000) if found else 0
 
 
 def _time(value: object) -> str | None:

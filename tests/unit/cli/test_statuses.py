@@ -24,6 +24,7 @@ __all__ = ["backend"]
 # They run until they are stopped, with log lines in JSON by log.format = json, or their input ends.
 UNTIL_STOPPED = {
     *("serve", "broker", "demo", "pipeline run", "pipeline replay", "pipeline maintain"),
+    "pipeline rebuild",
     "kafka-messages codec",
 }
 

@@ -13,6 +13,7 @@ GIVEN: dict[str, dict[str, object]] = {
     "validate": {"schemas": {"*": "any.json"}},
     "replay": {"archive": "table"},
     "audit": {"topics": ["orders"], "archive": "table"},
+    "swap": {"table": "table", "shadow": "other"},
     "maintain": {"table": "table"},
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.pipelines.declaration import SinkSpec, Trigger
 from router.pipelines.finding import GENERAL, SHIPPED, found, named, write_new
-from router.pipelines.loading import load, maintain_of, parse
+from router.pipelines.loading import load, parse
 from router.pipelines.reading import DeclarationError
 from router.pipelines.run import check_declared
 from tests.unit.pipelines.declared import FILE, GOOD, read
@@ -148,13 +148,6 @@ def test_own_pipeline_goes_before_a_shipped_one(tmp_path: Path) -> None:
 def test_unknown_pipeline_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="did you mean archive"):
         named("archve", tmp_path)
-
-
-def test_pipeline_that_maintains_another_is_in_order_and_has_a_lease_of_its_own() -> None:
-    found = maintain_of(read(), {"where": "date > '2026'"})
-    check_declared(found)
-    assert (found.name, found.checkpoint) == ("large.maintain", "")
-    assert [sink.path for sink in found.sinks] == ["out", ""]
 
 
 JOINED = """

@@ -1,0 +1,45 @@
+"""Pipelines that commands make of a declared one: in order, with names and places of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from router.errors import SettingError
+from router.pipelines.declaration import SinkSpec
+from router.pipelines.derived import maintain_of, rebuild_of, swap_of
+from router.pipelines.run import check_declared
+from tests.unit.pipelines.declared import read
+
+TABLE = SinkSpec("table", "delta", "large", path="tables/large/")
+
+
+def test_pipeline_that_maintains_another_is_in_order_and_has_a_lease_of_its_own() -> None:
+    found = maintain_of(read(), {"where": "date > '2026'"})
+    check_declared(found)
+    assert (found.name, found.checkpoint) == ("large.maintain", "")
+    assert [sink.path for sink in found.sinks] == ["out", ""]
+
+
+def test_rebuild_reads_a_range_into_a_folder_beside_the_table_and_sends_no_dead_letters() -> None:
+    whole = replace(read(), checkpoint="ck/", bad_records="dlq", sinks=(*read().sinks, TABLE))
+    found = rebuild_of(whole, "", 5, 9)
+    check_declared(found)
+    assert (found.name, found.checkpoint, found.bad_records) == (
+        "large.rebuild",
+        "ck.rebuild",
+        "skip",
+    )
+    assert [sink.path for sink in found.sinks] == ["tables/large.rebuild"]
+    source = found.source
+    assert (source.starting, source.since_ms, source.until_ms) == ("5", 5, 9)
+    assert rebuild_of(whole, "table", 0, 0).source.starting == "earliest"
+    check_declared(swap_of(whole, "", "id > 2"))
+
+
+@pytest.mark.parametrize("name", ["", "files", "no"])
+def test_rebuild_names_the_tables_that_there_are(name: str) -> None:
+    several = replace(read(), sinks=(*read().sinks, TABLE, replace(TABLE, name="second")))
+    with pytest.raises(SettingError, match="table, second"):
+        rebuild_of(several, name, 0, 0)
