@@ -33,7 +33,7 @@ def test_no_two_declarations_share_a_checkpoint() -> None:
 
 def test_declarations_of_the_page_are_in_order(tmp_path: Path) -> None:
     texts = blocks(ROOT / "docs" / "pipelines.md", "toml")
-    declarations = [text for text in texts if "[[case]]" not in text]
+    declarations = [text for text in texts if "[source]" in text]
     assert declarations
     for text in declarations:
         check_declared(parse(text, tmp_path / "page.toml", "page"))
