@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.kafka.clients import SECONDS
-from tests.kafka.clients.program import JARS, compiled
+from tests.kafka.clients.program import JARS, Program, compiled
 from tests.kafka.conftest import Clients
 from tests.kafka.test_streams import COUNTED, LINES, PARTITIONS, WordCount, streams
 from tests.processes import wait_until
@@ -83,6 +83,23 @@ def test_librdkafka_writes_transactions(clients: Clients) -> None:
     write(second, topic, b"f")
     second.commit_transaction(SECONDS)
     assert [value for _, value in committed(clients.bootstrap, topic)] == [b"a", b"b", b"d", b"f"]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("assignor", ["range", "server"])
+def test_franz_go_writes_copies_and_reads_transactions(clients: Clients, assignor: str) -> None:
+    source, target = (f"{end}-{uuid.uuid4()}" for end in ("in", "out"))
+    for topic in (source, target):
+        clients["confluent-kafka"].create(topic, 1)
+    franz = clients["franz-go"]
+    assert isinstance(franz, Program)
+    assert franz.write_transactions(source, source)
+    expected = ["a", "c", "e"]
+    assert franz.committed(source, 3) == expected
+    assert franz.copy_transactions(source, target, target, 3, assignor=assignor) >= 2
+    copied = [f"copied {value}" for value in expected]
+    assert franz.committed(target, 3) == copied
+    assert [value.decode() for _, value in committed(clients.bootstrap, target)] == copied
 
 
 @pytest.mark.java

@@ -143,10 +143,16 @@ class KafkaClient:
         """The name under which the client owns transactional ids; None: it may use all."""
         return self.identity.owner_name
 
+    @property
+    def is_unrestricted(self) -> bool:
+        """Return whether the client has every right on every topic, now and later."""
+        authorizer, identity = self.identity.authorizer, self.identity
+        return authorizer is None or identity.trusted or authorizer.open
+
     def may(self, topic: TopicName, right: Right) -> bool:
         """Return whether the client has a right on a topic."""
         authorizer = self.identity.authorizer
-        if authorizer is None or self.identity.trusted or authorizer.open:
+        if authorizer is None or self.is_unrestricted:
             return True
         try:
             authorizer.authorize(self.identity.principal, topic, right)

@@ -90,6 +90,8 @@ def _check(request: KafkaRequest) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor is one of {names}")
     if body.subscribed_topic_regex:
         request.context.coordinator.catalog.matching(body.subscribed_topic_regex)
+    if request.client.is_unrestricted:
+        return
     for name in body.subscribed_topic_names or ():
         record = request.context.topics.find_kafka(name)
         if record is not None and not _may_read(request, record.name):

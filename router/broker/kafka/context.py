@@ -87,6 +87,10 @@ class KafkaContext:
         """Return the id of a topic, which no other topic has, not even a later one of its name."""
         return topic_id(record)
 
+    def kafka_name(self, record: TopicRecord) -> str:
+        """Return the name by which Kafka clients know a topic."""
+        return self.topics.kafka_names.of(TopicName.parse(record.name))
+
     def find_topic(self, topic: str | bytes) -> TopicRecord | None:
         """Return the topic with a Kafka name or an id, None: there is none."""
         if isinstance(topic, str):

@@ -42,4 +42,4 @@ def _coordinator(request: KafkaRequest, key: str, kind: int) -> dict[str, Any]:
     return found | {"node_id": NODE_ID, "host": host, "port": port}
 
 
-FIND_COORDINATOR: Final = KafkaApi(10, "FindCoordinator", (0, 4), find_coordinator)
+FIND_COORDINATOR: Final = KafkaApi(10, "FindCoordinator", (0, 6), find_coordinator)

@@ -20,6 +20,8 @@ from router.wire.kafka.error_codes import ErrorCode
 
 CONSUMER: Final = "consumer"
 CLASSIC: Final = "classic"
+REFUSED_FROM: Final = 6
+"""The first version of DescribeGroups in which a missing group is an error."""
 NO_GROUP: Final = "Dead"
 """The state of a group that is not there."""
 
@@ -53,6 +55,12 @@ async def describe_groups(request: KafkaRequest) -> Any:
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
             fields = {"group_id": group_id, "error_code": error, "group_state": ""}
             fields |= {"protocol_type": "", "protocol_data": ""}
+        elif request.version >= REFUSED_FROM and fields["group_state"] == NO_GROUP:
+            why = "not found" if group is None else "is not a classic group"
+            fields |= {
+                "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
+                "error_message": f"Group {group_id} {why}.",
+            }
         groups.append(request.struct("DescribedGroup", **fields))
     return request.response(groups=groups)
 
@@ -147,6 +155,6 @@ def _sees(request: KafkaRequest, topic: str) -> bool:
     return request.client.may(TopicName.parse(topic), Right.VIEW)
 
 
-DESCRIBE_GROUPS: Final = KafkaApi(15, "DescribeGroups", (0, 5), describe_groups)
+DESCRIBE_GROUPS: Final = KafkaApi(15, "DescribeGroups", (0, 6), describe_groups)
 LIST_GROUPS: Final = KafkaApi(16, "ListGroups", (0, 5), list_groups)
 DELETE_GROUPS: Final = KafkaApi(42, "DeleteGroups", (0, 2), delete_groups)

@@ -24,9 +24,11 @@ _EPOCH_FROM: Final = 5
 _STABLE_FROM: Final = 7
 MEMBERS_FROM: Final = 9
 """The first version that members of consumer groups (KIP-848) use."""
+TOPIC_IDS: Final = 10
+"""The first version of OffsetCommit and OffsetFetch in which topics have ids instead of names."""
 _NO_OFFSET: Final = -1
-Check = Callable[[str], TopicRecord]
-"""Returns a topic by its Kafka name; raises one of REFUSALS if nothing is done with it."""
+Check = Callable[[str | bytes], TopicRecord]
+"""Returns a topic by its Kafka name, or id; raises one of REFUSALS if nothing is done with it."""
 Work = Callable[[KafkaRequest, TopicRecord, str, Any], Awaitable[None]]
 """Serves the request for one partition of a topic; raises one of REFUSALS."""
 
@@ -40,11 +42,12 @@ async def commit_each(request: KafkaRequest, refusal: ErrorCode, work: Work) -> 
     """Return the response to a commit, with all that `work` stores on disk; `refusal`: of all."""
     coordinator, group_id = request.context.coordinator, request.body.group_id
 
-    def check(topic: str) -> TopicRecord:
+    def check(topic: str | bytes) -> TopicRecord:
         if refusal is not ErrorCode.NONE:
             raise KafkaError(refusal)
         record = request.client.topic(topic, Right.SUBSCRIBE)
-        if coordinator.is_read(record, coordinator.name_on(group_id, topic)):
+        name = coordinator.name_on(group_id, request.context.kafka_name(record))
+        if coordinator.is_read(record, name):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return record
 
@@ -84,7 +87,7 @@ async def offset_delete(request: KafkaRequest) -> Any:
         return request.response(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     topics_read = coordinator.topics_read(body.group_id)
 
-    def check(topic: str) -> TopicRecord:
+    def check(topic: str | bytes) -> TopicRecord:
         record = request.client.topic(topic, Right.SUBSCRIBE)
         if record.name in topics_read:
             raise KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
@@ -108,12 +111,12 @@ async def sync_topics(request: KafkaRequest, topics: Iterable[Any]) -> ErrorCode
 
 async def _each_partition(request: KafkaRequest, check: Check, work: Work) -> list[Any]:
     """Return the structs of a response, with the codes of what `check` or `work` refuses."""
-    name = request.served.api.name
+    name, key = request.served.api.name, _topic_key(request)
     topics = []
     for topic in request.body.topics:
         record, code = None, ErrorCode.NONE
         try:
-            record = check(topic.name)
+            record = check(getattr(topic, key))
         except REFUSALS as failure:
             code = error_code(failure)
         partitions = []
@@ -125,14 +128,21 @@ async def _each_partition(request: KafkaRequest, check: Check, work: Work) -> li
             )
             if record is not None:
                 try:
-                    await work(request, record, topic.name, requested)
+                    await work(request, record, request.context.kafka_name(record), requested)
                 except REFUSALS as failure:
                     result.error_code = error_code(failure)
             partitions.append(result)
         topics.append(
-            request.struct(f"{name}ResponseTopic", name=topic.name, partitions=partitions)
+            request.struct(
+                f"{name}ResponseTopic", **{key: getattr(topic, key)}, partitions=partitions
+            )
         )
     return topics
+
+
+def _topic_key(request: KafkaRequest) -> str:
+    """Return the field by which a request and its response know topics."""
+    return "topic_id" if request.version >= TOPIC_IDS else "name"
 
 
 def _check_fetch(request: KafkaRequest, group: Any) -> ErrorCode:
@@ -181,15 +191,17 @@ def commit_of(request: KafkaRequest, requested: Any) -> CommittedPosition:
 
 async def _fetch(request: KafkaRequest, group_id: str, requested: Any, plural: str) -> list[Any]:
     """Return the structs of topics: those requested, None: all with an offset."""
+    key, context = _topic_key(request), request.context
     if requested is None:
-        stored: dict[str, Iterable[int]] = {}
+        stored: dict[str | bytes, Iterable[int]] = {}
         found = await request.context.coordinator.stored_groups()
         for one in found.get(group_id, ()):
             if request.client.may(TopicName.parse(one.record.name), Right.SUBSCRIBE):
-                stored[one.topic] = [*stored.get(one.topic, ()), one.number]
+                topic = one.topic if key == "name" else context.topic_id(one.record)
+                stored[topic] = [*stored.get(topic, ()), one.number]
         pairs = list(stored.items())
     else:
-        pairs = [(topic.name, topic.partition_indexes) for topic in requested]
+        pairs = [(getattr(topic, key), topic.partition_indexes) for topic in requested]
     topics = []
     for topic, numbers in pairs:
         partitions = [
@@ -204,13 +216,15 @@ async def _fetch(request: KafkaRequest, group_id: str, requested: Any, plural: s
         if partitions or requested is not None:
             topics.append(
                 request.struct(
-                    f"OffsetFetchResponseTopic{plural}", name=topic, partitions=partitions
+                    f"OffsetFetchResponseTopic{plural}", **{key: topic}, partitions=partitions
                 )
             )
     return topics
 
 
-async def _offset(request: KafkaRequest, group_id: str, topic: str, number: int) -> dict[str, Any]:
+async def _offset(
+    request: KafkaRequest, group_id: str, topic: str | bytes, number: int
+) -> dict[str, Any]:
     coordinator = request.context.coordinator
     answer: dict[str, Any] = {
         "partition_index": number,
@@ -221,7 +235,7 @@ async def _offset(request: KafkaRequest, group_id: str, topic: str, number: int)
     try:
         record = request.client.topic(topic, Right.SUBSCRIBE)
         partition = request.context.partition(record, number)
-        name = coordinator.name_on(group_id, topic)
+        name = coordinator.name_on(group_id, request.context.kafka_name(record))
         transactions = request.context.producers.transactions
         stable = request.version >= _STABLE_FROM and request.body.require_stable
         if stable and transactions.awaits_position(partition.ledger, name):
@@ -248,6 +262,6 @@ async def _delete(request: KafkaRequest, record: TopicRecord, topic: str, reques
     await coordinator.offsets.delete(partition, name)
 
 
-OFFSET_COMMIT: Final = KafkaApi(8, "OffsetCommit", (2, 9), offset_commit)
-OFFSET_FETCH: Final = KafkaApi(9, "OffsetFetch", (1, 9), offset_fetch)
+OFFSET_COMMIT: Final = KafkaApi(8, "OffsetCommit", (2, 10), offset_commit)
+OFFSET_FETCH: Final = KafkaApi(9, "OffsetFetch", (1, 10), offset_fetch)
 OFFSET_DELETE: Final = KafkaApi(47, "OffsetDelete", (0, 0), offset_delete)

@@ -115,6 +115,27 @@ class Program(KafkaClient):
     def leave(self, member: str) -> None:
         self._call("leave", member=member)
 
+    def write_transactions(self, topic: str, name: str) -> bool:
+        """Commit a, c and e and abort b under a transactional id; franz-go's, like the next two.
+
+        Returns whether the producer of d was fenced by that of e.
+        """
+        return bool(self._call("write transactions", topic=topic, group=name))
+
+    def copy_transactions(
+        self, source: str, target: str, name: str, count: int, *, assignor: str = "range"
+    ) -> int:
+        """Copy records exactly once, as a group and a transactional id of a name; return commits.
+
+        The first transaction is aborted. The assignor `server` is the protocol of KIP-848.
+        """
+        call = {"topic": source, "member": target, "group": name, "assignor": assignor}
+        return int(self._call("copy transactions", **call, count=count))
+
+    def committed(self, topic: str, count: int) -> list[str]:
+        """Return the first values of partition 0 that a committed reader gets."""
+        return list(self._call("committed", topic=topic, count=count))
+
     def load(self, topic: str) -> None:
         """Begin to produce the numbers from 0 on, to two partitions in turn."""
         self._call("load", topic=topic)

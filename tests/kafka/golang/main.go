@@ -90,6 +90,12 @@ func main() {
 
 func answered(used library, members map[string]member, asked call) (any, error) {
 	switch asked.Op {
+	case "write transactions":
+		return used.(*franz).writeTransactions(asked)
+	case "copy transactions":
+		return used.(*franz).copyTransactions(asked)
+	case "committed":
+		return used.(*franz).committed(asked)
 	case "topics":
 		return used.topics()
 	case "create":

@@ -113,3 +113,67 @@ def test_an_id_is_kept(tmp_path: Path) -> None:
         assert (await produced(client, batch())).error_code == 0
 
     on_topic(tmp_path, test)
+
+
+def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        known = await id_of(client)
+
+        async def committed(topic_id: bytes) -> int:
+            part = client.struct(
+                "OffsetCommitRequest",
+                "OffsetCommitRequestPartition",
+                committed_offset=7,
+                committed_metadata="",
+            )
+            topic = client.struct(
+                "OffsetCommitRequest",
+                "OffsetCommitRequestTopic",
+                topic_id=topic_id,
+                partitions=[part],
+            )
+            (found,) = (await client.ask("OffsetCommit", 10, group_id="g", topics=[topic])).topics
+            assert found.topic_id == topic_id
+            return int(found.partitions[0].error_code)
+
+        async def fetched(*ids: bytes) -> list[tuple[bytes, int, int]]:
+            topics = [
+                client.struct(
+                    "OffsetFetchRequest",
+                    "OffsetFetchRequestTopics",
+                    topic_id=topic_id,
+                    partition_indexes=[0],
+                )
+                for topic_id in ids
+            ]
+            group = client.struct(
+                "OffsetFetchRequest",
+                "OffsetFetchRequestGroup",
+                group_id="g",
+                topics=topics or None,
+            )
+            (found,) = (await client.ask("OffsetFetch", 10, groups=[group])).groups
+            parts = [(one.topic_id, one.partitions[0]) for one in found.topics]
+            return [(topic, part.committed_offset, part.error_code) for topic, part in parts]
+
+        assert await committed(known) == 0
+        assert await committed(UNKNOWN) == ErrorCode.UNKNOWN_TOPIC_ID
+        unknown = UNKNOWN, -1, ErrorCode.UNKNOWN_TOPIC_ID
+        assert await fetched(known, UNKNOWN) == [(known, 7, 0), unknown]
+        assert await fetched() == [(known, 7, 0)]
+
+    on_topic(tmp_path, test)
+
+
+def test_a_group_that_is_missing_is_an_error_of_newer_descriptions(tmp_path: Path) -> None:
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        for version in range(7):
+            (found,) = (await client.ask("DescribeGroups", version, groups=["none"])).groups
+            assert found.group_state == "Dead"
+            if version < 6:
+                assert found.error_code == 0
+                continue
+            assert found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            assert found.error_message == "Group none not found."
+
+    on_topic(tmp_path, test)
