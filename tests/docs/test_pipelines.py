@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
+from router.cli.pipeline import command
 from router.pipelines.jobs.options import KEYS
 from tests.docs.console import ROOT
 
@@ -82,3 +84,15 @@ def test_every_shipped_pipeline_is_documented() -> None:
     shipped = {path.stem for path in (PACKAGE / "shipped").glob("*.toml")}
     assert len(shipped) == 6
     assert {name for name in shipped if f"\n| `{name}` |" in PAGE} == shipped
+
+
+def test_examples_for_other_tools_can_be_read() -> None:
+    section = PAGE.partition("\n## Airflow and dbt\n")[2].partition("\n## ")[0]
+    [dag], [sources] = (
+        re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL) for kind in ("python", "yaml")
+    )
+    compile(dag, "dag.py", "exec")
+    [source] = yaml.safe_load(sources)["sources"]
+    assert [table["name"] for table in source["tables"]] == ["customers", "router_batches"]
+    called = set(re.findall(r"router pipeline (\w+) orders", dag))
+    assert called == {"run", "maintain"} <= set(command.commands)
