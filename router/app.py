@@ -72,6 +72,7 @@ from router.web.addresses import Forwarded, trusted
 from router.web.audit import Audit
 from router.web.bodies import BodyReader, PublishBounds
 from router.web.console import Console, ConsoleServices
+from router.web.console.masking import MaskProperty
 from router.web.dmaap.admin import AdminViews, KeyViews
 from router.web.dmaap.errors import ErrorTexts
 from router.web.dmaap.events import EventOptions, Events
@@ -231,6 +232,7 @@ def _blueprints(
         ConsoleServices(
             topics,
             services.compaction,
+            MaskProperty(activities.administration),
             groups,
             inspection,
             MessageGroups(backend, timeout),

@@ -63,7 +63,15 @@ DETAILS: Final = (
     *("name", "topicName", "partitions", "partitionCount", "retention", "retention_size"),
     *("retentionMs", "retentionBytes", "cleanup", "cleanupPolicy", "deduplication", "change"),
     *("to", "time", "which", "all", "before", "limit", "filter", "force", "peer", "messageTTL"),
-    *("backlogQuotaType", "min_lag", "max_lag", "dirty_ratio", "delete_retention", "masked"),
+    *(
+        "backlogQuotaType",
+        "min_lag",
+        "max_lag",
+        "dirty_ratio",
+        "delete_retention",
+        "masked",
+        "mask",
+    ),
 )
 """Fields that may stand in the audit: none holds a secret, or what a message says."""
 API_CALLS: Final = ("CREATE", "UPDATE", "DELETE", "PURGE", "PAUSE", "RESET", "UNPIN", "RESTORE")

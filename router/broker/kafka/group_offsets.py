@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.kafka.client import KafkaApi, KafkaRequest
+from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
 from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_values import GroupCaller
@@ -19,6 +19,8 @@ MAX_METADATA_BYTES: Final = 4_096
 """Of one partition's commit, as at Apache Kafka."""
 MAX_GROUPS: Final = 1_000
 """Groups of one request; others are not answered."""
+MAX_REMEMBERED: Final = 10_000
+"""Partitions of groups whose last commit is remembered of a connection."""
 _BATCHED_FROM: Final = 8
 _EPOCH_FROM: Final = 5
 _STABLE_FROM: Final = 7
@@ -35,7 +37,42 @@ Work = Callable[[KafkaRequest, TopicRecord, str, Any], Awaitable[None]]
 
 async def offset_commit(request: KafkaRequest) -> Any:
     """Answer once the offsets are on disk."""
-    return await commit_each(request, _check_commit(request), _commit)
+    response = await commit_each(request, _check_commit(request), _commit)
+    if not request.body.member_id:
+        request.client.part(ResetCommits).record(request, response)
+    return response
+
+
+class ResetCommits:
+    """The commits of a client for groups it is no member of: of tools, and consumers on their own.
+
+    What sets an offset for the first time on a connection, or back, is a change of an administrator
+    for the audit: tools have a connection for each call, and a consumer that commits as it reads
+    only moves on.
+    """
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._identity = client.identity
+        self._last: dict[tuple[str, str, int], int] = {}
+
+    def record(self, request: KafkaRequest, response: Any) -> None:
+        """Record what a commit set of each topic."""
+        audit, group = request.context.broker.audit, request.body.group_id
+        for asked, answered in zip(request.body.topics, response.topics, strict=True):
+            reset: dict[str, int] = {}
+            for one, result in zip(asked.partitions, answered.partitions, strict=True):
+                place = group, asked.name, one.partition_index
+                if result.error_code == ErrorCode.NONE:
+                    last = self._last.pop(place, None)
+                    self._last[place] = one.committed_offset
+                    if last is None or one.committed_offset < last:
+                        reset[f"partition {one.partition_index}"] = one.committed_offset
+            if reset and audit is not None:
+                user, address = self._identity.principal.name, self._identity.address
+                details = {"group": group, **reset}
+                audit.add("reset-group", asked.name, user, address, "kafka", **details)
+        while len(self._last) > MAX_REMEMBERED:
+            del self._last[next(iter(self._last))]
 
 
 async def commit_each(request: KafkaRequest, refusal: ErrorCode, work: Work) -> Any:

@@ -29,7 +29,7 @@ from router.services.topic_schemas import TopicSchemas
 from router.services.transactions import OpenTransactions
 from router.web.access import AccessLists, ApiKeys, Right
 from router.web.bodies import BodyReader
-from router.web.console.masking import HIDE_ALL, HIDE_NOTHING, PROPERTY, Mask
+from router.web.console.masking import HIDE_ALL, HIDE_NOTHING, PROPERTY, Mask, MaskProperty
 from router.web.console.pages import Pages, wants_json_page
 from router.web.console.visitors import Visitors
 from router.web.dmaap.stream import EventStreams
@@ -60,6 +60,7 @@ class ConsoleServices:
 
     topics: TopicManagement
     compaction: Compaction
+    masks: MaskProperty
     groups: TopicGroups
     inspection: GroupInspection
     message_groups: MessageGroups

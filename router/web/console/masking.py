@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
-from router.errors import BadReadOptionError
-from router.model import Message, Stored
+from router.errors import BadReadOptionError, BadRequestError, NotSupportedError
+from router.errors.quoting import quoted
+from router.model import Message, Stored, TopicName
+from router.services.activity import ActivityAdministration
 from router.services.message_details import headers_of
 from router.services.scan import Wanted
 from router.web.console.filters import JsonPath, Step
@@ -25,6 +27,8 @@ PROPERTY: Final = "console.mask"
 MASKED: Final = "•••"
 REASON: Final = "Masked: you may browse this topic, not subscribe to it."
 MAX_PATHS: Final = 100
+MAX_WRITTEN: Final = 1_000
+NOT_HERE: Final = "The router does not change the properties of topics of this store."
 _KEY: Final = "key"
 _WHOLE: Final = "*"
 
@@ -86,6 +90,39 @@ class Mask:
 
 HIDE_NOTHING: Final = Mask()
 HIDE_ALL: Final = Mask(hides=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskProperty:
+    """Sets what is masked; `administration` None: this store's properties are not changed here."""
+
+    administration: ActivityAdministration | None
+
+    @property
+    def unavailable_reason(self) -> str:
+        """Return why it cannot be set; empty: it can."""
+        return NOT_HERE if self.administration is None else ""
+
+    def set(self, topic: TopicName, written: str) -> None:
+        """Set what is masked of a topic, "": all; raise NotSupportedError, TopicNotFoundError."""
+        if self.administration is None:
+            raise NotSupportedError(NOT_HERE)
+        new, clear = ({PROPERTY: written}, []) if written else ({}, [PROPERTY])
+        self.administration.call("change_properties", topic=str(topic), new=new, clear=clear)
+
+
+def check(written: str) -> str:
+    """Return what a form says is masked, without blanks at its ends; "": all.
+
+    Raises BadRequestError for what cannot be read: it would mask all.
+    """
+    words = written.strip()
+    if len(words) > MAX_WRITTEN:
+        raise BadRequestError(f"mask: expected at most {MAX_WRITTEN} characters.")
+    if words and _WHOLE not in words and Mask.read(words) == HIDE_ALL:
+        found = quoted(words, 40)
+        raise BadRequestError(f"mask: expected paths such as $.card, $.items[*].id, not {found}.")
+    return words
 
 
 def _masked(value: bytes, paths: Sequence[tuple[Step, ...]]) -> bytes:

@@ -22,6 +22,7 @@ from router.web.console import charts, commands, shown
 from router.web.console.context import PageContext, PageViews
 from router.web.console.fields import Fields
 from router.web.console.masking import PROPERTY
+from router.web.console.masking import check as check_mask
 from router.web.console.message_tab import NOT_AVAILABLE, VIEWS, MessageTab
 from router.web.console.pages import action, page
 from router.web.console.publish_tab import FORMATS, PublishTab
@@ -31,6 +32,8 @@ from router.web.requests import CHANGES_NOTHING, Query
 
 TABS: Final = ("publish", "messages", "groups", "settings")
 DEFAULT: Final = "default"
+ALL: Final = "keys and values"
+"""What is masked without a property that says it."""
 FOREVER: Final = "forever"
 MAX_MS: Final = 2**53
 CLEANUPS: Final = {
@@ -145,11 +148,13 @@ class SettingsTab(PageViews):
             "max_partitions": MAX_PARTITIONS,
             "cleanup": compaction.policy_of(policies),
             "cleanups": CLEANUPS,
+            "mask": "" if stats is None else stats.info.properties.get(PROPERTY, ""),
             "compaction": self._last_compaction(name),
             "cannot": {
                 "grow": may or able.grow or plain,
                 "retention": may or able.retention,
                 "compaction": may or self._services.compaction.unavailable_reason,
+                "mask": may or self._services.masks.unavailable_reason,
                 "delete": able.topics,
             },
             "commands": [
@@ -162,7 +167,7 @@ class SettingsTab(PageViews):
 
     @action(
         "POST /console/topics/<topic>/settings",
-        optional=("partitions", "retention", "retention_size", "cleanup", "confirm"),
+        optional=("partitions", "retention", "retention_size", "cleanup", "mask", "confirm"),
         kinds={"cleanup": one_of(CLEANUP_POLICIES)},
     )
     def change(self, topic: str) -> Response:
@@ -185,7 +190,13 @@ class SettingsTab(PageViews):
         changes = _changes((has, *kept), (partitions or has, *retention))
         if cleanup != policy:
             changes.append(f"Cleanup policy: {policy} becomes {cleanup}. {CLEANUPS[cleanup]}")
+        masked = info.properties.get(PROPERTY, "")
+        mask = check_mask(fields.text("mask", masked))
+        if mask != masked:
+            changes.append(f"Masked when browsing: {masked or ALL} becomes {mask or ALL}.")
         confirmed = bool(fields.text("confirm", ""))
+        if confirmed and mask != masked:
+            self._services.masks.set(name, mask)
         if confirmed and cleanup != policy:
             self._services.compaction.set_policy(name, cleanup)
         if confirmed and retention != kept:
@@ -197,6 +208,7 @@ class SettingsTab(PageViews):
             "retention": write_time(retention[0]),
             "retention_size": write_size(retention[1]),
             "cleanup": cleanup,
+            "mask": mask,
         }
         data = {
             "topic": name.local,
@@ -292,7 +304,7 @@ def _rows(name: TopicName, stats: TopicStats) -> dict[str, Any]:
         "Retention by size": write_size(policies.retention_bytes),
         "Cleanup policy": compaction.policy_of(policies),
         "Backlog quota": write_size(policies.backlog_bytes),
-        "Masked when browsing": stats.info.properties.get(PROPERTY) or "keys and values",
+        "Masked when browsing": stats.info.properties.get(PROPERTY) or ALL,
         "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
     }
 

@@ -20,6 +20,7 @@ from router.errors import BadRequestError, NotAllowedError
 from router.model import Subscription, TopicInfo, TopicName
 from router.model.policies import Policies
 from router.services.compaction import NOT_HERE
+from router.web.console.masking import NOT_HERE as NO_PROPERTIES
 from router.web.console.topic import read_size, read_time, write_size, write_time
 from tests.unit.web.applications import HASHES, Site, header
 
@@ -44,6 +45,17 @@ def change(site: Site, status: int = 200, **form: Any) -> dict[str, Any]:
 def policies(site: Site) -> tuple[int, int | None, int | None]:
     info = site.backend.describe_topic(TOPIC, 5).info
     return info.partitions, info.policies.retention_ms, info.policies.retention_bytes
+
+
+@pytest.mark.parametrize("mask", ["$.card[", "card", "$.card = 4", "$." + "x" * 1_000])
+def test_mask_that_cannot_be_read_is_refused(site: Site, mask: str) -> None:
+    assert "mask: expected" in change(site, 400, mask=mask)["detail"]
+
+
+def test_mask_of_a_store_that_keeps_no_properties_is_greyed_with_the_reason(site: Site) -> None:
+    page = site.client.get(f"{PAGE}?tab=settings", headers={"Accept": "text/html"}).text
+    assert NO_PROPERTIES in page
+    assert change(site, 400, mask="$.card", confirm="yes")["code"] == "not-supported"
 
 
 def test_change_is_told_before_it_is_made(site: Site) -> None:
