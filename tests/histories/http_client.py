@@ -84,15 +84,15 @@ class HttpConnection:
             "positions": [one["messageId"] for one in found],
         }
 
-    def poll(self, topic: str, ack: str, limit: int) -> Output:
-        """Poll as the consumer c of the group g; the output has the `token` of the answer."""
+    def poll(self, topic: str, ack: str, limit: int, consumer: str = "c") -> Output:
+        """Poll as a consumer of the group g; the output has the `token` of the answer."""
         query = f"from=earliest&timeout={POLL_MS}&limit={limit}" + (f"&ack={ack}" if ack else "")
-        answer = _expected(self.ask("GET", f"/events/{topic}/g/c?{query}"))
+        answer = _expected(self.ask("GET", f"/events/{topic}/g/{consumer}?{query}"))
         return {"values": answer.json, "token": answer.headers.get("ack-token", "")}
 
-    def acknowledge(self, topic: str, token: str) -> Output:
+    def acknowledge(self, topic: str, token: str, consumer: str = "c") -> Output:
         """Acknowledge an answer and take nothing."""
-        answer = self.ask("GET", f"/events/{topic}/g/c?ack={token}&limit=0")
+        answer = self.ask("GET", f"/events/{topic}/g/{consumer}?ack={token}&limit=0")
         if answer.status == http.client.CONFLICT:
             return {"status": "outdated"}
         _expected(answer)

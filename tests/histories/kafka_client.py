@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any, Final
 
 from router.kafka.definitions import definition_texts
@@ -17,7 +18,6 @@ from tests.wire.kafka.batches import split_batches
 MESSAGES: Final[Any] = Messages(definition_texts())
 SECONDS: Final = 15.0
 MAX_RESPONSE: Final = 4 << 20
-NOW_MS: Final = 1_700_000_000_000
 OUT_OF_RANGE: Final = 1
 LATEST: Final = -1
 
@@ -37,11 +37,14 @@ class KafkaConnection:
     def append_keyed(self, topic: str, key: bytes | None, value: str) -> Output:
         """Produce one record under a key with acks=all."""
         record = write_record(0, 0, key, value.encode())
+        now_ms = (
+            time.time_ns() // 1_000_000
+        )  # Apache Kafka removes what is older than its retention
         part = _struct(
             "ProduceRequest",
             "PartitionProduceData",
             index=0,
-            records=bytes(build_batch([record], NOW_MS, NOW_MS)),
+            records=bytes(build_batch([record], now_ms, now_ms)),
         )
         data = _struct("ProduceRequest", "TopicProduceData", name=topic, partition_data=[part])
         answer = self._call("Produce", 9, acks=-1, timeout_ms=5_000, topic_data=[data])

@@ -90,26 +90,45 @@ class StaleCommits(KafkaConnection):
 class SkippedMessages(HttpConnection):
     """Takes messages and keeps the first to itself."""
 
-    def poll(self, topic: str, ack: str, limit: int) -> Output:
-        found = super().poll(topic, ack, limit)
+    def poll(self, topic: str, ack: str, limit: int, consumer: str = "c") -> Output:
+        found = super().poll(topic, ack, limit, consumer)
         return {**found, "values": found["values"][1:]}
 
 
 class LostAcknowledgements(HttpConnection):
     """Confirms acknowledgements that it does not send."""
 
-    def poll(self, topic: str, ack: str, limit: int) -> Output:
-        return super().poll(topic, ack and "explicit", limit)
+    def poll(self, topic: str, ack: str, limit: int, consumer: str = "c") -> Output:
+        return super().poll(topic, ack and "explicit", limit, consumer)
 
-    def acknowledge(self, topic: str, token: str) -> Output:
+    def acknowledge(self, topic: str, token: str, consumer: str = "c") -> Output:
         return {}
+
+
+class SecondHolders(HttpConnection):
+    """Takes under a grant that another holds: what a poll has, one of another group has too."""
+
+    def poll(self, topic: str, ack: str, limit: int, consumer: str = "c") -> Output:
+        found = super().poll(topic, ack, limit, consumer)
+        if found["values"] or ack:
+            return found
+        answer = self.ask("GET", f"/events/{topic}/h/{consumer}?from=earliest&timeout=0")
+        return {**found, "values": answer.json[:limit]}
+
+
+class ReorderedMessages(HttpConnection):
+    """Takes messages in another order than theirs."""
+
+    def poll(self, topic: str, ack: str, limit: int, consumer: str = "c") -> Output:
+        found = super().poll(topic, ack, limit, consumer)
+        return {**found, "values": found["values"][::-1]}
 
 
 class RedeliveredMessages(HttpConnection):
     """Polls without ever acknowledging."""
 
-    def poll(self, topic: str, ack: str, limit: int) -> Output:
-        return super().poll(topic, "explicit", limit)
+    def poll(self, topic: str, ack: str, limit: int, consumer: str = "c") -> Output:
+        return super().poll(topic, "explicit", limit, consumer)
 
 
 class IgnoredConditions(NatsConnection):

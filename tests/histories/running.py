@@ -95,7 +95,7 @@ def record_round(
         struck = _strike_while_working(router, seed, made, faults, steps)
         router.stack.wait_ready()
         for scenario in made:
-            _insist(scenario.conclude)
+            insist(scenario.conclude)
     finally:
         for scenario in made:
             scenario.close()
@@ -137,20 +137,31 @@ def name_of(kind: type[Scenario], seed: str) -> str:
 def _strike_while_working(
     router: Router, seed: str, scenarios: list[Scenario], faults: int, steps: int
 ) -> list[str]:
-    progress = Progress()
     histories = [scenario.history for scenario in scenarios]
     disk = router.stack.folder / "data"
     striking = Faults(router.stack, router.proxies, histories, disk)
+
+    def strike(operations: int, progress: Progress) -> None:
+        striking.run(plan(random.Random(seed), operations, faults), progress)
+
+    work_while(strike, seed, scenarios, steps)
+    return striking.struck
+
+
+def work_while(
+    strike: Callable[[int, Progress], None], seed: str, scenarios: Sequence[Scenario], steps: int
+) -> None:
+    """Have all clients work; `strike` is called with the number of their operations meanwhile."""
+    progress = Progress()
     workers = [
         _Worker(step, random.Random(f"{seed} {scenario.label} {number}"), steps, progress)
         for scenario in scenarios
         for number, step in enumerate(scenario.workers())
     ]
-    planned = plan(random.Random(seed), steps * len(workers), faults)
     for worker in workers:
         worker.start()
     try:
-        striking.run(planned, progress)
+        strike(steps * len(workers), progress)
     finally:
         until = time.monotonic() + ROUND_SECONDS
         for worker in workers:
@@ -159,7 +170,6 @@ def _strike_while_working(
     for worker in workers:
         if worker.failure is not None:
             raise worker.failure
-    return striking.struck
 
 
 class _Worker(threading.Thread):
@@ -192,7 +202,7 @@ class _Worker(threading.Thread):
         return True
 
 
-def _insist(conclude: Callable[[], None]) -> None:
+def insist(conclude: Callable[[], None]) -> None:
     """Call until it is not refused, as a proxy does when its target has just come back."""
     until = time.monotonic() + ROUND_SECONDS / 2
     while True:

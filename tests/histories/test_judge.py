@@ -10,6 +10,7 @@ import pytest
 
 from tests.histories import lies
 from tests.histories.judging import ILLEGAL, LEGAL, judge
+from tests.histories.leases import Lease
 from tests.histories.recording import History, Operation
 from tests.histories.running import Router, record_in_turn, running
 from tests.histories.scenarios import (
@@ -39,6 +40,10 @@ LIES = (
     (Queue, lies.SkippedMessages),
     (Queue, lies.LostAcknowledgements),
     (Queue, lies.RedeliveredMessages),
+    (Lease, lies.SecondHolders),
+    (Lease, lies.ReorderedMessages),
+    (Lease, lies.LostAcknowledgements),
+    (Lease, lies.RedeliveredMessages),
     (Bucket, lies.IgnoredConditions),
     (Bucket, lies.StaleValues),
     (Bucket, lies.WrongRevisions),
@@ -57,10 +62,12 @@ def lying(kind: type[Scenario], client: type) -> type[Scenario]:
     (slot,) = (
         name for name in ("Http", "Kafka", "Nats") if issubclass(client, getattr(kind, name))
     )
-    return type(client.__name__, (kind,), {slot: client, "label": client.__name__})
+    return type(
+        client.__name__, (kind,), {slot: client, "label": f"{kind.label}-{client.__name__}"}
+    )
 
 
-@pytest.mark.parametrize("kind", SCENARIOS)
+@pytest.mark.parametrize("kind", [*SCENARIOS, Lease])
 def test_truth_is_legal_and_every_call_is_answered(router: Router, kind: type[Scenario]) -> None:
     history = record_in_turn(router, "truth", kind, steps=STEPS)
     assert [one for one in history.operations if one.output is None] == []

@@ -39,6 +39,7 @@ type call struct {
 	Offset   int    `json:"offset"`
 	Expected *int   `json:"expected"`
 	Ack      string `json:"ack"`
+	Node     string `json:"node"`
 	Through  int    `json:"through"`
 	Limit    int    `json:"limit"`
 }
@@ -56,13 +57,14 @@ type result struct {
 var models = map[string]func() porcupine.Model{
 	"log":    logModel,
 	"queue":  queueModel,
+	"lease":  leaseModel,
 	"cursor": cursorModel,
 	"bucket": bucketModel,
 	"topic":  topicModel,
 }
 
 func main() {
-	name := flag.String("model", "", "log, queue, cursor, bucket or topic")
+	name := flag.String("model", "", "log, queue, lease, cursor, bucket or topic")
 	timeout := flag.Duration("timeout", 20*time.Second, "undecided after this time")
 	picture := flag.String("picture", "", "where the picture of an illegal history is written")
 	flag.Parse()
@@ -81,7 +83,7 @@ func judge(name string, timeout time.Duration, picture string) error {
 	if err != nil {
 		return err
 	}
-	if name == "log" || name == "queue" {
+	if name == "log" || name == "queue" || name == "lease" {
 		history = settled(history)
 	}
 	model := build()
@@ -147,7 +149,7 @@ func taken(line operation) (porcupine.Operation, error) {
 func described(input, output any) string {
 	in, out := input.(call), output.(result)
 	text := in.name
-	for _, part := range []string{in.Key, in.Value, in.Ack} {
+	for _, part := range []string{in.Key, in.Value, in.Ack, in.Node} {
 		if part != "" {
 			text += " " + part
 		}
