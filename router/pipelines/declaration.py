@@ -56,6 +56,8 @@ class SourceSpec:
     (avro; empty: the topic's own). `options` are the format's own. `skip_dead`: a pattern passes
     over `<topic>.dlq` where it finds the topic, which would otherwise never come to an end.
     `since_ms` and `until_ms` bound the publish times of the rows, 0: neither does.
+    Messages with another `key` (None: any) are no rows, nor are those whose subject of NATS is not
+    one of the pattern `subject`.
     """
 
     url: str = "embedded:"
@@ -70,6 +72,8 @@ class SourceSpec:
     skip_dead: bool = False
     since_ms: int = 0
     until_ms: int = 0
+    key: str | None = None
+    subject: str = ""
     watermark: Watermark | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 

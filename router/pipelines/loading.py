@@ -44,6 +44,7 @@ from router.pipelines.reading import (
     sql_line,
 )
 from router.settings import BY_NAME
+from router.wire.nats.subjects import is_valid
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _VIEW: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
@@ -166,6 +167,8 @@ def _source(table: Table, *, needed: bool, beside: SourceSpec | None = None) -> 
         starting=_starting(table),
         max_rows=table.number("max_rows", 100_000, 1),
         on_loss=table.choice("on_loss", ("fail", "skip"), "fail"),
+        key=table.text("key") if table.has("key") else None,
+        subject=table.text("subject"),
         watermark=_watermark(table),
         settings=_settings(table) if beside is None else beside.settings,
     )
@@ -184,6 +187,8 @@ def _check_source(table: Table, source: SourceSpec, *, needed: bool) -> None:
         table.refuse("pattern", f"source.pattern = {source.pattern!r}: {error}")
     if len(set(topics)) != len(topics):
         table.refuse("topics", "source.topics names a topic twice")
+    if source.subject and not is_valid(source.subject):
+        table.refuse("subject", f"{source.subject!r} is no subject of NATS, such as orders.*.new")
     if source.schema and form not in {"json", "csv", "avro"}:
         table.refuse("schema", f"the format {form} has no schema of its own")
     if form == "csv" and not source.schema:

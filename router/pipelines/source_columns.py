@@ -47,6 +47,7 @@ ROW: Final = 64
 """What a row takes besides its value, key and properties, about."""
 _PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_TIME_MS: Final = pa.timestamp("ms", tz="UTC")
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _KAFKA_FIELDS: Final = [
     ("key", pa.binary()),
@@ -145,12 +146,15 @@ class Gathered:
             positions.append(place)
             indexes.append(first_index)
         else:
-            positions.extend([f"{place}:{within}" for within in entry.places])
+            if self._layout is Layout.ROUTER:
+                positions.extend([f"{place}:{within}" for within in entry.places])
             if first_index is None:
                 indexes.extend(repeat(None, count))
             else:
                 indexes.extend([first_index + within for within in entry.places])
-        publish_times = repeat(entry.publish_time, count)
+        # What is one for a whole entry is looked at once.
+        published = entry.publish_time if 0 < entry.publish_time <= _MOST_MS else None
+        publish_times = repeat(published, count)
         versions = repeat(version_number(entry.schema_version), count)
         of_entry = (
             entry.keys,
@@ -175,12 +179,12 @@ class Gathered:
         event_times, publish_times = times
         topic = pa.repeat(pa.scalar(self._topic), self.rows)
         partition = pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows)
-        index, published = pa.array(indexes, pa.int64()), _times(publish_times)
+        index, published = pa.array(indexes, pa.int64()), _stored_times(publish_times)
         key, value = pa.array(keys, pa.binary()), pa.array(values, pa.binary())
         if self._layout is Layout.ROUTER:
             place, event_time = pa.array(positions, pa.string()), _times(event_times)
             arrays = [topic, partition, place, index, key, value, _maps(properties), event_time]
-            arrays += [published, pa.array(versions, pa.int64())]
+            arrays += [published, _versions(versions)]
             taken = pa.RecordBatch.from_arrays(arrays, schema=ARROW)
         else:
             kind = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), self.rows)
@@ -224,5 +228,18 @@ def _maps(properties: Sequence[Any]) -> pa.Array:
 
 def _times(times_ms: Sequence[int | None]) -> pa.Array:
     """Return times in Spark's unit; 0, none was told, and what it cannot hold become null."""
-    times_ms = [None if not one or one > _MOST_MS else one for one in times_ms]
-    return pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(_TIME)
+    if not any(times_ms):
+        return pa.nulls(len(times_ms), _TIME)
+    return _stored_times([None if not one or one > _MOST_MS else one for one in times_ms])
+
+
+def _stored_times(times_ms: Sequence[int | None]) -> pa.Array:
+    """Return times that are null or can be held."""
+    return pa.array(times_ms, _TIME_MS).cast(_TIME)
+
+
+def _versions(versions: Sequence[int | None]) -> pa.Array:
+    # A version may be 0.
+    if versions.count(None) == len(versions):
+        return pa.nulls(len(versions), pa.int64())
+    return pa.array(versions, pa.int64())

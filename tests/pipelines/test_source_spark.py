@@ -100,6 +100,19 @@ def test_frame_has_the_columns_of_every_source(spark: SparkSession, store: Store
     assert [first["index"], second["index"]] == [0, 1]
 
 
+def test_key_and_subject_choose_the_rows(spark: SparkSession, store: Store) -> None:
+    topic = store.create(f"s-{uuid.uuid4().hex[:12]}")
+    for number in range(8):
+        subject = f"orders.{'new' if number % 2 else 'old'}"
+        message = Message(b"%d" % number, b"k%d" % (number // 4), {"Nats-Subject": subject})
+        store.backend.publish(Batch(topic, NOT_PARTITIONED, [message]), 60)
+    chosen = spec(store, topic.local, key="k1", subject="orders.new")
+    rows = frame(spark, chosen, streaming=False).collect()
+    assert sorted(bytes(row["value"]) for row in rows) == [b"5", b"7"]
+    anywhere = frame(spark, spec(store, topic.local, subject="*.old"), streaming=False)
+    assert anywhere.count() == 4
+
+
 def test_what_a_frame_writes_is_read_again(spark: SparkSession, store: Store) -> None:
     register(spark)
     topic = f"s-{uuid.uuid4().hex[:12]}"

@@ -8,6 +8,7 @@ from typing import Final
 
 import re2
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from router.backends.kafka import KafkaConnectionOptions
 from router.backends.kafka.names import INTERNAL, Names
@@ -16,6 +17,7 @@ from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.source.offsets import EARLIEST
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source_columns import from_kafka
+from router.wire.nats.headers import SUBJECT
 
 _MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -32,7 +34,19 @@ def kafka_frame(spark: SparkSession, options: SourceOptions, *, streaming: bool)
     """
     reader = spark.readStream if streaming else spark.read
     spark_options = connector_options(options.of_reading(), streaming=streaming)
-    return from_kafka(reader.format("kafka").options(**spark_options).load())
+    rows = from_kafka(reader.format("kafka").options(**spark_options).load())
+    if options.key is not None:
+        rows = rows.where(f.col("key") == f.lit(options.key))
+    if options.subject:
+        rows = rows.where(f.col("properties")[SUBJECT].rlike(_as_expression(options.subject)))
+    return rows
+
+
+def _as_expression(subject: str) -> str:
+    """Return the regular expression of a pattern of subjects."""
+    tokens = {"*": "[^.]+", ">": ".+"}
+    parts = [tokens.get(token) or re.escape(token) for token in subject.split(".")]
+    return "^" + r"\.".join(parts) + "$"
 
 
 def connector_options(options: SourceOptions, *, streaming: bool) -> dict[str, str]:

@@ -32,6 +32,7 @@ from router.pipelines.source.offsets import (
 )
 from router.pipelines.source_columns import Layout
 from router.settings import BY_NAME, Settings, load, without_password
+from router.wire.nats.subjects import is_valid
 
 if TYPE_CHECKING:
     from router.pipelines.declaration import SourceSpec
@@ -122,6 +123,8 @@ _OWN: Final = frozenset(
         "assign",
         "min_partitions",
         "dead_letters",
+        "key",
+        "subject",
         "starting",
         "ending",
         "max_rows",
@@ -154,7 +157,8 @@ class SourceOptions:
     it finds the topic. `layout`: the columns of its rows. `broker` names the one that the driver
     has met, for tasks; empty: whichever answers. `assigned`: the partitions of the topics that
     are read; none: all. `min_partitions`: at least about as many tasks, for which ranges of a
-    partition are divided.
+    partition are divided. Rows are those of messages with this `key`, None: any, and with a subject
+    of NATS that the pattern `subject` matches, empty: any.
     """
 
     settings: Settings
@@ -172,6 +176,8 @@ class SourceOptions:
     broker: str = ""
     assigned: frozenset[Part] = frozenset()
     min_partitions: int = 0
+    key: bytes | None = None
+    subject: str = ""
 
     @property
     def kind(self) -> str:
@@ -186,12 +192,14 @@ class SourceOptions:
             "topics": ",".join(source.topics),
             "pattern": source.pattern,
             "dead_letters": DEAD[source.skip_dead],
+            "subject": source.subject,
             "starting": source.starting,
             "max_rows": str(source.max_rows),
             "on_loss": source.on_loss,
             SECRET: json.dumps(dict(source.settings)),
         }
-        return cls.of_texts({name: text for name, text in fields.items() if text})
+        given = {name: text for name, text in fields.items() if text}
+        return cls.of_texts(given if source.key is None else {**given, "key": source.key})
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> SourceOptions:
@@ -228,6 +236,8 @@ class SourceOptions:
             _layout(given),
             assigned=assigned,
             min_partitions=_number(given, "min_partitions"),
+            key=given["key"].encode() if "key" in given else None,
+            subject=_subject(given.get("subject", "")),
         )
 
     @contextmanager
@@ -317,6 +327,12 @@ def _path(given: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(map(str, json.loads(given["paths"])))
     except (ValueError, TypeError) as error:
         raise SettingError(f"paths = {given['paths']!r} is no JSON list of topics") from error
+
+
+def _subject(text: str) -> str:
+    if text and not is_valid(text):
+        raise SettingError(f"subject = {text!r} is no subject of NATS, such as orders.*.new")
+    return text
 
 
 def _assigned(text: str, settings: Settings) -> frozenset[Part]:

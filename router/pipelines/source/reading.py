@@ -38,6 +38,8 @@ from router.pipelines.source.offsets import MessagePoint, RowKey
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.ranges import MissingEntries, Range, gap_losses
 from router.pipelines.source_columns import Gathered
+from router.wire.nats.headers import SUBJECT
+from router.wire.nats.subjects import matches
 from router.wire.pulsar import Columns
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -76,13 +78,34 @@ def _batches(
     reading = _RangePass(backend, topic, span, skip=options.skip)
     try:
         for place, entry, index in reading.entries():
-            columns.add(within(entry, place, index, bounds), str(place), index)
+            rows = chosen(within(entry, place, index, bounds), options.key, options.subject)
+            columns.add(rows, str(place), index)
             if columns.rows >= BATCH_ROWS or columns.size >= BATCH_BYTES:
                 yield columns.take()
     finally:
         reading.close()
     if columns.rows:
         yield columns.take()
+
+
+def chosen(entry: Columns, key: bytes | None, subject: str) -> Columns:
+    """Return the messages of an entry with a key, None: any, and a subject, empty: any."""
+    if key is None and not subject:
+        return entry
+    return entry.rows(
+        [
+            number
+            for number, (given, properties) in enumerate(
+                zip(entry.keys, entry.properties, strict=True)
+            )
+            if (key is None or key == given)
+            and (not subject or _has_subject(properties.get(SUBJECT, ""), subject))
+        ]
+    )
+
+
+def _has_subject(given: str, pattern: str) -> bool:
+    return bool(given) and matches(pattern, given)
 
 
 def within(

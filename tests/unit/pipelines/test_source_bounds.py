@@ -19,8 +19,9 @@ from router.pipelines.source.ranges import (
     Range,
     shared_out,
 )
-from router.pipelines.source.reading import within
+from router.pipelines.source.reading import chosen, within
 from router.pipelines.source_columns import Layout
+from router.wire.nats.headers import SUBJECT
 from router.wire.pulsar import Columns
 
 ORDERS = "persistent://public/default/orders"
@@ -174,6 +175,27 @@ def test_rows_of_an_entry_are_those_between_two_positions(
     assert found.values == [b"%d" % n for n in range(max(1, messages)) if low <= n < high]
     assert within(entry(messages), EntryPosition(3, 5), None, (bounds[0], None)) == entry(messages)
     assert not within(entry(messages), EntryPosition(3, 5), None, bounds).values
+
+
+@pytest.mark.parametrize(
+    ("key", "subject", "kept"),
+    [
+        (None, "", [b"0", b"1", b"2", b"3"]),
+        (b"a", "", [b"0", b"2"]),
+        (b"", "", [b"3"]),
+        (None, "o.*", [b"0", b"1"]),
+        (None, ">", [b"0", b"1", b"2"]),
+        (b"a", "o.x", [b"0"]),
+    ],
+)
+def test_rows_of_an_entry_are_those_of_a_key_and_a_subject(
+    key: bytes | None, subject: str, kept: list[bytes]
+) -> None:
+    subjects = [{SUBJECT: "o.x"}, {SUBJECT: "o.y"}, {SUBJECT: "o.x.z"}, {}]
+    keys = [b"a", None, b"a", b""]
+    found = chosen(entry(4)._replace(keys=keys, properties=subjects), key, subject)
+    assert found.values == kept
+    assert len({len(column) for column in found[:5]}) == 1
 
 
 def test_rows_without_numbers_are_kept_by_a_number() -> None:

@@ -23,6 +23,8 @@ def test_declared_source_says_the_same_as_its_options() -> None:
         starting="17",
         max_rows=5,
         on_loss="skip",
+        key="",
+        subject="orders.*",
         settings={"pulsar.token": "s3cret"},
     )
     options = SourceOptions.of_texts(SourceOptions.of_source(spec).texts())
@@ -32,6 +34,7 @@ def test_declared_source_says_the_same_as_its_options() -> None:
         "17",
     )
     assert (options.max_rows, options.skip) == (5, True)
+    assert (options.key, options.subject) == (b"", "orders.*")
     assert options.settings.text("data.dir") == "/somewhere"
     assert options.settings.text("pulsar.token") == "s3cret"
 
@@ -65,6 +68,7 @@ def test_settings_travel_in_an_option_that_spark_takes_for_a_secret() -> None:
         {"topics": "t", "startingOffsetsByTimestamp": "1790000000000"},
         {"topics": "t", "minPartitions": "few"},
         {"topics": "t", "colour": "red"},
+        {"topics": "t", "subject": "a..b"},
         {"topics": "t", SECRET: "nothing"},
         {"topics": "t", SECRET: "[]"},
         {"topics": "t", SECRET: '{"colour": "red"}'},
