@@ -30,9 +30,8 @@ For operators: every setting, its default and its meaning, and where settings co
 
 Every setting has one name. In a configuration file the part before the dot is the section. The
 environment variable of a setting is its name in capitals with the prefix `ROUTER_` and `_` for the
-dot. The most used
-settings are also options of `router serve`. A file overrides the default, a variable overrides the
-file, and an option overrides the variable.
+dot. The most used settings are also options of `router serve`. A file overrides the default, a
+variable overrides the file, and an option overrides the variable.
 
 ```ini
 [server]
@@ -47,7 +46,8 @@ values in effect and the origin of each. (The router's processes pass `ROUTER_OR
 another.)
 
 Durations are written as `250ms`, `15s`, `10m`, `12h`, `7d`; sizes as `65536`, `64K`, `32M`, `1G`
-(powers of 1024); flags as `true` and `false`; lists with commas.
+(powers of 1024); numbers are whole and not negative; flags are `true` and `false` (or `yes`,
+`on`, `1`, `no`, `off`, `0`); lists have commas or white space.
 """
 
 
@@ -157,7 +157,7 @@ def _page() -> Iterator[str]:
         yield "| setting | default | meaning |\n| --- | --- | --- |\n"
         for setting in settings:
             default = f"`{setting.default}`" if setting.default else "(empty)"
-            yield (f"| `{setting.name}` | {default} | {setting.sentence} ({_kind(setting)}) |\n")
+            yield f"| `{setting.name}` | {default} | {setting.sentence}{_kind(setting)} |\n"
 
 
 def _errors() -> Iterator[str]:
@@ -182,7 +182,10 @@ def _example() -> Iterator[str]:
 
 
 def _kind(setting: Setting) -> str:
-    return (setting.parse.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    """Return what a value may be, in parentheses, where INTRODUCTION does not say it."""
+    kind = (setting.parse.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    usual = "Any text", "Non-negative whole number", "Seconds,", "Yes or no", "Words separated"
+    return "" if kind.startswith(usual) else f" ({kind})"
 
 
 if __name__ == "__main__":
