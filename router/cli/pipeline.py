@@ -212,7 +212,8 @@ def maintain(name: str, folder: Path, config: Path | None, **given: Any) -> None
     epilog=examples(
         "router pipeline rebuild orders-table",
         "router pipeline rebuild orders-table --from 2026-07-01 --to 2026-08-01",
-        "router pipeline rebuild orders-table --swap --where \"date between '2026-07-01' and ...\"",
+        "router pipeline rebuild orders-table --swap        takes its rows into the table",
+        'router pipeline rebuild orders-table --from 2026-07-01 --swap --where "date >= ..."',
     )
 )
 @click.argument("name")
@@ -226,8 +227,8 @@ def maintain(name: str, folder: Path, config: Path | None, **given: Any) -> None
 def rebuild(name: str, folder: Path, config: Path | None, **given: Any) -> None:
     """Write a Delta table of a pipeline again, beside it, and swap it in when it is right.
 
-    Without --swap messages are read again into PATH.rebuild; the pipeline may run meanwhile. With
-    it rows of the table become those, in one commit.
+    Without --swap messages are read again into PATH.rebuild-…; the pipeline may run meanwhile. With
+    it, and the same --from and --to, rows of the table become those, in one commit.
     """
     from router.pipelines.derived import rebuild_of, swap_of  # noqa: PLC0415 - only when it is used
     from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
@@ -237,8 +238,8 @@ def rebuild(name: str, folder: Path, config: Path | None, **given: Any) -> None:
     swap, where = given.pop("swap"), given.pop("where")
     pipeline = named(name, folder)
     span = since_epoch_ms("from", since), since_epoch_ms("to", until)
-    made = swap_of(pipeline, sink, where) if swap else rebuild_of(pipeline, sink, *span)
-    _run(made, config, {**given, "once": True})
+    rebuilt = rebuild_of(pipeline, sink, *span)
+    _run(swap_of(pipeline, sink, span, where) if swap else rebuilt, config, {**given, "once": True})
 
 
 @command.command(

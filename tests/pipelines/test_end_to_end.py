@@ -241,16 +241,17 @@ def test_rebuilt_rows_of_a_range_of_time_are_swapped_in_for_those_of_the_table(h
 
     _, since, until = (ms for _, (_, ms) in sorted(rows(table).items()))
     changed = here.declared(declared.replace("'old'", "'new'"))
-    here.run_pipeline(rebuild_of(changed, "", since, until))
-    assert rows(f"{table}.rebuild") == {2: ("new", since)}
-    here.run_pipeline(swap_of(changed, "", "id BETWEEN 2 AND 2"))
+    rebuild = rebuild_of(changed, "", since, until)
+    here.run_pipeline(rebuild)
+    assert rows(rebuild.sinks[0].path) == {2: ("new", since)}
+    here.run_pipeline(swap_of(changed, "", (since, until), "id BETWEEN 2 AND 2"))
     assert {number: rule for number, (rule, _) in rows(table).items()} == {
         1: "old",
         2: "new",
         3: "old",
     }
     with pytest.raises(RouterError, match="id = 1"):
-        here.run_pipeline(swap_of(changed, "", "id = 1"))
+        here.run_pipeline(swap_of(changed, "", (since, until), "id = 1"))
 
 
 def test_last_batch_counts_in_the_status_and_in_the_share_of_bad_records(here: Site) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from router import settings as all_settings
 from router.backends import memory
 from router.errors import BackendUnavailableError, SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import start_sink
+from router.pipelines.sinks.jdbc import JdbcDatabase
 from tests.pipelines.sinking import Sinking, Stream
 from tests.servers.postgresql import USER, Postgresql
 
@@ -163,3 +164,23 @@ def test_batch_that_the_database_refuses_leaves_nothing_and_goes_on_when_it_fits
     assert postgresql.run("SELECT id, name FROM small ORDER BY 1") == [["1", "a"], ["2", "long"]]
     left = postgresql.run("SELECT relname FROM pg_class WHERE relname LIKE 'router%' ORDER BY 1")
     assert left == [["router_batches"], ["router_batches_pkey"]]
+
+
+def test_rows_that_a_repeated_task_staged_twice_are_not_taken(
+    postgresql: Postgresql, sinking: Sinking, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgresql.run("CREATE TABLE twice (id BIGINT, name TEXT)")
+    stream.add([(1, "a"), (2, "b")])
+    append = JdbcDatabase.append
+
+    def again(database: JdbcDatabase, rows: DataFrame, table: str, size: str | None) -> None:
+        append(database, rows, table, size)
+        postgresql.run(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 1")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JdbcDatabase, "append", again)
+        with pytest.raises(PySparkException):
+            sinking.run(stream.frame(), sink(postgresql, table="twice"))
+    assert "executors wrote 2 rows, and 3 are staged" in sinking.told[0]
+    sinking.run(stream.frame(), sink(postgresql, table="twice"))
+    assert postgresql.run("SELECT id FROM twice ORDER BY 1") == [["1"], ["2"]]

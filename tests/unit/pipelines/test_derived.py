@@ -26,16 +26,29 @@ def test_rebuild_reads_a_range_into_a_folder_beside_the_table_and_sends_no_dead_
     whole = replace(read(), checkpoint="ck/", bad_records="dlq", sinks=(*read().sinks, TABLE))
     found = rebuild_of(whole, "", 5, 9)
     check_declared(found)
-    assert (found.name, found.checkpoint, found.bad_records) == (
-        "large.rebuild",
-        "ck.rebuild",
-        "skip",
-    )
-    assert [sink.path for sink in found.sinks] == ["tables/large.rebuild"]
+    suffix = found.name.removeprefix("large")
+    assert suffix.startswith(".rebuild-")
+    assert (found.checkpoint, found.bad_records) == (f"ck{suffix}", "skip")
+    assert [sink.path for sink in found.sinks] == [f"tables/large{suffix}"]
     source = found.source
     assert (source.starting, source.since_ms, source.until_ms) == ("5", 5, 9)
     assert rebuild_of(whole, "table", 0, 0).source.starting == "earliest"
-    check_declared(swap_of(whole, "", "id > 2"))
+    swap = swap_of(whole, "", (5, 9), "id > 2")
+    check_declared(swap)
+    assert swap.job is not None
+    assert str(swap.job.options["shadow"]).endswith(found.sinks[0].path)
+
+
+def test_rebuild_of_another_range_or_of_other_sql_begins_at_a_place_of_its_own() -> None:
+    whole = replace(read(), sinks=(TABLE,))
+    large, minutes = whole.steps
+    changed = replace(whole, steps=(replace(large, sql=f"{large.sql} LIMIT 1"), minutes))
+    moved = replace(whole, sinks=(replace(TABLE, line=9),))
+    names = [
+        rebuild_of(*one).name for one in ((whole, "", 5, 9), (whole, "", 5, 8), (changed, "", 5, 9))
+    ]
+    assert len(set(names)) == 3
+    assert rebuild_of(moved, "", 5, 9).name == names[0]
 
 
 @pytest.mark.parametrize("name", ["", "files", "no"])
