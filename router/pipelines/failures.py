@@ -12,6 +12,11 @@ _PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MU
 _BAD: Final = re.compile(
     re.escape(BAD_RECORD) + r"(.+?) \(topic (.*?), partition (\d+), position (.*?)\)"
 )
+_MISSING: Final = re.compile(r"ModuleNotFoundError: No module named 'router['.]")
+LACKING: Final = (
+    "the Python of Spark's workers lacks this package: install it there with its extra `pipelines`,"
+    " or name a Python that has it, PYSPARK_PYTHON or spark.pyspark.python"
+)
 _CLASS: Final = re.compile(r"^\[([A-Z_0-9.]+)\]\s*")
 _CAUSED: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _PLACE: Final = re.compile(r" SQLSTATE: \w+|[;,]? line \d+,? pos \d+;?")
@@ -24,6 +29,8 @@ def sentence(error: BaseException | str) -> str:
         return bounded(
             f"bad record in topic {bad[2]}, partition {bad[3]}, position {bad[4]}: {bad[1]}"
         )
+    if _MISSING.search(text):
+        return LACKING
     if found := [said for kind, said in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
         return bounded(found[-1])
     if caused := _CAUSED.findall(text):

@@ -24,6 +24,7 @@ FAMILIES: Final = (
     ("router_pipeline_batch", "gauge", "batch", "Number of the last batch."),
     ("router_pipeline_batch_ms", "gauge", "batch_ms", "Time of the last batch, in ms."),
     ("router_pipeline_rows_per_second", "gauge", "rows_per_second", "Rate of the last batch."),
+    ("router_pipeline_lag_seconds", "gauge", "lag_seconds", "Age of the oldest unread message."),
 )
 LAG: Final = "router_pipeline_lag_messages"
 

@@ -21,11 +21,15 @@ from router.services.pipelines import STATUS, read_status, run_state
 
 # More partitions are summed up: a status is read by people.
 MAX_LAGS: Final = 1_000
+MAX_LAG_TIMES: Final = 1_000
+"""Times of a query that are kept to tell how old its lag is; more of them are thinned out."""
 
 
 @dataclass(slots=True)
 class SinkProgress:
     """One sink: its last batch and what came to it since the run began; `lag` in messages.
+
+    `lag_seconds` is for how long the oldest message that is not read has been known to be there.
 
     A batch of a time limit's own, which has no rows, counts as one. `bad` counts what the query
     read and did not decode; each sink reads all of the source. `worst_rows` and `worst_bad` are of
@@ -43,8 +47,32 @@ class SinkProgress:
     rows_per_second: float = 0.0
     batch_ms: int = 0
     lag: dict[str, int] = field(default_factory=dict)
+    lag_seconds: float = 0.0
     lost: int = 0
     watermark: str = ""
+
+
+class LagHistory:
+    """When so many messages were stored, which tells since when those not read have been there."""
+
+    def __init__(self) -> None:
+        self._stored: list[tuple[float, int]] = []
+
+    def seconds(self, now: float, stored: int, read: int) -> float:
+        """Return for how long the first message behind `read` has been known; 0: all are read.
+
+        `stored` and `read` count messages since the topics began, at the time `now` in seconds.
+        """
+        if self._stored and stored < self._stored[-1][1]:
+            # Other topics than before.
+            self._stored = []
+        if not self._stored or stored > self._stored[-1][1]:
+            self._stored.append((now, stored))
+        self._stored = [one for one in self._stored if one[1] > read] or self._stored[-1:]
+        if len(self._stored) > MAX_LAG_TIMES:
+            self._stored = self._stored[::2]
+        since, there = self._stored[0]
+        return now - since if there > read else 0.0
 
 
 class PipelineProgress:
@@ -58,12 +86,13 @@ class PipelineProgress:
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._sinks = {name: SinkProgress() for name in names}
+        self._histories: dict[str, LagHistory] = {}
         self._ended: set[str] = set()
         self.since = clock()
 
     def add(self, event: Mapping[str, Any]) -> tuple[str, SinkProgress]:
         """Take one progress event of Spark's, as JSON; return the sink and how it stands."""
-        name = str(event.get("name") or "").rpartition("/")[2]
+        name = str(event.get("name") or event.get("id") or "").rpartition("/")[2]
         with self._lock:
             sink = self._sinks.setdefault(name, SinkProgress())
             batch = int(event.get("batchId", -1))
@@ -71,6 +100,10 @@ class PipelineProgress:
             sink.batches += batch != sink.batch
             sink.batch = batch
             _take(sink, event)
+            stored = sum(map(_stored, event.get("sources") or ()))
+            history = self._histories.setdefault(name, LagHistory())
+            read = stored - sum(sink.lag.values())
+            sink.lag_seconds = round(history.seconds(self._clock(), stored, read), 3)
             return name, sink
 
     def end(self, run: str) -> None:
@@ -137,6 +170,12 @@ def lags(source: Mapping[str, Any]) -> dict[str, int]:
         for partition, last in partitions.items()
     }
     return _bounded(found)
+
+
+def _stored(source: Mapping[str, Any]) -> int:
+    """Return how many messages the partitions of a source have had, where it counts them."""
+    latest = _offsets(source.get("latestOffset"))
+    return sum(int(count) for partitions in latest.values() for count in partitions.values())
 
 
 def write_status(folder: Path, status: Mapping[str, Any]) -> None:
@@ -237,7 +276,7 @@ def _sink(sink: dict[str, Any]) -> str:
         f"{sink.get('rows', 0):,} rows",
         f"{sink.get('rows_per_second', 0):,.0f} rows/s",
         f"{sink.get('batch_ms', 0):,} ms",
-        f"lag {sum(lag.values()):,}",
+        f"lag {sum(lag.values()):,}, {sink.get('lag_seconds', 0):.0f} s",
         *(f"{name} {count:,}" for name, count in behind),
     ]
     if sink.get("lost"):

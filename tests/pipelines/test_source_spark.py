@@ -14,9 +14,11 @@ from router.backends import Batch
 from router.model import NOT_PARTITIONED, Message
 from router.pipelines.checks import FILE
 from router.pipelines.declaration import SourceSpec
+from router.pipelines.listening import watch
 from router.pipelines.source import frame, register
 from tests.contract.conftest import stop_broker
-from tests.pipelines.sourcing import Store, fill
+from tests.pipelines.sourcing import WAIT, Store, fill
+from tests.processes import wait_until
 from tests.servers.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -98,6 +100,22 @@ def test_frame_has_the_columns_of_every_source(spark: SparkSession, store: Store
     assert first["event_time"].timestamp() == 1_700_000_000.123
     assert (second["value"], second["properties"], second["event_time"]) == (None, {}, None)
     assert [first["index"], second["index"]] == [0, 1]
+
+
+def test_queries_of_a_session_show_their_lag(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    topic = store.create(f"s-{uuid.uuid4().hex[:12]}")
+    fill(store, topic, 4, 10)
+    lines: list[str] = []
+    stop = watch(spark, "tests", show=lines.append)
+    try:
+        run(frame(spark, spec(store, topic.local, max_rows=10), streaming=True), tmp_path)
+        wait_until(lambda: any("lag 0 messages, 0.0 s" in line for line in list(lines)), WAIT)
+    finally:
+        stop()
+    assert "batch 0, 10 rows in" in lines[0]
+    assert "lag 30 messages" in lines[0]
 
 
 def test_key_and_subject_choose_the_rows(spark: SparkSession, store: Store) -> None:

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from router.errors import SettingError
 from router.pipelines.lease import Lock
 from router.pipelines.metrics import serve
-from router.pipelines.progress import MAX_LAGS, PipelineProgress, lags, status_lines, write_status
+from router.pipelines.progress import (
+    MAX_LAG_TIMES,
+    MAX_LAGS,
+    LagHistory,
+    PipelineProgress,
+    lags,
+    status_lines,
+    write_status,
+)
 from router.services.pipelines import read_status
 from tests.processes import ManualClock
 
@@ -109,6 +117,25 @@ def test_lags_of_many_partitions_are_bounded_and_keep_their_sum() -> None:
 @pytest.mark.parametrize("odd", [None, "", "no json", "[1]", 7, {"t": 1}, {"t": {"0": "x"}}])
 def test_offsets_of_no_known_form_have_no_lag(odd: object) -> None:
     assert lags({"endOffset": odd, "latestOffset": odd}) == {}
+
+
+def test_lag_is_as_old_as_the_oldest_unread_message() -> None:
+    history = LagHistory()
+    assert history.seconds(10.0, 100, 100) == 0.0
+    assert history.seconds(20.0, 150, 100) == 0.0
+    assert history.seconds(25.0, 200, 100) == 5.0
+    # What came at 20 s is read, and what came at 25 s is not.
+    assert history.seconds(30.0, 200, 150) == 5.0
+    assert history.seconds(31.0, 200, 200) == 0.0
+    assert history.seconds(40.0, 10, 4) == 0.0
+    assert history.seconds(41.0, 10, 4) == 1.0
+
+
+def test_times_of_a_lag_are_bounded() -> None:
+    history = LagHistory()
+    for second in range(5 * MAX_LAG_TIMES):
+        assert history.seconds(float(second), second + 1, 0) == second
+    assert len(history._stored) <= MAX_LAG_TIMES
 
 
 def test_metrics_name_all_sinks_from_the_start(free_port: int) -> None:

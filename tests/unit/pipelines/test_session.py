@@ -13,7 +13,7 @@ import pytest
 from router.errors import SettingError
 from router.pipelines import connectors, session
 from router.pipelines.declaration import JobSpec, Pipeline, SinkSpec, SourceSpec
-from router.pipelines.failures import sentence
+from router.pipelines.failures import LACKING, sentence
 
 
 def java(folder: Path, says: str) -> dict[str, str]:
@@ -155,6 +155,7 @@ def test_missing_maven_is_told_with_what_to_install(
             " partition 1, position 3:4:0) SQLSTATE: P0001\n at x",
             "bad record in topic t, partition 1, position 3:4:0: not JSON",
         ),
+        ("Caused by: x\nModuleNotFoundError: No module named 'router'\n at x", LACKING),
         ("Python worker failed to connect back.\n=== Streaming Query ===\nId: x", None),
     ],
 )
