@@ -22,6 +22,7 @@ from bench import (
     polls,
     publishing,
     pulsar,
+    searching,
     sends,
     transcoding,
 )
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "logins": logins.logins,
     "pulsar-client": clients.official,
     "sends": sends.sends,
+    "search": searching.searching,
     "backups": backups.backups,
     "growth": growth.growth,
     "offsets": offsets.offsets,

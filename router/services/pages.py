@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from router.model import Stored, TopicName, TopicStats
+from router.model import PartitionStats, Position, Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
-from router.services.read import StartPosition, TopicReader
+from router.services.read import After, StartPosition, TopicReader
 from router.services.scan import Places, Scan, ScanBounds, Wanted, earlier, is_empty
 
 PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
@@ -23,8 +23,12 @@ LOOK_SECONDS = 1.0
 """How long the first message since a time is waited for."""
 SHARE_MESSAGES: Final = 50
 """Messages that are checked in a row while other requests of the worker wait."""
+PAUSE: Final = 3.0
+"""How much longer than they took a search then pauses: its share of a processor is a quarter."""
 FIRST_ENTRIES: Final = 1_000
 """Entries of all partitions that a first scan back takes."""
+MAX_LATE: Final = 3
+"""Stretches of a search that may take longer than its time, each of them smaller."""
 WIDEN: Final = 4
 """How much further each scan back goes than the last."""
 
@@ -81,13 +85,15 @@ def before(
 
 
 def _sharing(scan: Scan) -> Iterator[Stored]:
-    """Give the messages of a scan, and others of this worker their turn in between.
+    """Give the messages of a scan, and others of this worker most of its time in between.
 
     What was read ahead is there without a wait, so nothing else would let them.
     """
+    began = time.thread_time()
     for number, stored in enumerate(scan):
-        if number % SHARE_MESSAGES == 0:
-            time.sleep(0)
+        if number % SHARE_MESSAGES == SHARE_MESSAGES - 1:
+            time.sleep((time.thread_time() - began) * PAUSE)
+            began = time.thread_time()
         yield stored
 
 
@@ -118,8 +124,20 @@ def first_since(
     return found
 
 
+def _left(part: PartitionStats, place: StartPosition) -> int:
+    """Return how many entries there are before a place, about."""
+    if not isinstance(place, After | Position):
+        return 0
+    at = place.position if isinstance(place, After) else place
+    return at.entry - (part.first_entry if at.ledger == part.ledger else 0)
+
+
 class _SearchBack:
-    """A search from places towards the beginning, in stretches that grow."""
+    """A search from places towards the beginning, in stretches that grow.
+
+    A stretch counts only if it was read whole: from its begin on, so that what a bound cuts off are
+    its newest messages. Where one entry of each partition is too much, they take turns.
+    """
 
     def __init__(
         self,
@@ -139,16 +157,19 @@ class _SearchBack:
         self._bounds = bounds
         self._deadline = reading.clock() + bounds.seconds
         self._messages: list[Stored] = []
-        self._looked = self._bytes = self._matches = 0
-        self._stuck = False
-        self._entries = max(1, min(most, FIRST_ENTRIES // max(1, len(self._ends))))
+        self._looked = self._bytes = self._matches = self._late = 0
+        self._stuck = self._in_turns = False
+        entries = sum(part.next_entry - part.first_entry for part in stats.partitions)
+        self._density = sum(part.messages for part in stats.partitions) / max(1, entries)
+        first = min(most, FIRST_ENTRIES // max(1, len(self._ends)))
+        self._entries = max(1, min(first, self._fitting()))
 
     def goes_on(self) -> bool:
         """Return whether there is more to look at, and reason to."""
         return not (
             self._stuck
             or len(self._messages) >= self._most
-            or self._looked >= self._bounds.messages
+            or (self._looked and self._looked + self._density > self._bounds.messages)
             or self._bytes >= self._bounds.max_bytes
             or self._reading.clock() >= self._deadline
             or self._at_beginning()
@@ -156,7 +177,9 @@ class _SearchBack:
 
     def step(self, wanted: Wanted) -> None:
         """Look at so many entries before those that were looked at, or at fewer."""
-        low = {p: earlier(self._stats[p], place, self._entries) for p, place in self._low.items()}
+        low = dict(self._low)
+        for p in self._next():
+            low[p] = earlier(self._stats[p], low[p], self._entries)
         left = ScanBounds(
             self._bounds.messages - self._looked,
             self._bounds.max_bytes - self._bytes,
@@ -175,11 +198,7 @@ class _SearchBack:
             whole = scan.whole
         finally:
             scan.close()
-        late = self._reading.clock() >= self._deadline
-        if not (whole or late or self._entries == 1):
-            # A little fewer than were within the bounds, as the last ones may be larger.
-            fewer = len(seen) * 3 // (4 * max(1, len(self._ends)))
-            self._entries = max(1, min(self._entries - 1, fewer))
+        if not whole and self._again(len(seen)):
             return
         self._stuck = not whole
         if not whole and self._low == self._ends:
@@ -189,7 +208,40 @@ class _SearchBack:
         self._bytes += size
         self._messages = [*found, *self._messages]
         self._matches += matches
-        self._entries = min(self._entries * WIDEN, self._bounds.messages)
+        self._density = scan.looked / max(1, len(seen))
+        self._entries = max(1, min(self._entries * WIDEN, self._fitting()))
+
+    def _again(self, entries: int) -> bool:
+        """Return whether a stretch of which so many entries were read is left for later.
+
+        Where nothing was read whole yet a smaller one follows, in time of its own.
+        """
+        late = self._reading.clock() >= self._deadline
+        if self._looked and (late or self._entries == 1):
+            self._stuck = True
+        elif self._entries > 1:
+            # A little fewer than were within the bounds, as the last ones may be larger.
+            fewer = entries * 3 // (4 * len(self._next()))
+            self._entries = max(1, min(self._entries - 1, fewer))
+        elif len(self._ends) > 1 and not self._in_turns:
+            self._in_turns = True
+        else:
+            return False
+        if late and self._late < MAX_LATE:
+            self._late += 1
+            self._deadline += self._bounds.seconds
+        return True
+
+    def _next(self) -> list[int]:
+        """Return the partitions of the next stretch: all, or the one of which most is left."""
+        if not self._in_turns:
+            return list(self._ends)
+        return [max(self._ends, key=lambda p: _left(self._stats[p], self._low[p]))]
+
+    def _fitting(self) -> int:
+        """Return how many entries of each partition are within the bounds, by what is known."""
+        left = (self._bounds.messages - self._looked) * 3 / 4
+        return int(left / max(1.0, self._density) / max(1, len(self._next())))
 
     def found(self) -> MessagePage:
         ordered = sorted(self._messages, key=lambda stored: stored.publish_time)

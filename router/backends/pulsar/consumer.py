@@ -54,6 +54,8 @@ NAME_BYTES: Final = 6
 FIRST_PERMITS: Final = 16
 MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 PERMITS_GROWTH: Final = 4
+SHARE_MESSAGES: Final = 1_000
+"""Messages of an entry that are taken apart in a row."""
 QUIET_SECONDS: Final = 1.0
 MAX_AHEAD_BYTES: Final = 256 * 1024
 MAX_AHEAD_MESSAGES: Final = 512
@@ -315,16 +317,13 @@ class PulsarConsumer:
         self._received = max(self._received, place)
         ledger, entry = place
         partition, count, epoch = self.partition, command.redelivery_count, self.epoch
-        self._left = deque(
-            Stored(
-                one.message,
-                Position(ledger, entry, partition, one.batch_index, size, epoch),
-                one.publish_time,
-                count,
-                oversized,
-            )
-            for one in unpacked
-        )
+        left = deque[Stored]()
+        for number, one in enumerate(unpacked, 1):
+            position = Position(ledger, entry, partition, one.batch_index, size, epoch)
+            left.append(Stored(one.message, position, one.publish_time, count, oversized))
+            if number % SHARE_MESSAGES == 0:
+                time.sleep(0)  # a large entry does not hold up what else runs in this thread
+        self._left = left
 
     def _ask(self, taking: Taking, deadline: float) -> None:
         """Give permits and learn the fence: all that was stored until now is not above it."""

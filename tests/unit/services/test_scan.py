@@ -307,3 +307,43 @@ def test_page_reaches_ends_that_are_no_messages_within_its_time(
     assert (found.messages, found.whole) == ((), True)
     assert found.end == end_of(backend.describe_topic(TOPIC, 5))
     backend.close()
+
+
+@pytest.mark.parametrize("most_checked", [1, 2, 3])
+def test_pages_back_miss_nothing_where_an_entry_of_each_partition_is_too_much(
+    backend: MemoryBackend, reading: TopicReader, most_checked: int
+) -> None:
+    for number in range(12):
+        store(backend, number % 2, b"%d" % number)
+    stats = backend.describe_topic(TOPIC, 5)
+    ends, found = end_of(stats), list[bytes]()
+    bounds = ScanBounds(most_checked, 1 << 20, 5.0)
+    for _ in range(12):
+        page = before(reading, stats, ends, 50, everything, bounds)
+        found += values(page.messages)
+        ends = page.begin
+        if page.whole:
+            break
+    assert sorted(found, key=int) == [b"%d" % number for number in range(12)]
+
+
+def test_stretch_that_is_late_is_read_again_and_nothing_is_missed(
+    backend: MemoryBackend,
+) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    def slow(_: Stored) -> bool:
+        nonlocal now
+        now += 0.02  # three messages are checked in the time of a page
+        return True
+
+    for number in range(20):
+        store(backend, 0, b"%d" % number)
+    stats, reading = backend.describe_topic(TOPIC, 5), reads(backend, clock)
+    page = before(reading, stats, end_of(stats), 50, slow, LATE)
+    found = values(page.messages)
+    assert found == [b"%d" % number for number in range(20 - len(found), 20)]
+    assert found

@@ -2,8 +2,7 @@
 import { byId, send } from "./console.js";
 
 const MAX_FOUND = 200; // messages that one run adds before it waits for the user
-const MIN_PAUSE = 50;
-const MAX_PAUSE = 1000;
+const PAUSE = 50;
 
 const [box, note, stop] = byId("search", "note", "stop");
 const bar = box?.querySelector("progress");
@@ -51,13 +50,10 @@ async function run(add) {
   show();
   try {
     while (running && next !== "" && done.found - from.found < MAX_FOUND) {
-      const since = performance.now();
       await step(add);
-      const took = performance.now() - since;
       const left = ((total - done.checked) * (performance.now() - began)) / Math.max(1, done.checked - from.checked);
       show(next === "" || Number.isNaN(total) ? "" : `, about ${Math.max(1, Math.round(left / 1000))} s left`);
-      // As much time for others as it took.
-      if (next !== "") await pause(Math.min(MAX_PAUSE, Math.max(MIN_PAUSE, took)));
+      if (next !== "") await pause(PAUSE);
     }
     running = false;
     show();

@@ -243,4 +243,4 @@ def test_search_gives_other_requests_their_turn(
     for query in ("filter=nowhere", "filter=nowhere&from=earliest"):
         turns.clear()
         tab(many, query)
-        assert turns.count(0) >= 8
+        assert sum(pause > 0 for pause in turns) >= 7
