@@ -245,7 +245,10 @@ class TransactionCoordinator:
 
     async def _finish(self, transaction: Transaction) -> None:
         """Do what follows from a decision that is on disk."""
-        placed = await self._place(transaction) if transaction.committed else []
+        placed: list[PlacedCommit] = []
+        if transaction.committed:
+            placed = await self._place(transaction)
+            await self.acknowledgements.begin_commit(transaction)
         # From here on it is one step.
         for one in placed:
             try:

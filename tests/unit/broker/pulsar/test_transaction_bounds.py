@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from router.broker.transactions import (
     TransactionalProducers,
     TransactionCalls,
     TransactionError,
+    acknowledgements,
     coordinator,
 )
 from router.model import TopicName
@@ -232,5 +234,33 @@ def test_administrators_see_what_is_acknowledged(folder: Path) -> None:
         (found,) = (await calls.transactions())["transactions"]
         described = await calls.transaction(found["id"])
         assert described["acknowledged"] == [shown | {"entries": 0, "through": 2}]
+
+    with_transactions(folder, test)
+
+
+def test_a_commit_of_many_acknowledgements_leaves_time_for_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acknowledgements, "ACKS_IN_STEP", 4)
+
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(SHARED)
+        for number in range(20):
+            await client.write(b"%d" % number)
+        ids = await client.begin()
+        await client.acknowledge(*await client.received(20), ids=ids)
+        transactions = producers_of(context).transactions
+        transaction = transactions.find(f"pulsar/{ids['txnid_least_bits']}")
+        assert transaction is not None
+        cursor, reached = subscription_of(context).cursor, [-1]
+        commit = asyncio.create_task(transactions.decide(transaction, commit=True))
+        while not commit.done():
+            await asyncio.sleep(0)
+            if cursor.mark_delete != reached[-1]:
+                reached.append(cursor.mark_delete)
+        await commit
+        assert reached == [-1, 3, 7, 11, 15, 19]
+        assert subscription_of(context).delivered is cursor
+        assert await client.sees()
 
     with_transactions(folder, test)
