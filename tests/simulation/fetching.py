@@ -91,7 +91,7 @@ class Fetcher(PollingClient):
             if found:
                 self._done(peer, request)
                 await self._acknowledge(peer, found)
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
             if self.chance.random() < 0.005:
                 peer.stream.close()
                 raise GoneError
@@ -99,30 +99,27 @@ class Fetcher(PollingClient):
     async def _acknowledge(
         self, peer: PulsarPeer, found: list[tuple[Any, list[tuple[Place, str]]]]
     ) -> None:
-        history = self.world.history
-        for entry, messages in found:
-            if self.chance.random() < 0.2 and not self.world.is_quiet:
-                continue
-            position = to_message_id(
-                Position(entry.ledger, entry.entry, entry.partition, epoch=entry.epoch)
-            )
-            size = messages[0][0].size
-            if len(messages) < size:
-                left = (1 << size) - 1
-                for place, _ in messages:
-                    left &= ~(1 << place.number)
-                position.ack_set.extend(_words(left, size))
+        """Acknowledge most entries, a few or all of them by one request."""
+        history, quiet = self.world.history, self.world.is_quiet
+        chosen = [one for one in found if quiet or self.chance.random() >= 0.2]
+        limit = self.chance.choice((1, 5, 1000))
+        for start in range(0, len(chosen), limit):
+            acknowledged = chosen[start : start + limit]
             request = {
                 "topic": self._topic,
                 "subscription": self._name,
-                "message_id": [position],
+                "message_id": [_position(*one) for one in acknowledged],
             }
+            for entry, messages in acknowledged:
+                for _, message in messages:
+                    history.acknowledging_one(self._group(entry.partition), message)
             answer = await peer.admin(acknowledge=request)
             if answer.HasField("code"):
                 history.count(f"acknowledge: {answer.code}")
                 continue
-            for _, message in messages:
-                history.confirmed_one(self._group(entry.partition), message)
+            for entry, messages in acknowledged:
+                for _, message in messages:
+                    history.confirmed_one(self._group(entry.partition), message)
 
 
 class ExplicitPoller(PollingClient):
@@ -137,7 +134,7 @@ class ExplicitPoller(PollingClient):
         self._ends.clear()
         while True:
             await self._poll(peer)
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
             if self.chance.random() < 0.005:
                 peer.stream.close()
                 raise GoneError
@@ -189,6 +186,20 @@ class ExplicitPoller(PollingClient):
             for partition in by_partition:
                 history.release(self._group(partition), self.name)
             self._done(peer, request)
+
+
+def _position(entry: Any, messages: list[tuple[Place, str]]) -> pb.MessageIdData:
+    """Return what acknowledges the messages that came of an entry."""
+    position = to_message_id(
+        Position(entry.ledger, entry.entry, entry.partition, epoch=entry.epoch)
+    )
+    size = messages[0][0].size
+    if len(messages) < size:
+        left = (1 << size) - 1
+        for place, _ in messages:
+            left &= ~(1 << place.number)
+        position.ack_set.extend(_words(left, size))
+    return position
 
 
 def _words(bits: int, size: int) -> list[int]:

@@ -15,40 +15,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
+from tests.simulation.plan import EXCUSED_BY_DAMAGE
 from tests.simulation.seeded import CLOCK
 
 MAX_VIOLATIONS = 20
 MAX_JOINS = 50
 SESSION_GRACE_SECONDS = 2.0
-EXCUSED_BY_DAMAGE = frozenset(
-    {
-        "a deleted message came back",
-        "a deleted topic came back",
-        "a duplicate",
-        "a gap between answers",
-        "a gap in an answer",
-        "a commit of an earlier generation was taken",
-        "a committed message is not there any more",
-        "a committed transaction is not there",
-        "a copy is not as its source",
-        "a message was copied twice",
-        "a refused commit was seen",
-        "a transaction is not whole",
-        "a transaction was seen that was not committed",
-        "acknowledged and not delivered",
-        "acknowledged messages came again",
-        "an acknowledged message came again",
-        "an entry changed",
-        "messages were passed over",
-        "not settled after the quiet time",
-        "offsets are not dense",
-        "order of a key",
-        "order of a publisher",
-        "the newest value of a key is not there",
-        "the beginning is missing",
-    }
-)
-"""What is lost with a damaged journal may be lost; that nothing false is served must hold."""
 
 
 def name_of(value: bytes) -> str:
@@ -138,6 +110,9 @@ class Progress:
     starts_at_zero: bool = False
     confirmed: dict[str, float] = field(default_factory=dict)
     """Messages that were acknowledged one by one, with the time of the broker's answer."""
+    is_individual: bool = False
+    acknowledging: set[str] = field(default_factory=set)
+    """Messages of which one acknowledgement was sent, of a group that acknowledges one by one."""
 
 
 class History:
@@ -320,11 +295,16 @@ class History:
     ) -> None:
         """Check and note a message that was asked for at a time."""
         progress = self.progress(group)
+        progress.is_individual = True
         self.count("delivered")
         if progress.confirmed.get(message, asked_at) < asked_at:
             self.violation("an acknowledged message came again", f"{group}: {message}")
         self._check_place(group, self.log(group.partition), (place.entry, place.number), message)
         progress.received.add(message)
+
+    def acknowledging_one(self, group: GroupPartition, message: str) -> None:
+        """Note that the acknowledgement of a message is sent."""
+        self.progress(group).acknowledging.add(message)
 
     def confirmed_one(self, group: GroupPartition, message: str) -> None:
         """Note that the broker has answered the acknowledgement of a message."""
@@ -414,12 +394,20 @@ class History:
         """Return what was published and acknowledged and has not come to a group."""
         return self.log(group.partition).acknowledged.keys() - self.progress(group).received
 
+    def held(self, group: GroupPartition) -> set[str]:
+        """Return what came to consumers of a group, none of which has acknowledged it."""
+        progress = self.progress(group)
+        return progress.received - progress.acknowledging if progress.is_individual else set()
+
     def check_end(self) -> None:
         """Check what holds after a quiet time in which every group could read all there is."""
         for group in self.groups:
             if missing := self.missing(group):
                 text = f"{group} misses {len(missing)}: {_first(missing)}"
                 self.violation("acknowledged and not delivered", text)
+            if held := self.held(group):
+                text = f"{group} holds {len(held)}: {_first(held)}"
+                self.violation("delivered and never acknowledged", text)
         for name, log in self.logs.items():
             self._check_density(name, log)
             self._check_order(name, log)

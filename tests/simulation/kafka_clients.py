@@ -184,7 +184,7 @@ class KafkaPublisher(Numbered):
             self._producer = answer.producer_id
         while not self.world.is_quiet or self.sent:
             if not self.sent:
-                await self.world.pause(self.chance, self.mean)
+                await self.pause()
                 self._prepare()
             await self._produce(peer)
         peer.stream.close()
@@ -250,7 +250,7 @@ class KafkaReader(Client):
                         history.count(f"OffsetCommit: error {code}")
                     else:
                         history.confirmed(self._group, after, peer.boot)
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
             if self.chance.random() < 0.005:
                 peer.stream.close()
                 raise GoneError

@@ -213,5 +213,5 @@ class KafkaMember(Client):
             peer.stream.close()
             raise GoneError
         else:
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
         return True

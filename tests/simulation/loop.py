@@ -25,6 +25,8 @@ from tests.simulation.seeded import CLOCK
 
 TICK_SECONDS: Final = 1e-6
 """The time that one round of ready callbacks takes."""
+LOOK_SECONDS: Final = 0.05
+"""How often it is looked whether a run has ended."""
 JOB_SECONDS: Final = (10e-6, 200e-6)
 """How long a job waits for its thread to run."""
 
@@ -81,11 +83,14 @@ class Scheduler:
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
 
     def run(self, until: float, ended: Callable[[], bool]) -> None:
-        """Run callbacks until a time, or until `ended` after a round of them."""
-        ready, timers = self.ready, self._timers
-        set_running: Any = asyncio_events._set_running_loop
+        """Run callbacks until a time, or until a look finds that the run has `ended`."""
+        ready, timers, look_at = self.ready, self._timers, 0.0
         try:
-            while not ended():
+            while True:
+                if look_at <= CLOCK.now:
+                    if ended():
+                        return
+                    look_at = CLOCK.now + LOOK_SECONDS
                 if not ready:
                     if not timers or timers[0][0] > until:
                         CLOCK.now = max(CLOCK.now, until)
@@ -94,25 +99,32 @@ class Scheduler:
                 while timers and timers[0][0] <= CLOCK.now:
                     ready.append(heapq.heappop(timers)[2])
                 CLOCK.now += TICK_SECONDS
-                for _ in range(len(ready)):
-                    handle = ready.popleft()
-                    if handle.is_cancelled:
-                        continue
-                    loop = handle.loop
-                    if loop.is_stopped:
-                        loop.put_off(handle)
-                        continue
-                    self.steps += 1
-                    set_running(loop)
-                    try:
-                        handle.context.run(handle.callback, *handle.args)
-                    except PowerCutError:
-                        loop.power_cut()
-                    except Exception as error:  # noqa: BLE001 - the loop goes on, as asyncio's does
-                        context = {"message": "exception in a callback", "exception": error}
-                        loop.call_exception_handler(context)
+                self._run_ready()
         finally:
-            set_running(None)
+            asyncio_events._set_running_loop(None)
+
+    def _run_ready(self) -> None:
+        """Run the callbacks that are due now."""
+        ready, running = self.ready, None
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.is_cancelled:
+                continue
+            loop = handle.loop
+            if loop.is_stopped:
+                loop.put_off(handle)
+                continue
+            self.steps += 1
+            if loop is not running:
+                asyncio_events._set_running_loop(loop)
+                running = loop
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except PowerCutError:
+                loop.power_cut()
+            except Exception as error:  # noqa: BLE001 - the loop goes on, as asyncio's does
+                context = {"message": "exception in a callback", "exception": error}
+                loop.call_exception_handler(context)
 
 
 class Lane:
@@ -149,6 +161,7 @@ class Lane:
             error = problem
         finally:
             calls, loop.outbox = loop.outbox, None
+            asyncio_events._set_running_loop(loop)
         loop.call_later(loop.elapsed() + TICK_SECONDS, self._end, result, error, done, calls)
 
     def _end(

@@ -116,7 +116,7 @@ class NatsPublisher(Numbered):
         await make_stream(peer)
         while not self.world.is_quiet or self.sent:
             if not self.sent:
-                await self.world.pause(self.chance, self.mean)
+                await self.pause()
                 self.next_messages(1)
             (name,), at = self.sent, CLOCK.now
             headers = f"NATS/1.0\r\nNats-Msg-Id: {name}\r\n\r\n".encode()
@@ -151,9 +151,10 @@ class NatsPuller(Client):
             self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found else 0
             for reply, message in found:
                 if quiet or self.chance.random() < 0.8:
+                    self.world.history.acknowledging_one(self._group, message)
                     await peer.ask(reply, b"+ACK")
                     self.world.history.confirmed_one(self._group, message)
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
 
     async def _pull(self, peer: NatsPeer) -> list[tuple[str, str]]:
         """Return the messages of a pull, with where each is acknowledged."""
@@ -215,6 +216,7 @@ class NatsPushed(Client):
                 asked_at = CLOCK.now if peer.stream.is_open else 0.0
                 history.delivered_one(self._group, Place(sequence - 1), message, asked_at)
                 if self.world.is_quiet or self.chance.random() < 0.9:
+                    history.acknowledging_one(self._group, message)
                     acks[peer.publish(reply, b"+ACK")] = message
                 if self.chance.random() < 0.005:
                     peer.stream.close()

@@ -81,9 +81,10 @@ class Direction:
         if not self._is_scheduled:
             self._is_scheduled = True
             link = self.link
-            delay = link.chance.uniform(*DELAY_SECONDS)
-            if link.chance.random() < SLOW_ODDS:
-                delay += link.chance.uniform(0, SLOW_DELAY_SECONDS)
+            random = link.chance.random
+            delay = DELAY_SECONDS[0] + (DELAY_SECONDS[1] - DELAY_SECONDS[0]) * random()
+            if random() < SLOW_ODDS:
+                delay += SLOW_DELAY_SECONDS * random()
             link.network.loop.call_at(max(CLOCK.now + delay, link.held_until), self._arrive)
 
     def _arrive(self) -> None:

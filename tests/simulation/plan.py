@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 ALL_FAULTS = (
     "kill",
@@ -30,6 +30,36 @@ BIT_FLIP = "bit flip"
 """Struck in plans of its own: what is damaged need not be delivered."""
 DAMAGED = 0.1
 """The share of plans with damage."""
+EXCUSED_BY_DAMAGE = frozenset(
+    {
+        "a deleted message came back",
+        "a deleted topic came back",
+        "a duplicate",
+        "a gap between answers",
+        "a gap in an answer",
+        "a commit of an earlier generation was taken",
+        "a committed message is not there any more",
+        "a committed transaction is not there",
+        "a copy is not as its source",
+        "a message was copied twice",
+        "a refused commit was seen",
+        "a transaction is not whole",
+        "a transaction was seen that was not committed",
+        "acknowledged and not delivered",
+        "acknowledged messages came again",
+        "delivered and never acknowledged",
+        "an acknowledged message came again",
+        "an entry changed",
+        "messages were passed over",
+        "not settled after the quiet time",
+        "offsets are not dense",
+        "order of a key",
+        "order of a publisher",
+        "the newest value of a key is not there",
+        "the beginning is missing",
+    }
+)
+"""What is lost with a damaged journal may be lost; that nothing false is served must hold."""
 SUBSCRIPTIONS = ("exclusive", "failover", "shared", "key_shared")
 PROTOCOLS = (
     "pulsar",
@@ -43,6 +73,10 @@ PROTOCOLS = (
     "transactions",
     "pulsar_transactions",
 )
+MEAN_PAUSES: Final = (2.0, 8.0, 30.0)
+LONG_MEAN_PAUSES: Final = (2.0, 8.0, 15.0, 30.0, 30.0, 60.0)
+"""Of long plans, most of whose clients have something to do now and then."""
+LONG_HOURS: Final = 1.0
 MIN_DIRTY_RATIOS = (0.01, 0.5)
 MIN_LAGS_MS = (0, 0, 60_000)
 DELETE_RETENTIONS_MS = (30_000, 300_000)
@@ -117,7 +151,7 @@ class Plan:
                 "min_compaction_lag_ms": chance.choice(MIN_LAGS_MS),
                 "delete_retention_ms": chance.choice(DELETE_RETENTIONS_MS),
             },
-            mean_pause=chance.choice((2.0, 8.0, 30.0)),
+            mean_pause=chance.choice(LONG_MEAN_PAUSES if hours >= LONG_HOURS else MEAN_PAUSES),
             fault_seconds=chance.choice((20.0, 60.0, 200.0)),
             faults=faults,
             options={

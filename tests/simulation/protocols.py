@@ -30,6 +30,10 @@ class Client(ABC):
                 self.world.history.count(f"{type(self).__name__} reconnected")
             await asyncio.sleep(self.chance.uniform(0.01, 2))
 
+    async def pause(self) -> None:
+        """Wait until it goes on."""
+        await self.world.pause(self.chance, self.mean, self.empty_in_quiet)
+
     @abstractmethod
     async def work(self) -> None:
         """Connect and work until the connection is gone."""

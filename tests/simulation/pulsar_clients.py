@@ -20,6 +20,7 @@ LIMIT: Final = 1 << 20
 MIN_PERMITS: Final = 20
 SILENCE_SECONDS: Final = 90.0
 """Without even a ping for so long a subscriber takes its connection for lost."""
+RENEW_ODDS: Final = 0.3
 KEYS: Final = 7
 MAX_HELD: Final = 12
 """Messages that a shared consumer has before it acknowledges some."""
@@ -58,7 +59,7 @@ class PulsarPublisher(Numbered):
             raise GoneError
         while not self.world.is_quiet or self.sent:
             if not self.sent:
-                await self.world.pause(self.chance, self.mean)
+                await self.pause()
                 self.next_messages(self.chance.randint(1, 8))
             await self._send(peer)
         peer.stream.close()
@@ -117,10 +118,13 @@ class PulsarConsumer(Client):
         try:
             return await peer.frame(5.0, closes=False)
         except TimeoutError:
-            # In the quiet time a connection may have fallen silent before.
-            renews = self.world.is_quiet and not self._is_fresh
+            # In the quiet time a connection may have fallen silent before. Not all consumers of a
+            # subscription go at once: what one holds is for those that are there.
+            is_stale = self.world.is_quiet and not self._is_fresh
+            renews = is_stale and self.chance.random() < RENEW_ODDS
             if CLOCK.now - peer.heard_at < SILENCE_SECONDS and not renews:
-                self.empty_in_quiet = self.empty_in_quiet + 1 if self.world.is_quiet else 0
+                counts = self.world.is_quiet and not is_stale
+                self.empty_in_quiet = self.empty_in_quiet + 1 if counts else 0
                 return None
             self._is_fresh = self._is_fresh or renews
             peer.stream.close()
@@ -224,7 +228,7 @@ class SharedConsumer(PulsarConsumer):
                 permits += 2 * MIN_PERMITS
             frame = await self._frame(peer)
             if frame is None:
-                self._part(peer, held, 0, acks)
+                self._part(peer, held, self._limit(), acks)
                 continue
             found = frame.command
             if found.type == pb.BaseCommand.ACK_RESPONSE:
@@ -234,11 +238,18 @@ class SharedConsumer(PulsarConsumer):
                 permits -= 1
                 self.empty_in_quiet = 0
                 await self._take(peer, found.message, frame.payload, held)
-                limit = 0 if self.world.is_quiet else self.chance.randint(0, MAX_HELD)
-                self._part(peer, held, limit, acks)
+                self._part(peer, held, self._limit(), acks)
             elif found.type == pb.BaseCommand.CLOSE_CONSUMER:
                 peer.stream.close()
                 raise GoneError
+
+    def _limit(self) -> int:
+        """Return how many messages it goes on to hold.
+
+        With its first connection of the quiet time go those that it holds: they come again.
+        """
+        is_last = self.world.is_quiet and self._is_fresh
+        return 0 if is_last else self.chance.randint(0, MAX_HELD)
 
     async def _take(
         self, peer: PulsarPeer, command: Any, payload: bytes, held: dict[str, Any]
@@ -271,6 +282,7 @@ class SharedConsumer(PulsarConsumer):
                 kind = "REDELIVER_UNACKNOWLEDGED_MESSAGES"
                 peer.send(kind, consumer_id=1, message_ids=[message_id])
             else:
+                self.world.history.acknowledging_one(self._group, message)
                 acks[self._acknowledge(peer, message_id, pb.CommandAck.Individual)] = message
 
 

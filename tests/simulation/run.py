@@ -61,7 +61,7 @@ from tests.simulation.transactional_clients import (
     TransactionalWriter,
 )
 from tests.simulation.transactions import TransactionLaw
-from tests.simulation.workers import GoneError, Poller, Publisher, PulsarPeer, World
+from tests.simulation.workers import EMPTY_POLLS, GoneError, Poller, Publisher, PulsarPeer, World
 
 IN_MEMORY: Final = Path("/dev/shm")
 QUIET_SECONDS: Final = 3600.0
@@ -69,7 +69,6 @@ QUIET_SECONDS: Final = 3600.0
 STOP_SECONDS: Final = 60.0
 DAMAGED_SECONDS: Final = 120.0
 """What is damaged may keep clients from what they wait for, so that this is a time to look."""
-EMPTY_POLLS: Final = 3
 TRANSACTED_PARTITIONS: Final = 2
 EAGER_RATIO: Final = 0.01
 COMPACTION: Final[dict[str, float]] = {
@@ -330,13 +329,15 @@ class Run:
         if not all(poller.empty_in_quiet >= EMPTY_POLLS for poller in self.pollers):
             return False
         # What is in flight at a connection that is lost comes when the broker has found that out.
-        return not any(self.history.missing(group) for group in self.history.groups)
+        history = self.history
+        return not any(history.missing(group) or history.held(group) for group in history.groups)
 
     def _unsettled(self) -> str:
         waiting = [poller.name for poller in self.pollers if poller.empty_in_quiet < EMPTY_POLLS]
         missing = [group for group in self.history.groups if self.history.missing(group)]
         publishing = sum(not task.done() for task in self.publishing)
-        return f"{publishing} publishers, {waiting}, something misses {missing}"
+        held = [group for group in self.history.groups if self.history.held(group)]
+        return f"{publishing} publishers, {waiting}, {missing} miss something, {held} hold it"
 
 
 def run(plan: AnyPlan, *, keeps_trace: bool = False) -> Result:

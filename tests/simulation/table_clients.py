@@ -28,6 +28,8 @@ EMPTY_ANSWERS: Final = 2
 TOMBSTONE_ODDS: Final = 0.15
 PAGE_KEYS: Final = (3, 50, 1000)
 KEYS_PER_PUBLISHER: Final = (2, 15, 60)
+READ_PER_SECOND: Final = 20
+"""Of messages that are read again and again: a long log is read less often."""
 FILLER_BYTES: Final = (10, 200, 1000)
 
 
@@ -141,7 +143,8 @@ class Scanner(Client):
             self.world.history.count("scans")
             if self.world.is_quiet and self._tables.is_clean(self._partition, found):
                 self.empty_in_quiet += 1
-            await asyncio.sleep(self.chance.expovariate(1 / self.mean))
+            seconds = self.chance.expovariate(1 / self.mean)
+            await asyncio.sleep(seconds + len(found) / READ_PER_SECOND)
 
     async def _scan(self, peer: KafkaPeer) -> list[tuple[int, str]] | None:
         """Return offsets and names of all messages, None: a fetch was refused."""
@@ -179,7 +182,7 @@ class Follower(Client):
             if found is not None:
                 self._tables.folded(self._partition, self._newest, floor, may_be_stale=True)
                 self.empty_in_quiet += self.world.is_quiet
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
 
 
 class Viewer(Client):
@@ -204,7 +207,8 @@ class Viewer(Client):
                     self._tables.folded(partition, newest, floor, leaves_out_deleted=True)
                 self.world.history.count("table views")
                 self.empty_in_quiet += self.world.is_quiet
-            await self.world.pause(self.chance, self.mean)
+                await asyncio.sleep(sum(map(len, found.values())) / READ_PER_SECOND)
+            await self.pause()
             if self.chance.random() < 0.01:
                 peer.stream.close()
                 raise GoneError

@@ -30,6 +30,8 @@ FATAL: Final = frozenset({45, 47, 48, 49, 59, 90})
 """Of a producer that is not one any more, or whose transaction is gone: it begins again."""
 MAX_PAUSE_SECONDS: Final = 6.0
 EMPTY_ANSWERS: Final = 2
+AGAIN_MESSAGES: Final = 60
+"""So many of the log are read again, on average, each time that a reader is at its end."""
 
 
 class Ending(Enum):
@@ -220,7 +222,7 @@ class TransactionalWriter(TransactionalClient):
     async def work(self) -> None:
         await self.begin_producer()
         while True:
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
             if self.world.is_quiet or not await self._transact():
                 return
 
@@ -269,7 +271,7 @@ class Copier(TransactionalClient):
     async def work(self) -> None:
         await self.begin_producer()
         while await self._copy():
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
         # Another one has the id now: it gets time to work.
         await asyncio.sleep(self.chance.uniform(1, 60))
 
@@ -319,9 +321,9 @@ class CommittedReader(Client):
                 continue
             if self.world.is_quiet and self._law.is_complete(self._partition, self._view):
                 self.empty_in_quiet += 1
-            if self.chance.random() < 0.3:
+            if self.chance.random() < min(0.3, AGAIN_MESSAGES / (1 + self._view.position)):
                 self._view = View()
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
 
 
 class CopyReader(Client):
@@ -347,7 +349,7 @@ class CopyReader(Client):
             is_quiet = self.world.is_quiet
             if self._check(self._partition, self._names, complete=is_quiet):
                 self.empty_in_quiet += is_quiet
-            await self.world.pause(self.chance, self.mean)
+            await self.pause()
 
 
 async def committed_from(

@@ -26,6 +26,11 @@ from tests.simulation.network import Network, Stream
 from tests.simulation.seeded import CLOCK
 
 ANSWER_SECONDS: Final = 40.0
+EMPTY_POLLS: Final = 3
+"""A client that found nothing so often in the quiet time has settled."""
+QUIET_PAUSE_SECONDS: Final = 0.5
+SETTLED_PAUSE_SECONDS: Final = 4.0
+"""Shorter than the session of a member of a Kafka group."""
 DEDUPLICATE: Final = [pb.KeyValue(key="router-dedup", value="true")]
 
 
@@ -39,12 +44,17 @@ class World:
     def __init__(self, seed: str, loop: ProcessLoop, network: Network, history: History) -> None:
         self.seed, self.loop, self.network, self.history = seed, loop, network, history
         self.is_quiet = False
-        self.pace = 1.0
 
-    async def pause(self, chance: Random, mean: float) -> None:
-        """Wait as people and programs do: mostly little, now and then long."""
+    async def pause(self, chance: Random, mean: float, empty_in_quiet: int = 0) -> None:
+        """Wait as people and programs do: mostly little, now and then long.
+
+        In the quiet time little, and longer if so many polls found nothing.
+        """
         seconds = chance.expovariate(1 / mean)
-        await asyncio.sleep(seconds if not self.is_quiet else min(seconds, 0.5))
+        if self.is_quiet:
+            has_settled = empty_in_quiet >= EMPTY_POLLS
+            seconds = SETTLED_PAUSE_SECONDS if has_settled else min(seconds, QUIET_PAUSE_SECONDS)
+        await asyncio.sleep(seconds)
 
 
 class PulsarPeer:
@@ -263,7 +273,7 @@ class Poller:
                 self._done.clear()
                 while True:
                     await self._poll(peer)
-                    await self._world.pause(self._chance, self._mean)
+                    await self._world.pause(self._chance, self._mean, self.empty_in_quiet)
                     if self._chance.random() < 0.005:
                         peer.stream.close()
                         break

@@ -7,8 +7,9 @@ and nothing in between.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from types import UnionType
 from typing import Any, Final, get_origin, get_type_hints
 
@@ -176,25 +177,31 @@ class AdminCalls:
         }
 
 
+@lru_cache(maxsize=256)
+def _signature(function: Callable[..., object]) -> tuple[inspect.Signature, dict[str, Any]]:
+    """Return what a call takes, and the types of that; there are as many as calls."""
+    return inspect.signature(function), get_type_hints(function)
+
+
 async def make_call(calls: object, name: str, arguments: bytes) -> bytes:
     """Return the result of a call as JSON; raise what the call raises.
 
     Raises BadRequestError for a call that there is not, and for arguments that it does not take.
     """
-    call = None if name.startswith("_") else getattr(calls, name, None)
+    call = None if name.startswith("_") else getattr(type(calls), name, None)
     if call is None:
         raise BadRequestError(f"this broker does not know the call {quoted(name)}")
     try:
         given = orjson.loads(arguments)
-        inspect.signature(call).bind(**given)
+        signature, hints = _signature(call)
+        signature.bind(calls, **given)
     except (orjson.JSONDecodeError, TypeError) as error:
         raise BadRequestError(f"{name}: {error}") from error
-    hints = get_type_hints(call)
     for key, value in given.items():
         kind = hints[key] if isinstance(hints[key], UnionType) else get_origin(hints[key])
         if not isinstance(value, kind or hints[key]):
             raise BadRequestError(f"{name}: {key} has another type")
-    return orjson.dumps(await call(**given))
+    return orjson.dumps(await call(calls, **given))
 
 
 def _check_texts(*values: object) -> None:
