@@ -59,6 +59,8 @@ from router.wire.kafka.error_codes import ErrorCode
 DEFAULT_LIMITS: Final = GroupLimits()
 BYTES_OF_PARTITION: Final = 24
 """About what a partition of a member takes."""
+MOST_OF_CHARACTER: Final = 3
+"""What a character counts of which JSON makes up to six bytes."""
 
 
 class ConsumerGroup(Generic[W]):
@@ -410,8 +412,15 @@ def _by_name(assignment: Assignment, names: Mapping[bytes, str]) -> dict[str, Se
 
 
 def _size(member: ConsumerMember) -> int:
-    topics = sum(map(len, member.names)) + sum(map(len, member.matched)) + len(member.pattern)
+    topics = sum(map(_text_size, (*member.names, *member.matched, member.pattern)))
+    topics += _text_size(member.client_id)
     if member.classic is not None:
         topics += size_of(member.classic.protocols)
     topics += size_of_ids(member.id, member.instance_id, member.rack_id)
     return topics + BYTES_OF_PARTITION * (len(member.assigned) + len(member.target))
+
+
+def _text_size(text: str) -> int:
+    """Return what a text counts: half of what it takes at most in a record, which is JSON."""
+    plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+    return 1 + (len(text) if plain else MOST_OF_CHARACTER * len(text))

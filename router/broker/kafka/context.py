@@ -44,7 +44,8 @@ class RecordLimits:
 class KafkaContext:
     """The log of a broker as the Kafka APIs use it.
 
-    `versions` are the first and last version of each API that clients are told.
+    `versions` are the first and last version of each API that clients are told, and
+    `fetched_partitions` is how many the fetch sessions of all connections have.
     """
 
     def __init__(self, broker: BrokerContext, topics: Topics) -> None:
@@ -61,6 +62,7 @@ class KafkaContext:
         self.transcoder = broker.transcoder
         self._advertised = KAFKA.addresses(broker.settings)
         self._cluster_id = ""
+        self.fetched_partitions = 0
         self._names = 0
 
     async def cluster_id(self) -> str:

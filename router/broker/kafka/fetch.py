@@ -6,8 +6,8 @@ for messages (`max_wait_ms`, `min_bytes`) is a listener of its partitions and a 
 that wait cost no task. It is tried again once for each turn of the event loop in which something
 became durable.
 
-No fetch sessions are made: a response with the session 0 tells the client to name all its
-partitions in each request.
+A request is of a session (`fetch_sessions.py`) or names all its partitions. What a session keeps is
+looked up again for each request where rights may have changed, and after a failure.
 """
 
 from __future__ import annotations
@@ -23,42 +23,37 @@ from router.broker.consume import Partition
 from router.broker.consume.visible import Visible
 from router.broker.kafka.batch_reader import Batches, BatchReader
 from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
-from router.broker.kafka.failures import REFUSALS, ErrorCode, error_code
+from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
+from router.broker.kafka.fetch_sessions import (
+    MAX_KEPT_PARTITIONS,
+    MAX_PARTITIONS,
+    UNKNOWN,
+    FetchedPartition,
+    FetchSession,
+)
 from router.broker.storage import StoreError
 
 MAX_WAIT_SECONDS: Final = 300.0
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1
+NEW_EPOCH: Final = 0
 READ_COMMITTED: Final = 1
-UNKNOWN: Final = -1
 TOPIC_IDS: Final = 13
 """The first version in which topics have ids instead of names."""
 
 
 @dataclass(slots=True, eq=False)
-class FetchedPartition:
-    """One partition of a request: where it is read from, and what is found.
-
-    `topic` is a name, or an id. `visible` has what its reader may have, by its isolation level.
-    """
-
-    topic: str | bytes
-    index: int
-    offset: int
-    max_bytes: int
-    code: int = 0
-    partition: Partition | None = None
-    visible: Visible | None = None
-    batches: Batches | None = None
-
-
-@dataclass(slots=True, eq=False)
 class FetchJob:
-    """A request while it is under way; it is answered at `deadline`, with what is there then."""
+    """A request while it is under way; it is answered at `deadline`, with what is there then.
+
+    `continues`: it goes on with its session, and is answered what changed.
+    """
 
     request: KafkaRequest
     partitions: list[FetchedPartition]
     deadline: float
+    session: FetchSession | None = None
+    continues: bool = False
     timer: asyncio.TimerHandle | None = None
     due: bool = False
     listens: list[Partition] = field(default_factory=list)
@@ -91,43 +86,77 @@ class Fetching:
         self._reader = BatchReader(client.context)
         self._loop = asyncio.get_running_loop()
         self._job: FetchJob | None = None
+        self._session: FetchSession | None = None
+        self._kept = self._sessions = 0
         client.on_close[self._close] = None
 
     def fetch(self, request: KafkaRequest) -> None:
         """Answer a request, now or when enough has come."""
         wait = min(max(request.body.max_wait_ms, 0) / 1_000, MAX_WAIT_SECONDS)
-        by_id = request.version >= TOPIC_IDS
-        partitions = [
-            self._accept(request, topic.topic_id if by_id else topic.topic, one)
-            for topic in request.body.topics
-            for one in topic.partitions
-        ]
-        job = self._job = FetchJob(request, partitions, self._loop.time() + wait)
+        continues = request.body.session_epoch not in {NEW_EPOCH, FINAL_EPOCH}
+        try:
+            partitions = self._go_on(request) if continues else self._begin(request)
+        except KafkaError as refusal:
+            request.count_error(refusal.code)
+            request.answer(request.response(error_code=refusal.code))
+            return
+        deadline = self._loop.time() + wait
+        job = self._job = FetchJob(request, partitions, deadline, self._session, continues)
         if self._connection.writable:
             self._try(job)
         else:
             self._connection.when_writable(partial(self._try_guarded, job))
 
-    def _accept(
-        self, request: KafkaRequest, topic: str | bytes, requested: Any
-    ) -> FetchedPartition:
-        """Return a partition of a request, with the reason why it is refused."""
-        found = FetchedPartition(
-            topic,
-            requested.partition,
-            requested.fetch_offset,
-            max(requested.partition_max_bytes, 0),
-        )
-        try:
-            found.partition = request.client.partition(
-                topic, requested.partition, Right.SUBSCRIBE, requested.current_leader_epoch
-            )
-            committed = request.body.isolation_level == READ_COMMITTED
-            partition = found.partition
-            found.visible = partition.visible if committed else partition.uncommitted
-        except REFUSALS as failure:
-            found.code = error_code(failure)
-        return found
+    def _begin(self, request: KafkaRequest) -> list[FetchedPartition]:
+        """Return all partitions of a request, which ends a session, and begins one if it may."""
+        self._keep(None)
+        named = _named(request)
+        for one in named:
+            _look_up(request, one)
+        kept = self._context.fetched_partitions + len(named)
+        may = 0 < len(named) <= MAX_PARTITIONS and kept <= MAX_KEPT_PARTITIONS
+        if request.body.session_epoch != NEW_EPOCH or not may:
+            return named
+        self._sessions += 1
+        session = FetchSession(self._sessions, _is_committed(request))
+        for one in named:
+            session.put(one)
+        self._keep(session)
+        return list(session.partitions.values())
+
+    def _go_on(self, request: KafkaRequest) -> list[FetchedPartition]:
+        """Return the partitions of a session as a request changes them; raise KafkaError."""
+        body, session = request.body, self._session
+        if body.session_id == NO_SESSION:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session is None or session.id != body.session_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != body.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.advance()
+        for topic in body.forgotten_topics_data:
+            name = topic.topic_id if request.version >= TOPIC_IDS else topic.topic
+            for index in topic.partitions:
+                session.partitions.pop((name, index), None)
+        for one in _named(request):
+            session.put(one)
+        self._keep(session)
+        committed = _is_committed(request)
+        everything = session.committed != committed or not request.client.is_unrestricted
+        session.committed = committed
+        for one in session.partitions.values():
+            if everything or one.code or one.partition is None:
+                _look_up(request, one)
+        return list(session.partitions.values())
+
+    def _keep(self, session: FetchSession | None) -> None:
+        """Have this session, and no other; raise KafkaError if it has become too large."""
+        count = 0 if session is None else len(session.partitions)
+        self._context.fetched_partitions += count - self._kept
+        self._session, self._kept = session, count
+        if count > MAX_PARTITIONS or self._context.fetched_partitions > MAX_KEPT_PARTITIONS:
+            self._keep(None)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def _try(self, job: FetchJob) -> None:
         """Answer from memory, or have a task read the disk, or wait."""
@@ -193,7 +222,10 @@ class Fetching:
             if one.batches is not None and one.batches.size and one.partition is not None:
                 self._reader.remember(one.partition.ledger, one.batches)
                 self._context.topics.tally.delivered += one.batches.messages
-        job.request.answer(_response(job))
+        response = _response(job)
+        if job.session is not None:
+            job.session.rotate()
+        job.request.answer(response)
 
     def _forget(self, job: FetchJob) -> None:
         self._job = None
@@ -203,8 +235,43 @@ class Fetching:
             partition.ledger.listeners.pop(self._arrived, None)
 
     def _close(self) -> None:
+        self._keep(None)
         if self._job is not None:
             self._forget(self._job)
+
+
+def _named(request: KafkaRequest) -> list[FetchedPartition]:
+    """Return the partitions that a request names, which are not looked up."""
+    by_id = request.version >= TOPIC_IDS
+    return [
+        FetchedPartition(
+            topic.topic_id if by_id else topic.topic,
+            one.partition,
+            one.fetch_offset,
+            max(one.partition_max_bytes, 0),
+            one.current_leader_epoch,
+        )
+        for topic in request.body.topics
+        for one in topic.partitions
+    ]
+
+
+def _is_committed(request: KafkaRequest) -> bool:
+    committed: bool = request.body.isolation_level == READ_COMMITTED
+    return committed
+
+
+def _look_up(request: KafkaRequest, one: FetchedPartition) -> None:
+    """Find what is read of a partition, or the reason why it is refused."""
+    one.code, one.partition, one.visible = 0, None, None
+    try:
+        one.partition = request.client.partition(
+            one.topic, one.index, Right.SUBSCRIBE, one.leader_epoch
+        )
+        committed = _is_committed(request)
+        one.visible = one.partition.visible if committed else one.partition.uncommitted
+    except REFUSALS as failure:
+        one.code = error_code(failure)
 
 
 def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[FetchedPartition, Visible, int]]:
@@ -264,6 +331,9 @@ def _response(job: FetchJob) -> Any:
             visible = one.partition.visible
             high, stable = visible.ledger.durable_number, visible.end_number
             start = min(visible.first_number, high)
+        if job.continues and not one.changes(high, start):
+            continue
+        one.answered(high, start)
         found = request.struct(
             "PartitionData",
             partition_index=one.index,
@@ -280,17 +350,13 @@ def _response(job: FetchJob) -> Any:
         responses=[
             request.struct("FetchableTopicResponse", partitions=partitions, **{named: topic})
             for topic, partitions in topics.items()
-        ]
+        ],
+        session_id=NO_SESSION if job.session is None else job.session.id,
     )
 
 
 def fetch(request: KafkaRequest) -> Any:
-    """Answer batches; a fetch session that does not exist is refused."""
-    body = request.body
-    if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
-        return request.response(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    if body.session_epoch > 0:
-        return request.response(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    """Answer batches, now or later."""
     request.client.part(Fetching).fetch(request)
     return None
 

@@ -331,13 +331,13 @@ def test_a_client_that_left_waits_for_nothing(tmp_path: Path) -> None:
     on_topic(tmp_path, test)
 
 
-def test_sessions_are_refused(tmp_path: Path) -> None:
+def test_sessions_that_are_not_there_are_refused(tmp_path: Path) -> None:
     async def test(_server: KafkaServer, client: KafkaClient) -> None:
         for session, epoch, code in (
             (7, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
             (0, 1, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
-            (0, 0, 0),
             (7, -1, 0),
+            (0, -1, 0),
         ):
             request = fields(client, asked(client, 0), session_id=session, session_epoch=epoch)
             answer = await client.ask("Fetch", 11, **request)

@@ -11,6 +11,7 @@ from router.broker.kafka.consumer_group_values import AWAY, JOINING, Heartbeat, 
 from router.broker.kafka.failures import KafkaError
 from router.broker.kafka.group_values import GroupLimits, JoinRequest
 from router.broker.kafka.mixed_group import MixedGroup
+from router.sharing.registry import MAX_GROUP_RECORD_BYTES
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import subscription
 
@@ -24,6 +25,13 @@ class Topics:
 
     def shape(self, name: str) -> TopicShape | None:
         return TopicShape(name.encode().ljust(16, b"\0"), 2)
+
+
+class Missing(Topics):
+    """No topic is there."""
+
+    def shape(self, name: str) -> TopicShape | None:
+        return None
 
 
 def no_pattern(_: str) -> frozenset[str]:
@@ -90,6 +98,23 @@ def test_a_classic_member_stays_one_when_its_heartbeat_is_refused(group: MixedGr
     beat(group, joined.member_id, JOINING, names=frozenset({"a"}))
     assert group.members[joined.member_id].classic is None
     assert group.revision > revision  # the record on disk says so as well
+
+
+@pytest.mark.parametrize("character", ["a", "\\", "\1", "\u00e4", "\U0001f600"])
+def test_what_a_group_may_have_fits_into_its_record(character: str) -> None:
+    group = MixedGroup[str](Missing(), lambda name: f"{name}-1", GroupLimits())
+    first = beat(group, "first", JOINING, names=frozenset({"a"}))
+    for number in range(40):
+        names = frozenset(character * 10_000 + f"{number}-{n}" for n in range(30))
+        found = beat(group, f"m{number}", JOINING, names=names)
+        if found.error is not ErrorCode.NONE:
+            assert found.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+            break
+    record = group.recorder()()
+    assert record is not None
+    assert MAX_GROUP_RECORD_BYTES / 4 < len(record) <= MAX_GROUP_RECORD_BYTES
+    # Who was there stays there.
+    assert beat(group, "first", first.epoch).error is ErrorCode.NONE
 
 
 def test_members_that_read_nothing_count_as_well(group: MixedGroup[str]) -> None:
