@@ -321,10 +321,10 @@ def test_receive_takes_time_in_proportion_when_bytes_dribble() -> None:
 # In a process of its own: threads that other tests left behind would be measured too.
 MANY = """
 import sys, tracemalloc
-from router.wire.pulsar import FrameReader
+from router.wire.pulsar import PulsarFrameReader
 
 stream = bytes.fromhex(sys.argv[1]) * 20_000
-reader = FrameReader()
+reader = PulsarFrameReader()
 reader.receive(stream[:5])
 received = 0
 tracemalloc.start()
