@@ -69,7 +69,10 @@ Every answer other than 2xx is a JSON object with the fields of the guide (`http
 `auth.forbidden_status` changes the 403 of `forbidden` and `access-denied` to 401, and
 `consume.limit_status` changes 429 to the 503 of the original. PIP 64 ({doc}`pulsar-rest`), Pulsar's
 administration ({doc}`pulsar-admin`) and JetStream ({doc}`jetstream-http`) have forms of their own
-for the same failures.
+for the same failures, without a field for a link.
+
+With `server.help_url = https://docs.example.org/errors.html#{code}` the `helpURL` leads to the
+section below about the failure; clients of the original only log it.
 
 | failure | status | `mrErrorCode` | `mrstatus` |
 | --- | --- | --- | --- |

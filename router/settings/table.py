@@ -82,7 +82,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "Host names that anonymous clients may use for the router (Host), in addition to"
         " localhost and loopback addresses; empty: checked on loopback without a proxy only.",
     ),
-    text("server.help_url", "http://onap.readthedocs.io", "The helpURL of error answers."),
+    text(
+        "server.help_url",
+        "http://onap.readthedocs.io",
+        "The helpURL of error answers; `{code}` stands for the code of the failure, as in a link to"
+        " its section of the page Errors.",
+    ),
     text("data.dir", "data", "Data folder of the node's broker: log, metadata, socket."),
     text(
         "pipelines.folder",

@@ -123,7 +123,7 @@ class Errors(FailureAnswers):
         transaction = environ.get(TRANSACTION) or self._transactions.next(
             environ.get("REMOTE_ADDR", "")
         )
-        body = self._texts.body(row, str(error), transaction)
+        body = self._texts.body(error.code, row, str(error), transaction)
         answer = failure_answer(row.status, body, retry_after(error, row))
         answer.headers["transactionId"] = transaction
         if isinstance(error, UnsupportedEncodingError):
@@ -147,9 +147,11 @@ class Errors(FailureAnswers):
         It is counted here: no view sees it.
         """
         self._metrics.inc("router_http_refused_total", status=str(status))
-        row = replace(self._texts.row(BadRequestError()), status=status)
+        error = BadRequestError()
+        row = replace(self._texts.row(error), status=status)
         transaction = self._transactions.next("")
-        return orjson.dumps(self._texts.body(row, sentence, transaction)), transaction
+        body = self._texts.body(error.code, row, sentence, transaction)
+        return orjson.dumps(body), transaction
 
 
 def _is_page(path: str) -> bool:

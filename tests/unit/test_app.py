@@ -45,6 +45,16 @@ def test_application_of_a_wsgi_server_reads_file_and_environment(
     app.extensions["router.close"]()
 
 
+def test_help_url_names_the_code_of_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROUTER_CONFIG", "")
+    monkeypatch.setenv("ROUTER_BACKEND_URL", "memory")
+    monkeypatch.setenv("ROUTER_SERVER_HELP_URL", "https://help.example/errors.html#{code}")
+    app = runpy.run_path("wsgi.py")["app"]
+    help_url = app.test_client().get("/nowhere").get_json()["helpURL"]
+    assert help_url == "https://help.example/errors.html#path-not-found"
+    app.extensions["router.close"]()
+
+
 def test_application_waits_with_its_broker_until_it_is_needed(tmp_path: Path) -> None:
     settings = load(
         None,

@@ -140,7 +140,10 @@ LEGACY_LIMIT: Final = Row(503, 3002, 3002, "Couldn't respond to client.")
 
 @dataclass(frozen=True, slots=True)
 class ErrorTexts:
-    """What settings say about error answers; `forbidden_status` is that of DENIALS."""
+    """What settings say about error answers; `forbidden_status` is that of DENIALS.
+
+    `{code}` in `help_url` stands for the code of the failure.
+    """
 
     help_url: str
     forbidden_status: int
@@ -161,8 +164,8 @@ class ErrorTexts:
             return LEGACY_LIMIT
         return row
 
-    def body(self, row: Row, sentence: str, transaction: str) -> dict[str, object]:
-        """Return the body of an error answer."""
+    def body(self, code: str, row: Row, sentence: str, transaction: str) -> dict[str, object]:
+        """Return the body of an error answer to a failure with this code."""
         # The original's text for unknown topics goes on without a blank.
         space = "" if row.text.endswith("-") else " "
         message = f"{row.text}{space}{sentence}".strip()
@@ -170,7 +173,7 @@ class ErrorTexts:
             "httpStatusCode": row.status,
             "mrErrorCode": row.code,
             "errorMessage": message,
-            "helpURL": self.help_url,
+            "helpURL": self.help_url.replace("{code}", code),
             "transactionid": transaction,
             "status": row.status,
             "mrstatus": row.mrstatus,
