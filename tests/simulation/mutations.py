@@ -37,6 +37,7 @@ class Mutation(NamedTuple):
 _STORAGE: Final = "router.broker.storage"
 _CONSUME: Final = "router.broker.consume"
 _COMPACTION: Final = "router.broker.compaction"
+_TRANSACTIONS: Final = "router.broker.transactions"
 _COORDINATION: Final = "router.coordination.zookeeper"
 _NODES: Final = "nodes"
 """The area of what is looked for among several nodes."""
@@ -305,9 +306,44 @@ MUTATIONS: Final = (
     Mutation(
         "transactions",
         "a start forgets what transactions acknowledge",
-        "router.broker.transactions.coordinator",
+        f"{_TRANSACTIONS}.coordinator",
         "self.acknowledgements.restore(transaction)",
         "pass",
+    ),
+    Mutation(
+        "transactions",
+        "a producer that begins does not fence the one before",
+        f"{_TRANSACTIONS}.producers",
+        "before._replace(epoch=before.epoch + 1)",
+        "before._replace(epoch=before.epoch)",
+    ),
+    Mutation(
+        "transactions",
+        "a transaction is decided before the decision is on disk",
+        f"{_TRANSACTIONS}.coordinator",
+        "            note()\n        await self._store.synced()\n        await self._finish",
+        "            note()\n        await self._finish",
+    ),
+    Mutation(
+        "transactions",
+        "a start forgets which messages a transaction has",
+        f"{_TRANSACTIONS}.coordinator",
+        'if kind == "r":',
+        'if kind == "no":',
+    ),
+    Mutation(
+        "transactions",
+        "a start leaves what was decided undone",
+        f"{_TRANSACTIONS}.coordinator",
+        "                await self._finish(transaction)\n        self._watch()",
+        "                pass\n        self._watch()",
+    ),
+    Mutation(
+        "transactions",
+        "what is aborted is not deleted",
+        f"{_TRANSACTIONS}.coordinator",
+        "                if joined.ranges:",
+        "                if not joined.ranges:",
     ),
     Mutation(
         _NODES,

@@ -127,8 +127,6 @@ class Fetching:
     def _go_on(self, request: KafkaRequest) -> list[FetchedPartition]:
         """Return the partitions of a session as a request changes them; raise KafkaError."""
         body, session = request.body, self._session
-        if body.session_id == NO_SESSION:
-            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session is None or session.id != body.session_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != body.session_epoch:

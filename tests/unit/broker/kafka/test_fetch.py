@@ -335,7 +335,7 @@ def test_sessions_that_are_not_there_are_refused(tmp_path: Path) -> None:
     async def test(_server: KafkaServer, client: KafkaClient) -> None:
         for session, epoch, code in (
             (7, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
-            (0, 1, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+            (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
             (7, -1, 0),
             (0, -1, 0),
         ):
