@@ -346,6 +346,13 @@ MUTATIONS: Final = (
         "                if not joined.ranges:",
     ),
     Mutation(
+        "transactions",
+        "the end of one transaction shows what another has open",
+        f"{_TRANSACTIONS}.coordinator",
+        "min(open_here.values(), default=None)",
+        "None",
+    ),
+    Mutation(
         _NODES,
         "what is certain is counted from an answer",
         f"{_COORDINATION}.link",

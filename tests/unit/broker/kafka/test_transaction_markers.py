@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from router.broker.audit import AuditLog
 from router.broker.kafka.failures import ErrorCode
+from router.broker.kafka.session import sessions
 from router.broker.transactions import ProducerEpoch
 from router.model import TopicName
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
@@ -94,5 +97,26 @@ def test_transactional_ids_are_listed_by_a_pattern(tmp_path: Path) -> None:
         assert await listed("orders") == (0, [])
         for invalid in ("[", "a" * 2_000):
             assert await listed(invalid) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+
+    with_server(tmp_path, test)
+
+
+def test_an_abort_is_in_the_audit(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        audit = AuditLog(tmp_path, lambda: 1)
+        opened = await sessions(replace(server.context.broker, audit=audit))
+        server.context = replace(server.context, open_sessions=lambda _: opened)
+        client = server.client()
+        await server.topics.create(TopicName.parse("persistent://public/default/t"))
+        producer = TransactionalClient(client)
+        assert await producer.init() == 0
+        assert await producer.write(b"a") == 0
+        current = ProducerEpoch(producer.producer, producer.epoch)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await marked(client, ProducerEpoch(77, 0), 9) == [missing]
+        assert await marked(client, current) == [NONE]
+        await audit.written()
+        found = [(one["action"], one["target"]) for one in await audit.newest(9)]
+        assert found == [("abort-transaction", f"kafka:{producer.producer}")]
 
     with_server(tmp_path, test)
