@@ -35,6 +35,7 @@ POST_CONNECTIONS = 8
 START_SECONDS = 0.5
 """That a producer sends before and after the POSTs beside it."""
 FLUSH_SECONDS = 60.0
+COMMITTED = 100
 BATCHED = {
     "linger.ms": 5,
     "batch.size": MEBIBYTE,
@@ -123,6 +124,22 @@ def _produce_idempotent(address: str, seconds: float) -> tuple[float, int]:
     return produce(address, seconds, **{"enable.idempotence": True})
 
 
+def _transact(address: str, seconds: float) -> tuple[float, int]:
+    """Commit transactions of COMMITTED records; return how many a second, and the records."""
+    topic = f"bench-{next(_topics)}"
+    settings = {"bootstrap.servers": address, "transactional.id": topic, "linger.ms": 0}
+    producer = Producer(settings)
+    producer.init_transactions(FLUSH_SECONDS)
+    began, commits = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        producer.begin_transaction()
+        for _ in range(COMMITTED):
+            producer.produce(topic, VALUE, partition=0)
+        producer.commit_transaction(FLUSH_SECONDS)
+        commits += 1
+    return commits / (time.monotonic() - began), commits * COMMITTED
+
+
 def consume(address: str, seconds: float) -> tuple[float, int]:
     """Read a backlog that was just produced."""
     topic = f"bench-{next(_topics)}"
@@ -169,6 +186,7 @@ MEASURES: list[tuple[str, str, Measure]] = [
     ("produce, batched, 1 KiB", "MiB/s", produce),
     ("produce, batched, lz4, 1 KiB", "MiB/s", _produce_compressed),
     ("produce, batched, idempotent, 1 KiB", "MiB/s", _produce_idempotent),
+    (f"transactions of {COMMITTED} records of 1 KiB", "/s", _transact),
     ("consume a backlog, 1 KiB", "MiB/s", consume),
     ("produce one record of 1 KiB at a time, p50", "ms", _median),
     ("produce one record of 1 KiB at a time, p99", "ms", _late),
