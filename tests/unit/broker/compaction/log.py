@@ -91,6 +91,11 @@ class Log:
         self, messages: Sequence[tuple[bytes | None, bytes | None]], form: int = PULSAR_FORMAT
     ) -> None:
         """Append one entry of these keys and values, on disk on return."""
+        self.append(messages, form)
+        await self.store.synced()
+
+    def append(self, messages: Sequence[tuple[bytes | None, bytes | None]], form: int) -> None:
+        """Append one entry of these keys and values."""
         history, ledger = self.history, self.partition.ledger
         made = [Message(value or b"", key, null=value is None) for key, value in messages]
         payload = ENTRY_FORMATS[form].from_messages(made, history.now_ms)
@@ -100,7 +105,6 @@ class Log:
             Record(first + place, key, value, history.now_ms)
             for place, (key, value) in enumerate(messages)
         ]
-        await self.store.synced()
 
     async def flush(self) -> None:
         """Have all that was appended stand in segments."""
