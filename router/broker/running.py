@@ -43,7 +43,7 @@ from router.broker.transport.listener import Listeners
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.coordination import Coordinator
 from router.coordination.opening import open_coordination
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.metrics import Sample
 from router.process import node_socket
 from router.process.build import VERSION, build_id
@@ -266,7 +266,7 @@ async def own_samples(backend: str) -> list[Sample]:
         # Open files are counted one by one.
         taken = await asyncio.to_thread(Resources.now)
     except OSError as error:  # no descriptor is free to look with
-        _log.warning("what this process takes is not seen", reason=said(error))
+        _log.warning("what this process takes is not seen", reason=failure_text(error))
         return found
     own = (("process", "broker"),)
     return [

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from router.cli import private_file
 from router.errors import SettingError
-from router.errors.quoting import quoted, said
+from router.errors.quoting import failure_text, quoted
 
 LOCAL: Final = "local"
 """The name that stands for the data folder: no context."""
@@ -94,7 +94,7 @@ def load(file: Path) -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
-        raise SettingError(f"{file}: {said(error)}") from error
+        raise SettingError(f"{file}: {failure_text(error)}") from error
     if len(text) > MAX_FILE_BYTES:
         raise SettingError(f"{file}: it has more than {MAX_FILE_BYTES} bytes")
     try:
@@ -119,7 +119,7 @@ def changing(file: Path) -> Iterator[dict[str, Any]]:
             yield document
             _write(file, Contexts(document["contexts"], document["current"]))
     except OSError as error:
-        raise SettingError(f"{file}: {said(error)}") from error
+        raise SettingError(f"{file}: {failure_text(error)}") from error
 
 
 def check_name(name: str) -> str:
@@ -168,7 +168,7 @@ def secret(file: Path) -> str:
             raw = source.read(MAX_SECRET_BYTES + 1)
         text = raw.decode().strip("\r\n")
     except OSError as error:
-        raise SettingError(f"{file}: {said(error)}") from error
+        raise SettingError(f"{file}: {failure_text(error)}") from error
     except UnicodeDecodeError as error:
         raise SettingError(f"{file}: this is no text") from error
     if not text or len(raw) > MAX_SECRET_BYTES or "\n" in text:

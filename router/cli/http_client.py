@@ -29,7 +29,7 @@ from router import errors
 from router.cli.contexts import Context
 from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError, RouterError, SettingError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.process.build import VERSION
 
 CONNECT_SECONDS: Final = 5.0
@@ -309,7 +309,7 @@ def _reason(error: BaseException) -> str:
         return inner.verify_message
     if isinstance(inner, ssl.SSLError):
         return (inner.reason or str(inner)).lower().replace("_", " ")
-    return said(inner)
+    return failure_text(inner)
 
 
 def _pieces(body: bytes) -> list[bytes]:

@@ -123,7 +123,7 @@ def _document(
                 "kind": step.found.kind,
                 "name": step.found.name,
                 "standing": step.standing.value,
-                "says": step.found.said,
+                "says": step.found.description,
             }
             for step in steps
         ],
@@ -140,7 +140,7 @@ def _lines(steps: list[MoveStep], original: Original, overwrite: bool) -> Iterat
         found, mark = step.found, step.standing.value
         if step.standing is Standing.DIFFERS:
             mark += ", is overwritten" if overwrite else ", stays as it is"
-        yield f"{found.kind:<9}  {found.name:<{width}}  {mark:<23}  {found.said}".rstrip()
+        yield f"{found.kind:<9}  {found.name:<{width}}  {mark:<23}  {found.description}".rstrip()
     for sentence in original.unreadable:
         yield f"cannot be read: {sentence}"
 

@@ -63,7 +63,7 @@ def _in_json(value: object) -> str:
     return "an object" if isinstance(value, Mapping) else "a list"
 
 
-def said(failure: BaseException) -> str:
+def failure_text(failure: BaseException) -> str:
     """Return what a failure of the system or of a library says.
 
     Its numbers, paths and values stay out: they are for the log.

@@ -56,7 +56,7 @@ def decode_cambria(value: bytes | None) -> Decoded:
     try:
         rows = [(_text(m.key), m.value.decode()) for m in cambria.records(bytes(value))]
     except BadFramingError as error:
-        return said(error), None
+        return bounded_sentence(error), None
     except UnicodeDecodeError:
         return NO_TEXT, None
     return None, rows
@@ -97,7 +97,7 @@ class AvroDecoder:
             if writer.resolve is not None:
                 record = writer.resolve(record)
         except PayloadMismatchError as error:
-            return said(error), None
+            return bounded_sentence(error), None
         return None, [_plain(record_of(self.definition), record)]
 
     def _writer(self, topic: str, version: int | None) -> _WriterSchema | str:
@@ -143,7 +143,7 @@ def avro_columns(definition: str) -> dict[str, str]:
     return {field.name: _type(field.node, 0) for field in record_of(definition).fields}
 
 
-def said(error: Exception) -> str:
+def bounded_sentence(error: Exception) -> str:
     """Return an error's sentence, bounded."""
     sentence = str(error)
     return (

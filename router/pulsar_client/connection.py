@@ -28,7 +28,7 @@ from threading import Lock, Thread
 from typing import Any, Final, Protocol, TypeVar
 
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.process.build import build_id
 from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 from router.pulsar_client.refusals import OURS, refusal
@@ -208,7 +208,9 @@ class PulsarConnection:
                 pass  # another caller wrote it between our look and our turn
             except OSError as error:
                 self._stop(
-                    PulsarConnectionLostError(f"the broker cannot be written to: {said(error)}")
+                    PulsarConnectionLostError(
+                        f"the broker cannot be written to: {failure_text(error)}"
+                    )
                 )
                 out.clear()
             finally:
@@ -263,11 +265,11 @@ class PulsarConnection:
             self._read_frames()
         except (OSError, ProtocolError) as failure:
             error = PulsarConnectionLostError(
-                f"the connection to the broker failed: {said(failure)}"
+                f"the connection to the broker failed: {failure_text(failure)}"
             )
         except Exception as failure:  # noqa: BLE001 - the rim of a connection: waiting calls must fail
             error = PulsarConnectionLostError(
-                f"the connection to the broker failed: {said(failure)}"
+                f"the connection to the broker failed: {failure_text(failure)}"
             )
         self._stop(error)
         self._bury()

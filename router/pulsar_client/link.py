@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -116,7 +116,7 @@ class PulsarLink:
             failure = str(error)
             raise
         except OSError as error:
-            failure = f"the backend cannot be reached: {said(error)}"
+            failure = f"the backend cannot be reached: {failure_text(error)}"
             raise BackendUnavailableError(failure, retry_after=self._backoff.seconds) from error
         finally:
             closed = self._dialed(connection, failure)

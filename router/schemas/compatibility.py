@@ -21,7 +21,7 @@ from avro.compatibility import (
 from avro.errors import AvroException
 
 from router.errors import IncompatibleSchemaError
-from router.errors.quoting import quoted, said
+from router.errors.quoting import failure_text, quoted
 from router.model import Schema, SchemaType
 from router.schemas.definitions import SchemaDefinition
 from router.schemas.kinds import check, definition_of, equal, identity
@@ -177,7 +177,7 @@ def _check_reads(
     except (AvroException, TypeError, AttributeError, RecursionError) as error:
         # The library looks at some members, such as aliases, only now, and goes as deep as they go.
         raise IncompatibleSchemaError(
-            f"the definitions cannot be compared: {said(error)}"
+            f"the definitions cannot be compared: {failure_text(error)}"
         ) from error
     if result.compatibility is SchemaCompatibilityType.incompatible:
         why = "; ".join(sorted(result.messages))[:300]

@@ -25,7 +25,7 @@ import avro.schema
 import orjson
 
 from router.errors import InvalidSchemaError
-from router.errors.quoting import quoted, said
+from router.errors.quoting import failure_text, quoted
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -186,7 +186,7 @@ def _parse(data: bytes) -> SchemaDefinition:
         # Names: Apache Pulsar takes what Java calls its classes, such as Outer$Inner.
         schema = avro.schema.make_avsc_object(_prepared(document), validate_names=False)
     except (avro.errors.AvroException, TypeError, ValueError, AttributeError, KeyError) as error:
-        raise InvalidSchemaError(f"not an Avro definition: {said(error)}") from error
+        raise InvalidSchemaError(f"not an Avro definition: {failure_text(error)}") from error
     return SchemaDefinition(_Nodes().of(schema), schema, canonical)
 
 

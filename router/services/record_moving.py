@@ -31,12 +31,12 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class MovableRecord:
-    """One record for a registry; `said` tells people about it, without secrets."""
+    """One record for a registry; `description` is for people, without secrets."""
 
     kind: str
     name: str
     value: bytes
-    said: str = ""
+    description: str = ""
 
 
 class Standing(Enum):

@@ -11,7 +11,7 @@ from flask import Response, request
 
 from router.backends import Backend
 from router.errors import BackendUnavailableError, DiskFullError, RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.metrics import Metrics
 from router.node import Node
 from router.process.resources import Resources
@@ -71,7 +71,7 @@ class MetricsOwner:
         try:
             found = Resources.now()
         except OSError as error:
-            _log.warning("the resources of this process are not known", reason=said(error))
+            _log.warning("the resources of this process are not known", reason=failure_text(error))
             return
         for name, value in found.gauges():
             self._metrics.set_gauge(name, value, process="worker")

@@ -28,7 +28,7 @@ from router.errors import (
     ReadBodyTooLargeError,
     UnsupportedEncodingError,
 )
-from router.errors.quoting import quoted, said
+from router.errors.quoting import failure_text, quoted
 from router.model import TopicName, check_consumer_name
 from router.model.publish_source import MAX_TEXT, encode_source
 from router.services.groups import moment, target
@@ -150,7 +150,7 @@ def _read(environ: WSGIEnvironment, size: int) -> bytes:
         # gunicorn raises failures of its own for malformed chunks; the front runs under any server.
         if not type(error).__module__.startswith("gunicorn.http"):
             raise
-        raise BadRequestError(f"The body cannot be read: {said(error)}") from error
+        raise BadRequestError(f"The body cannot be read: {failure_text(error)}") from error
 
 
 def query(environ: WSGIEnvironment) -> Mapping[str, str]:

@@ -63,7 +63,7 @@ class EventIds(Protocol):
         """Return where the stream begins, None: it does not say."""
         ...
 
-    def behind(self, stored: Stored) -> str:
+    def after(self, stored: Stored) -> str:
         """Return where to go on behind a message."""
         ...
 
@@ -106,14 +106,14 @@ class StreamPace:
         self._skipped += 1
         self._last[stored.position.partition] = stored
 
-    def notice(self, behind: Callable[[Stored], str]) -> bytes:
+    def notice(self, after: Callable[[Stored], str]) -> bytes:
         """Return the event that says how many were skipped since the last one, if any were.
 
-        `behind` says where reading goes on; it is given the last of each partition.
+        `after` says where reading goes on; it is given the last of each partition.
         """
         count, place = self._skipped, ""
         for stored in self._last.values():
-            place = behind(stored)
+            place = after(stored)
         self._skipped = 0
         self._last.clear()
         if not count:
@@ -154,7 +154,7 @@ class EventStream:
         try:
             for messages in self._source:
                 yield self._piece(messages) or ALIVE
-            if self._pace is not None and (notice := self._pace.notice(self._form.ids.behind)):
+            if self._pace is not None and (notice := self._pace.notice(self._form.ids.after)):
                 yield notice
         except ClientGoneError:
             return
@@ -169,15 +169,15 @@ class EventStream:
     def _sampled(self, pace: StreamPace, messages: list[Stored]) -> Iterator[bytes]:
         for stored in messages:
             if pace.passes():
-                yield pace.notice(self._form.ids.behind)
+                yield pace.notice(self._form.ids.after)
                 yield self._event(stored)
             else:
                 pace.skip(stored)
         if not messages:
-            yield pace.notice(self._form.ids.behind)
+            yield pace.notice(self._form.ids.after)
 
     def _event(self, stored: Stored) -> bytes:
-        place = self._form.ids.behind(stored)
+        place = self._form.ids.after(stored)
         return b"id: %s\ndata: %s\n\n" % (place.encode(), self._form.line(stored))
 
 

@@ -12,7 +12,9 @@ from tests.docs.console import ROOT
 
 # Each with the word to use.
 RETIRED = {
+    "asked": "requested",
     "Behind": "PageCacheAdvisor",
+    "behind": "after, stop",
     "Calls": "a context with a name of its own",
     "Crowd": "ConnectionLimiter",
     "Deaf": "NullObserver",
@@ -46,6 +48,7 @@ RETIRED = {
     "Remembered": "TTLCache",
     "Room": "MemoryBudget",
     "Runners": "a greenlet pool",
+    "said": "failure_text, description",
     "seat": "slot",
     "Shown": "Credentials",
     "Slots": "HandleTable",
@@ -55,11 +58,13 @@ RETIRED = {
     "Tails": "TailCache",
     "Tending": "Maintenance",
     "Told": "Observer, Listener",
+    "told": "notified",
     "Tools": "a context with a name of its own",
     "trouble": "unavailable_reason",
     "troubled": "availability_changed",
     "Turns": "FrameScheduler, CommitTurns",
     "Wakeup": "Event",
+    "wanted": "what is requested",
     "whereabouts": "peer_address",
     "Whence": "StartPosition",
     "Wish": "PollRequest",

@@ -26,7 +26,7 @@ import structlog
 
 from router.backends.kafka.offsets import GroupCommit, Offsets
 from router.errors import BackendUnavailableError, FencedError, RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.node import Node
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class CommitQueue:
         except Exception as error:  # noqa: BLE001 - the thread's rim: the consumers get the failure
             if not isinstance(error, RouterError):
                 _log.exception("committing failed")
-                error = BackendUnavailableError(f"committing failed: {said(error)}")
+                error = BackendUnavailableError(f"committing failed: {failure_text(error)}")
             for consumer in left:
                 consumer.end_commit(error)
 
@@ -130,5 +130,5 @@ def _alone(consumer: KafkaConsumer, deadline: float) -> None:
         failure = error
     except Exception as error:  # noqa: BLE001 - the thread's rim: the consumer gets the failure
         _log.exception("committing failed")
-        failure = BackendUnavailableError(f"committing failed: {said(error)}")
+        failure = BackendUnavailableError(f"committing failed: {failure_text(error)}")
     consumer.end_commit(failure)

@@ -24,7 +24,7 @@ from router.backends.kafka import apis
 from router.backends.kafka.failures import CodeError, KafkaConnectionLostError, LateError, check
 from router.backends.kafka.options import KafkaConnectionOptions
 from router.backends.kafka.sasl import exchange
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.wire.kafka.errors import KafkaMessageError
 
 SETUP_SECONDS: Final = 5.0
@@ -63,7 +63,7 @@ class KafkaConnection:
         except TimeoutError as error:
             raise LateError(f"{name} does not take connections", sent=False) from error
         except OSError as error:
-            raise KafkaConnectionLostError(f"{name}: {said(error)}") from error
+            raise KafkaConnectionLostError(f"{name}: {failure_text(error)}") from error
         connection = cls(sock, name, access.client_id)
         try:
             connection._begin(host, access, deadline)
@@ -75,7 +75,7 @@ class KafkaConnection:
             if isinstance(
                 error, (OSError, CodeError, ValueError, KeyError, KafkaConnectionLostError)
             ):
-                raise KafkaConnectionLostError(f"{name}: {said(error)}") from error
+                raise KafkaConnectionLostError(f"{name}: {failure_text(error)}") from error
             raise
         return connection
 
@@ -137,7 +137,9 @@ class KafkaConnection:
         except TimeoutError as error:
             raise LateError(f"no answer from {self.name}", sent=sent) from error
         except (OSError, KafkaMessageError) as error:
-            raise KafkaConnectionLostError(f"{self.name}: {said(error)}", sent=sent) from error
+            raise KafkaConnectionLostError(
+                f"{self.name}: {failure_text(error)}", sent=sent
+            ) from error
 
     def _answer(self, request: apis.ApiRequest, deadline: float) -> Any:
         head = self._read(4, deadline)

@@ -18,7 +18,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.wire.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 
 
@@ -85,10 +85,12 @@ def check(code: int, about: str, message: str | None = None) -> None:
 def router_error(error: NoAnswerError | CodeError) -> RouterError:
     """Return what the caller of the router gets."""
     if isinstance(error, LateError):
-        return BackendTimeoutError(f"Kafka did not answer in time: {said(error)}.")
+        return BackendTimeoutError(f"Kafka did not answer in time: {failure_text(error)}.")
     if isinstance(error, NoAnswerError):
-        return BackendUnavailableError(f"Kafka cannot be reached: {said(error)}.", retry_after=1)
+        return BackendUnavailableError(
+            f"Kafka cannot be reached: {failure_text(error)}.", retry_after=1
+        )
     cls = _CLASSES.get(error.code, BackendUnavailableError)
     busy = cls is SubscriptionBusyError
     why = ", since the group has active consumers of Kafka's own protocol" if busy else ""
-    return cls(f"Kafka: {said(error)}{why}.")
+    return cls(f"Kafka: {failure_text(error)}{why}.")

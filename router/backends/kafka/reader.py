@@ -35,7 +35,7 @@ from router.backends.kafka.failures import CodeError, KafkaConnectionLostError, 
 from router.backends.kafka.offsets import COMMITTED_ONLY, EARLIEST, Offsets
 from router.backends.kafka.records import MAX_INFLATED_BYTES, decode
 from router.errors import BackendTimeoutError, BackendUnavailableError, ReadFailedError, RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import Stored
 from router.node import Mailbox
 from router.wire.kafka.error_codes import ErrorCode
@@ -275,7 +275,7 @@ class PrefetchingReader:
                     failures = self._failed(task, failures, error)
         except Exception as error:  # noqa: BLE001 - the thread's rim: a poll that waits gets the failure
             _log.exception("reader failed", topic=self.topic, partition=self.partition)
-            self.end(BackendUnavailableError(f"reading failed: {said(error)}"))
+            self.end(BackendUnavailableError(f"reading failed: {failure_text(error)}"))
 
     def _task(self) -> tuple[int, int, float] | None:
         """Wait until there is something to fetch: number of moves, offset, how long; None: end."""

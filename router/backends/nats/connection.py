@@ -18,7 +18,7 @@ from router.errors import (
     NotAllowedError,
     SettingError,
 )
-from router.errors.quoting import quoted, said
+from router.errors.quoting import failure_text, quoted
 from router.settings import without_password
 
 PORT: Final = 4222
@@ -95,7 +95,7 @@ class NatsConnection:
             raise BackendTimeoutError(f"{self._url.name} did not answer in time") from None
         except (OSError, ValueError) as error:
             self.close()
-            raise BackendUnavailableError(f"{self._url.name}: {said(error)}") from error
+            raise BackendUnavailableError(f"{self._url.name}: {failure_text(error)}") from error
         except (BackendUnavailableError, NotAllowedError):
             self.close()
             raise

@@ -9,11 +9,11 @@ from typing import Any
 from router.backends import Capabilities, Positions, ResetTarget, Start
 from router.backends.pulsar.cursors import (
     MAX_IDS_PER_COMMAND,
+    cursors_from_broker,
     in_commands,
     message_ids,
-    told_by_broker,
 )
-from router.backends.pulsar.extents import EntryExtent, Wanted, located
+from router.backends.pulsar.extents import EntryExtent, ExtentRequests, located
 from router.errors import SubscriptionNotFoundError
 from router.model import CursorState, Subscription, TopicInfo, TopicName, TopicStats
 from router.node.requests import after, after_cursor, ask, described, listed
@@ -147,7 +147,7 @@ class BrokerAdmin:
             return ask(self._link, npb.CommandAdmin(describe_cursors=request), deadline)
 
         named = npb.DescribeCursors(topic=str(subscription.topic), subscription=subscription.name)
-        return list(map(told_by_broker, listed(answer, named, "cursors", after_cursor)))
+        return list(map(cursors_from_broker, listed(answer, named, "cursors", after_cursor)))
 
     def evict(
         self, subscription: Subscription, partition: int, asking: str, deadline: float
@@ -166,7 +166,9 @@ class BrokerAdmin:
         command = npb.CommandAdmin(call=npb.AdminCall(name="history", arguments=b"{}"))
         return str(json.loads(ask(self._link, command, deadline).value))
 
-    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[EntryExtent]]:
+    def extents(
+        self, wanted: ExtentRequests, deadline: float
+    ) -> dict[TopicName, list[EntryExtent]]:
         """Return where the partitions of topics begin and end; missing topics are left out."""
         return located(self._link, wanted, deadline)
 

@@ -11,7 +11,7 @@ from router.backends import Capabilities, Positions, ReadStart, Receipt, ResetTa
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream
-from router.backends.pulsar.extents import BEGINNING, EntryExtent, EntryPosition, Wanted
+from router.backends.pulsar.extents import BEGINNING, EntryExtent, EntryPosition, ExtentRequests
 from router.backends.pulsar.joint import JointPublishing
 from router.backends.pulsar.located import find_batch
 from router.backends.pulsar.producers import NamedProducers
@@ -224,7 +224,7 @@ class PulsarBackend:
         opening = Opening(topic, partition, start, mailbox, self._max_inflated)
         return PulsarReader(self._routes, opening, deadline_in(timeout))
 
-    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[EntryExtent]]:
+    def extents(self, wanted: ExtentRequests, timeout: float) -> dict[TopicName, list[EntryExtent]]:
         """Return where each partition of topics begins and ends, and stretches of some of them.
 
         Topics that do not exist are left out. Of Apache Pulsar a stretch is so many entries, not

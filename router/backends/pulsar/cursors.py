@@ -81,7 +81,7 @@ def in_commands(ids: Sequence[pb.MessageIdData], most: int) -> Iterator[Sequence
         yield ids[begin:]
 
 
-def told_by_broker(state: npb.CursorState) -> CursorState:
+def cursors_from_broker(state: npb.CursorState) -> CursorState:
     """Return what our own broker says of a cursor."""
     ledger, partition = state.ledger_id, state.partition
 
@@ -114,7 +114,7 @@ def _parts(part: pb.MessageIdData, partition: int) -> list[Range]:
     return ranges
 
 
-def told_by_rest(
+def cursors_from_rest(
     partition: int, cursor: dict[str, Any], backlog: int, ledgers: Sequence[tuple[int, int]] = ()
 ) -> CursorState:
     """Return what Apache Pulsar's internal statistics say of a cursor: entries only.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from router.errors import BackendUnavailableError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import TopicName
 from router.node.requests import ask
 from router.pulsar_client.link import PulsarLink
@@ -56,13 +56,13 @@ class EntryRead:
     time_ms: int | None = None
 
 
-Wanted = Mapping[TopicName, Sequence[EntryRead]]
+ExtentRequests = Mapping[TopicName, Sequence[EntryRead]]
 """The topics that are asked about, each with the stretches of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryExtent:
-    """What is kept of a partition: entries from `first` to before `behind`; indexes where counted.
+    """What is kept of a partition: entries from `first` to before `stop`; indexes where counted.
 
     `start` and `end` are the stretch that was asked for, within what is kept, else all of it.
     `ledgers` are those that hold something, each with its number of entries, in order. `alone`: all
@@ -74,7 +74,7 @@ class EntryExtent:
 
     partition: int
     first: EntryPosition
-    behind: EntryPosition
+    stop: EntryPosition
     start: EntryPosition
     end: EntryPosition
     ledgers: tuple[tuple[int, int], ...]
@@ -82,7 +82,7 @@ class EntryExtent:
     first_index: int | None = None
     start_index: int | None = None
     end_index: int | None = None
-    behind_index: int | None = None
+    stop_index: int | None = None
     size: int = 0
     removed: EntryPosition = BEGINNING
     given_up: tuple[tuple[EntryPosition, EntryPosition], ...] = ()
@@ -100,7 +100,7 @@ class EntryExtent:
 
 
 def located(
-    link: PulsarLink, wanted: Wanted, deadline: float
+    link: PulsarLink, wanted: ExtentRequests, deadline: float
 ) -> dict[TopicName, list[EntryExtent]]:
     """Return the extents of topics, as a broker of ours tells them; missing topics are left out.
 
@@ -139,8 +139,8 @@ def _asked(topic: TopicName, stretches: Sequence[EntryRead]) -> pb.TopicStretche
 
 def _located(one: pb.Extent, wanted: EntryRead | None) -> EntryExtent:
     ledger = one.ledger_id
-    first, behind = EntryPosition(ledger, one.first_entry), EntryPosition(ledger, one.next_entry)
-    start, end = first, behind
+    first, stop = EntryPosition(ledger, one.first_entry), EntryPosition(ledger, one.next_entry)
+    start, end = first, stop
     start_index, end_index = _index(one, "first_index"), _index(one, "next_index")
     # Places of a topic that was deleted and created again mean nothing in the new ledger.
     if wanted is not None and (_by_content(wanted) or wanted.start.ledger >= ledger):
@@ -149,7 +149,7 @@ def _located(one: pb.Extent, wanted: EntryRead | None) -> EntryExtent:
     return EntryExtent(
         one.partition,
         first,
-        behind,
+        stop,
         start,
         end,
         ((ledger, one.next_entry),),
@@ -176,7 +176,7 @@ def _index(one: pb.Extent, name: str) -> int | None:
     return getattr(one, name) if one.HasField(name) else None
 
 
-def told_by_stats(
+def extents_from_stats(
     partition: int,
     stats: Mapping[str, Any],
     wanted: EntryRead | None,
@@ -193,24 +193,24 @@ def told_by_stats(
         ledgers = [(int(one["ledgerId"]), int(one["entries"])) for one in stats["ledgers"]]
     except (KeyError, TypeError, ValueError) as error:
         raise BackendUnavailableError(
-            f"Pulsar's statistics lack positions: {said(error)}"
+            f"Pulsar's statistics lack positions: {failure_text(error)}"
         ) from error
-    behind = EntryPosition(last.ledger, last.entry + 1)
+    stop = EntryPosition(last.ledger, last.entry + 1)
     # The ledger that is written to has its number of entries told elsewhere.
-    kept = {ledger: entries for ledger, entries in ledgers if ledger < behind.ledger}
-    kept[behind.ledger] = behind.entry
+    kept = {ledger: entries for ledger, entries in ledgers if ledger < stop.ledger}
+    kept[stop.ledger] = stop.entry
     held = tuple(sorted(kept.items()))
-    first = next((EntryPosition(ledger, 0) for ledger, entries in held if entries), behind)
-    start = first if wanted is None else min(max(at or wanted.start, first), behind)
-    end = behind
+    first = next((EntryPosition(ledger, 0) for ledger, entries in held if entries), stop)
+    start = first if wanted is None else min(max(at or wanted.start, first), stop)
+    end = stop
     if wanted is not None and wanted.messages is not None:
-        end = _ahead(held, start, max(1, wanted.messages), behind)
+        end = _ahead(held, start, max(1, wanted.messages), stop)
     size = stats.get("totalSize")
     size = size if isinstance(size, int) else 0
-    return EntryExtent(partition, first, behind, start, end, held, False, size=size)
+    return EntryExtent(partition, first, stop, start, end, held, False, size=size)
 
 
-def place_told(message_id: Any) -> EntryPosition:
+def position_from_stats(message_id: Any) -> EntryPosition:
     """Return the place of a message id as Apache Pulsar's administration writes one.
 
     Raises BackendUnavailableError for anything else.
@@ -219,12 +219,12 @@ def place_told(message_id: Any) -> EntryPosition:
         return EntryPosition(int(message_id["ledgerId"]), int(message_id["entryId"]))
     except (KeyError, TypeError, ValueError) as error:
         raise BackendUnavailableError(
-            f"Pulsar's message id lacks a position: {said(error)}"
+            f"Pulsar's message id lacks a position: {failure_text(error)}"
         ) from error
 
 
 def _ahead(
-    ledgers: Sequence[tuple[int, int]], start: EntryPosition, entries: int, behind: EntryPosition
+    ledgers: Sequence[tuple[int, int]], start: EntryPosition, entries: int, stop: EntryPosition
 ) -> EntryPosition:
     """Return the place so many entries ahead, within what there is."""
     for ledger, held in ledgers:
@@ -232,6 +232,6 @@ def _ahead(
             continue
         at = start.entry if ledger == start.ledger else 0
         if at + entries <= held:
-            return min(EntryPosition(ledger, at + entries), behind)
+            return min(EntryPosition(ledger, at + entries), stop)
         entries -= max(0, held - at)
-    return behind
+    return stop

@@ -17,8 +17,14 @@ from urllib.parse import quote, unquote_plus
 
 from router.backends import Capabilities, Positions, ResetTarget, Start, check_positions
 from router.backends.pulsar.consumer import CONSUMER_NAME
-from router.backends.pulsar.cursors import message_ids, told_by_rest
-from router.backends.pulsar.extents import EntryExtent, EntryRead, Wanted, place_told, told_by_stats
+from router.backends.pulsar.cursors import cursors_from_rest, message_ids
+from router.backends.pulsar.extents import (
+    EntryExtent,
+    EntryRead,
+    ExtentRequests,
+    extents_from_stats,
+    position_from_stats,
+)
 from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
 from router.backends.pulsar.routes import Recall, Routes, recall_nothing
 from router.backends.pulsar.subscribing import acknowledge, make_subscription
@@ -215,11 +221,13 @@ class RestAdmin:
             # Named as Java encodes a form: a space is a plus.
             cursors = {unquote_plus(name): one for name, one in stats.get("cursors", {}).items()}
             cursor = cursors.get(subscription.name, {})
-            ledgers = told_by_stats(partition, stats, None).ledgers
-            found.append(told_by_rest(partition, cursor, backlog, ledgers))
+            ledgers = extents_from_stats(partition, stats, None).ledgers
+            found.append(cursors_from_rest(partition, cursor, backlog, ledgers))
         return found
 
-    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[EntryExtent]]:
+    def extents(
+        self, wanted: ExtentRequests, deadline: float
+    ) -> dict[TopicName, list[EntryExtent]]:
         """Return where the partitions of topics begin and end; `messages` are entries here.
 
         Pulsar answers about one partition at a time, so several questions are asked at once.
@@ -258,8 +266,8 @@ class RestAdmin:
             raise NotSupportedError("Apache Pulsar does not count messages: name positions")
         if wanted is not None and wanted.time_ms is not None:
             path = f"{_path(topic)}/messageid/{wanted.time_ms}"
-            at = place_told(self._peer.ask("GET", path, deadline))
-        return told_by_stats(partition, stats, wanted, at)
+            at = position_from_stats(self._peer.ask("GET", path, deadline))
+        return extents_from_stats(partition, stats, wanted, at)
 
     def evict(
         self, subscription: Subscription, partition: int, asking: str, deadline: float
@@ -316,7 +324,7 @@ class RestAdmin:
 
         Ledgers before the first that is kept may have been the topic's.
         """
-        held = told_by_stats(NOT_PARTITIONED, self._kept(topic, deadline), None).ledgers
+        held = extents_from_stats(NOT_PARTITIONED, self._kept(topic, deadline), None).ledgers
         ends = dict(held)
         check_positions([p for p in positions if p.ledger >= held[0][0]], ends, topic)
 

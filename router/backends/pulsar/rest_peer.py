@@ -17,7 +17,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.pulsar_client.credentials import PulsarCredentials
 from router.settings import without_password
 
@@ -103,7 +103,7 @@ def _cause(error: Exception) -> str:
         error = error.reason
     if isinstance(error, BadStatusLine) and not isinstance(error, OSError):
         return "the answer is not HTTP"
-    return said(error)
+    return failure_text(error)
 
 
 def _read(answer: HTTPResponse, deadline: float) -> bytes:

@@ -25,7 +25,7 @@ from router.errors import (
     SettingError,
     SubscriptionBusyError,
 )
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import TopicName
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
@@ -281,5 +281,5 @@ def dial(
         except BackendUnavailableError as error:
             failure, reason = error, str(error)
         except (OSError, ssl.SSLError) as error:
-            failure, reason = error, said(error)
+            failure, reason = error, failure_text(error)
     raise BackendUnavailableError(f"{address} cannot be reached: {reason}") from failure

@@ -42,7 +42,7 @@ from router.broker.consume.visible import Visible
 from router.broker.disk.faults import StoreError
 from router.broker.storage import Ledger, Store, TopicRecord
 from router.broker.topics.topics import Topics
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.metrics import Sample
 from router.model.policies import Policies
 
@@ -251,7 +251,7 @@ class Cleaner:
                 "partition-not-cleaned",
                 topic=partition.topic_name,
                 partition=partition.index,
-                reason=said(error),
+                reason=failure_text(error),
                 exc_info=not isinstance(error, (OSError, sqlite3.Error, IndexDamagedError)),
             )
             return None

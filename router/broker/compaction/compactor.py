@@ -30,7 +30,7 @@ from router.broker.consume.visible import Visible
 from router.broker.disk.faults import StoreError
 from router.broker.storage import Ledger
 from router.errors import ConflictError, ReadFailedError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model.policies import Policies
 
 NOT_RUN: Final = "NOT_RUN"
@@ -110,7 +110,7 @@ class Compactor:
             try:
                 numbers = await self._indexes.of(partition.visible).kept(end)
             except (OSError, sqlite3.Error, IndexDamagedError) as error:
-                raise ReadFailedError(f"the index of keys: {said(error)}") from error
+                raise ReadFailedError(f"the index of keys: {failure_text(error)}") from error
             view = self._views[place] = CompactedView(partition.ledger, numbers, end)
         return view
 
@@ -133,9 +133,9 @@ class Compactor:
             async with self._lock:
                 number = await self._compact(partition)
         except StoreError as error:
-            status = CompactionStatus(ERROR, said(error))
+            status = CompactionStatus(ERROR, failure_text(error))
         except Exception as error:  # noqa: BLE001 - the boundary of a task, whose result is shown
-            status = CompactionStatus(ERROR, said(error))
+            status = CompactionStatus(ERROR, failure_text(error))
             _log.exception("compaction-failed", topic=partition.topic_name, index=partition.index)
         else:
             _log.info(

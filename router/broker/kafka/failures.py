@@ -9,7 +9,7 @@ from router import errors
 from router.broker.storage import DamagedError, StoreError
 from router.broker.transactions import Refusal, TransactionError
 from router.errors import RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.wire.kafka.error_codes import ErrorCode
 
 __all__ = ["FAILURES", "REFUSALS", "ErrorCode", "KafkaError", "error_code", "error_message"]
@@ -123,4 +123,4 @@ def error_message(failure: Exception) -> str | None:
     """Return the sentence that tells a client of a failure, None: the code says it all."""
     if isinstance(failure, RouterError):
         return f"{failure.code}: {failure}"
-    return said(failure) if isinstance(failure, OSError) else str(failure) or None
+    return failure_text(failure) if isinstance(failure, OSError) else str(failure) or None

@@ -27,7 +27,7 @@ from router.broker.node.registry import FILE as REGISTRY
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Clock, Store, StoreError
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError, RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.metrics import Sample
 from router.model.administration import BackupCut
 
@@ -103,7 +103,9 @@ class Backups:
             await self._release(held)
             if isinstance(error, OSError | sqlite3.Error):
                 kind = DiskFullError if lacks_space(error) else BackendUnavailableError
-                raise kind(f"the state of the broker cannot be copied: {said(error)}") from error
+                raise kind(
+                    f"the state of the broker cannot be copied: {failure_text(error)}"
+                ) from error
             raise
         held.begun = True
         if held.given_up:
@@ -123,7 +125,7 @@ class Backups:
         try:
             await self._registry.note_backup(held.time_ms)
         except RouterError as error:  # the backup is taken all the same
-            _log.warning("backup-not-noted", reason=said(error))
+            _log.warning("backup-not-noted", reason=failure_text(error))
 
     def gone(self, owner: object) -> None:
         """End the cut of a client that is gone."""
@@ -182,7 +184,7 @@ class Backups:
                 await self._store.cuts.end()
             await asyncio.to_thread(self._clear)
         except StoreError as error:
-            _log.warning("backup-not-ended", reason=said(error))
+            _log.warning("backup-not-ended", reason=failure_text(error))
         finally:
             self._held = None
 

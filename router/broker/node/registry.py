@@ -27,7 +27,7 @@ from router.broker.disk.faults import StoreError, lacks_space, puts_in_doubt
 from router.broker.disk.files import Disk
 from router.broker.disk.row_sums import check_rows
 from router.errors import BackendUnavailableError, DiskFullError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.sharing.registry import (
     GROUP_RECORDS,
     RegistryRecord,
@@ -172,7 +172,7 @@ class FileRegistry:
             return await run(operation)
         except (OSError, sqlite3.Error) as error:
             kind = DiskFullError if lacks_space(error) else BackendUnavailableError
-            raise kind(f"the registry cannot be used: {said(error)}") from error
+            raise kind(f"the registry cannot be used: {failure_text(error)}") from error
         finally:
             self._waiting -= 1
 

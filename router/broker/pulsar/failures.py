@@ -14,7 +14,7 @@ from router.broker.consume import HashRangeError, NameBusyError, ProducerFencedE
 from router.broker.storage import DamagedError, StoreError
 from router.broker.transactions import Refusal, TransactionError
 from router.errors import RouterError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.wire import ProtocolError
 from router.wire.pulsar import command
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -105,7 +105,7 @@ def answer(failure: Exception) -> tuple[pb.ServerError, str]:
     if (number := _OF_DISPATCH.get(type(failure))) is not None:
         return number, str(failure)
     if isinstance(failure, DamagedError | OSError):
-        reason = said(failure) if isinstance(failure, OSError) else str(failure)
+        reason = failure_text(failure) if isinstance(failure, OSError) else str(failure)
         return pb.PersistenceError, f"{errors.ReadFailedError.code}: {reason}"
     if isinstance(failure, StoreError):
         return pb.PersistenceError, f"{errors.PublishRefusedError.code}: {failure}"

@@ -29,7 +29,7 @@ from router.broker.storage.partition import Ledger
 from router.broker.storage.records import StoredRecord
 from router.broker.storage.rows import Checkpoint
 from router.broker.storage.writing import Segments, SegmentWriter
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 
 T = TypeVar("T")
 MAX_UNCUT_JOURNALS: Final = 8
@@ -183,7 +183,7 @@ class Checkpointer:
                 yield
             except Exception as error:  # whatever it was: see above
                 self._failed(error)
-                raise StoreError(f"the store failed: {said(error)}") from error
+                raise StoreError(f"the store failed: {failure_text(error)}") from error
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run work on files in the checkpointer's thread."""

@@ -41,7 +41,7 @@ from router.broker.storage.commit_groups import (
     pack_file_header,
     pack_group_header,
 )
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.metrics import Timings, taken
 
 LINGER_SECONDS: Final = 0.005
@@ -320,7 +320,7 @@ class Journal:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
             error = self.failed.result()
-            raise StoreError(f"the store failed: {said(error)}") from error
+            raise StoreError(f"the store failed: {failure_text(error)}") from error
 
     async def settle(self) -> None:
         """Return when nothing is on its way; raise StoreError if the disk failed."""

@@ -24,7 +24,7 @@ from router.broker.storage.loading import StoredLedger
 from router.broker.storage.partition import Ledger
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import TopicExistsError, TopicNotFoundError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import NO_PROPERTIES
 from router.model.policies import Policies
 
@@ -229,7 +229,7 @@ class MetadataChanges:
             raise
         except (OSError, sqlite3.Error) as error:
             self.fail(error)
-            raise StoreError(f"the store failed: {said(error)}") from error
+            raise StoreError(f"the store failed: {failure_text(error)}") from error
 
     def _take_in(self, topic: TopicRecord, first: int, first_number: int = 0) -> None:
         """Add a topic, and its new partitions from this one on."""

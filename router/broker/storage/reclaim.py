@@ -42,7 +42,7 @@ from router.broker.storage.retention import roll_age_ms
 from router.broker.storage.retention_task import RetentionTask
 from router.broker.storage.rewriting import RewriteContext, SegmentRewrite
 from router.broker.storage.segments import Segment
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 
 MIN_DELETED_SHARE: Final = 0.25
 """Of the messages in a segment's file; three bytes are written at most for one that is freed."""
@@ -156,7 +156,7 @@ class Reclaimer:
         if not task.cancelled() and (error := task.exception()) is not None:
             # A store that failed says so itself.
             log = _log.debug if isinstance(error, StoreError) else _log.error
-            log("reclaim-ended", reason=said(error))
+            log("reclaim-ended", reason=failure_text(error))
 
     def _stops(self, ledger: Ledger | None = None) -> bool:
         failed = self._context.journal.failed.done()
@@ -198,7 +198,7 @@ class Reclaimer:
             prepare = partial(self._context.writer.prepare, ledger_id, ledger.segments)
             failure = await self._try(prepare)
         if failure is not None:
-            _log.warning("reclaim-not-tidied", ledger=ledger_id, reason=said(failure))
+            _log.warning("reclaim-not-tidied", ledger=ledger_id, reason=failure_text(failure))
 
     async def _found(
         self, ledger: Ledger, segments: Sequence[Segment]
@@ -240,7 +240,7 @@ class Reclaimer:
         except (OSError, DamagedError) as error:
             # Segments that were removed meanwhile, or with their topic, cannot be read.
             if not self._stops(ledger) and set(sources) <= set(ledger.segments):
-                _log.warning("reclaim-failed", ledger=ledger.id, reason=said(error))
+                _log.warning("reclaim-failed", ledger=ledger.id, reason=failure_text(error))
                 self._retry_ms[ledger.id] = self._now_ms + RETRY_MS
         finally:
             if not written:
@@ -292,7 +292,7 @@ class Reclaimer:
         figures = {"segments": len(sources), "bytes": size, "left_bytes": new.size}
         _log.info("reclaimed", ledger=ledger.id, **figures)
         if failure is not None:
-            _log.warning("reclaim-not-removed", ledger=ledger.id, reason=said(failure))
+            _log.warning("reclaim-not-removed", ledger=ledger.id, reason=failure_text(failure))
         return size - new.size
 
     async def _pause(self, microseconds: int) -> None:

@@ -27,7 +27,7 @@ import re2
 
 from router.backends import Backend, NullMailbox
 from router.backends.pulsar import PulsarBackend
-from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, Wanted
+from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, ExtentRequests
 from router.errors import NotSupportedError, SettingError, TopicNotFoundError
 from router.model import Position, TopicName
 from router.pipelines.declaration import DEAD_SUFFIX
@@ -133,7 +133,7 @@ class BatchPlanner:
     def _divided(self, span: Range, count: int) -> Iterable[Range]:
         """Return a range cut in so many places: by messages where they are counted, or entries."""
         places: list[tuple[EntryPosition, int | None]] = []
-        entries = entries_between(span.ledgers, span.start, span.behind)
+        entries = entries_between(span.ledgers, span.start, span.stop)
         for number in range(1, count + 1):
             if span.index is None:
                 found: tuple[EntryPosition, int | None] = (
@@ -146,7 +146,7 @@ class BatchPlanner:
                     [(span.part, EntryRead(span.part.partition, index=index))]
                 ).values()
                 found = one.start, one.start_index
-            if (places[-1][0] if places else span.start) < found[0] < span.behind:
+            if (places[-1][0] if places else span.start) < found[0] < span.stop:
                 places.append(found)
         return divided(span, places)
 
@@ -159,9 +159,9 @@ class BatchPlanner:
         found: dict[Part, EntryPosition] = {}
         index: dict[Part, int] = {}
         for part, extent in self._extents().items():
-            found[part] = extent.behind
-            if extent.behind_index is not None:
-                index[part] = extent.behind_index
+            found[part] = extent.stop
+            if extent.stop_index is not None:
+                index[part] = extent.stop_index
         return Offset(found, index)
 
     def latest(self, start: Offset, max_rows: int = 0, target: Offset | None = None) -> Offset:
@@ -198,8 +198,8 @@ class BatchPlanner:
             found = missing(part, place, extent, None, upto)
             if found is not None:
                 losses.append(found[0])
-            elif extent is not None and upto > extent.behind:
-                losses.append(Loss(part, extent.behind, upto, REWOUND))
+            elif extent is not None and upto > extent.stop:
+                losses.append(Loss(part, extent.stop, upto, REWOUND))
             if extent is not None and max(place, extent.first) < upto:
                 kept[part] = max(place, extent.first)
         suffer(losses, skip=self._options.skip)
@@ -223,7 +223,7 @@ class BatchPlanner:
                 raise TopicNotFoundError(f"there is no topic {unknown[0]}")
         return found
 
-    def _located(self, by_topic: Wanted) -> dict[Part, EntryExtent]:
+    def _located(self, by_topic: ExtentRequests) -> dict[Part, EntryExtent]:
         """Return the extents of topics, which are all asked about at once."""
         if not by_topic:
             return {}
@@ -257,8 +257,8 @@ class BatchPlanner:
             if at == EARLIEST:
                 found[part] = at, replace(extent, start_index=extent.first_index)
             elif at == LATEST:
-                behind, index = extent.behind, extent.behind_index
-                found[part] = at, replace(extent, start=behind, start_index=index)
+                stop, index = extent.stop, extent.stop_index
+                found[part] = at, replace(extent, start=stop, start_index=index)
             else:
                 requests.append((part, bound_stretch(part, at, extent)))
         located = self._stretches(requests)
@@ -299,11 +299,11 @@ class BatchPlanner:
         busy = {part: begins[part] for part in begins if begins[part] < ends[part]}
         sizes = {part: self._entry_size(part, place, extents[part]) for part, place in busy.items()}
         first = self._indexes(busy, extents, start)
-        behind = self._indexes({part: ends[part] for part in busy}, extents)
+        stop = self._indexes({part: ends[part] for part in busy}, extents)
         left: dict[Part, float] = {}
         for part, size in sizes.items():
-            if part in first and part in behind:
-                left[part] = behind[part] - first[part]
+            if part in first and part in stop:
+                left[part] = stop[part] - first[part]
             else:
                 left[part] = size * entries_between(extents[part].ledgers, begins[part], ends[part])
         total = sum(left.values())

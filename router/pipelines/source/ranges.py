@@ -30,7 +30,7 @@ MIN_TASK_BYTES: Final = 4 * 1024 * 1024
 class Range:
     """Entries of one partition: from `start` up to and with `last`.
 
-    `behind` is the place where the batch ends. `index` is the number of the first message, where
+    `stop` is the place where the batch ends. `index` is the number of the first message, where
     the store counts them. `ledgers` are those between, each with its number of entries; `alone`:
     there is one, and it has no gaps. `messages` and `size`, in bytes, are estimates. `low`: rows
     before it are not wanted.
@@ -39,7 +39,7 @@ class Range:
     part: Part
     start: EntryPosition
     last: EntryPosition
-    behind: EntryPosition
+    stop: EntryPosition
     ledgers: tuple[tuple[int, int], ...]
     alone: bool
     index: int | None
@@ -70,23 +70,23 @@ def gap_losses(part: Part, gap: MissingEntries, extent: EntryExtent) -> Iterator
     known = gap.start_index is not None and gap.end_index is not None
     messages = (gap.end_index or 0) - (gap.start_index or 0) if known else None
     lost = [(start, extent.removed, RETENTION), *((*one, DAMAGED) for one in extent.given_up)]
-    for begin, stop, why in lost:
-        first, behind = max(begin, start), min(stop, end)
-        if first < behind:
-            whole = (first, behind) == (start, end)
-            yield Loss(part, first, behind, why, messages if whole else None)
+    for begin, finish, why in lost:
+        first, stop = max(begin, start), min(finish, end)
+        if first < stop:
+            whole = (first, stop) == (start, end)
+            yield Loss(part, first, stop, why, messages if whole else None)
 
 
 def cuts(span: Range, total: int, tasks: int) -> int:
     """Return in how many places to cut a range, for so many tasks of `total` messages."""
     pieces = round(span.messages * tasks / max(1, total))
-    entries = entries_between(span.ledgers, span.start, span.behind)
+    entries = entries_between(span.ledgers, span.start, span.stop)
     return max(0, min(pieces, entries) - 1)
 
 
 def divided(span: Range, places: Iterable[tuple[EntryPosition, int | None]]) -> Iterator[Range]:
     """Yield the parts of a range between places, which are in order and have a message's number."""
-    ends = [*places, (span.behind, None)]
+    ends = [*places, (span.stop, None)]
     share_size, begin, index = span.size // len(ends), span.start, span.index
     for end, number in ends:
         counted = 0 if number is None or index is None else number - index
@@ -94,7 +94,7 @@ def divided(span: Range, places: Iterable[tuple[EntryPosition, int | None]]) -> 
             span,
             start=begin,
             last=_before(span, end),
-            behind=end,
+            stop=end,
             index=index,
             messages=counted or span.messages // len(ends),
             size=share_size,
@@ -109,12 +109,12 @@ def entry_at(span: Range, number: int) -> EntryPosition:
         if number < entries - first:
             return EntryPosition(ledger, first + number)
         number -= entries - first
-    return span.behind
+    return span.stop
 
 
 def _before(span: Range, end: EntryPosition) -> EntryPosition:
     """Return the last entry of a range before a place."""
-    if end == span.behind:
+    if end == span.stop:
         return span.last
     return entry_at(span, entries_between(span.ledgers, span.start, end) - 1)
 
@@ -153,21 +153,21 @@ def planned(
     """
     for part, place in kept.items():
         extent, index = extents[part], indexes.get(part)
-        behind = min(end.next[part], extent.behind)
-        last = extent.last(behind)
+        stop = min(end.next[part], extent.stop)
+        last = extent.last(stop)
         if last is None or last < place:
             continue
         held = tuple(one for one in extent.ledgers if place.ledger <= one[0] <= last.ledger)
-        entries = entries_between(extent.ledgers, place, behind)
+        entries = entries_between(extent.ledgers, place, stop)
         upto = end.index.get(part)
         messages = entries if index is None or upto is None else upto - index
         size = (
             extent.size
             * entries
-            // max(1, entries_between(extent.ledgers, extent.first, extent.behind))
+            // max(1, entries_between(extent.ledgers, extent.first, extent.stop))
         )
         low = end.low.get(part)
-        yield Range(part, place, last, behind, held, extent.alone, index, messages, size, low)
+        yield Range(part, place, last, stop, held, extent.alone, index, messages, size, low)
 
 
 def missing(
@@ -187,8 +187,8 @@ def missing(
     upto = first if end is None else min(first, end)
     if extent.alone and place.ledger != first.ledger:
         return Loss(part, place, upto, RECREATED), first
-    if place > extent.behind:
-        return Loss(part, extent.behind, place, REWOUND), extent.behind
+    if place > extent.stop:
+        return Loss(part, extent.stop, place, REWOUND), extent.stop
     # All else that is not there was deleted.
     if extent.alone and place < (removed := min(extent.removed, end or extent.removed)):
         counted = extent.first_index is not None and index is not None and removed == first
@@ -206,10 +206,10 @@ def batch_ends(
     """Return where a batch ends that takes everything there is, up to the target."""
     ends = {}
     for part, begin in begins.items():
-        behind = extents[part].behind
+        stop = extents[part].stop
         if target is not None:
-            behind = min(behind, target.next.get(part, begin))
-        ends[part] = max(begin, behind)
+            stop = min(stop, target.next.get(part, begin))
+        ends[part] = max(begin, stop)
     return ends
 
 
@@ -219,8 +219,8 @@ def known_index(
     """Return how many messages are before a place if that was answered before."""
     if place == extent.first:
         return extent.first_index
-    if place == extent.behind:
-        return extent.behind_index
+    if place == extent.stop:
+        return extent.stop_index
     if known is not None and known.next.get(part) == place:
         return known.index.get(part)
     return None
@@ -264,7 +264,7 @@ def bound_end(at: At, extent: EntryExtent) -> EntryPosition:
     inside = at.within > 0 if isinstance(at, MessagePoint) else False
     if isinstance(at, int):
         inside = extent.start_index is not None and extent.start_index < at
-    return min(EntryPosition(start.ledger, start.entry + 1), extent.behind) if inside else start
+    return min(EntryPosition(start.ledger, start.entry + 1), extent.stop) if inside else start
 
 
 def share(max_rows: int, left: float, total: float, size: float) -> int:
@@ -279,7 +279,7 @@ def entries_between(
     total = 0
     for ledger, entries in ledgers:
         first = start.entry if ledger == start.ledger else 0
-        behind = end.entry if ledger == end.ledger else entries
+        stop = end.entry if ledger == end.ledger else entries
         if start.ledger <= ledger <= end.ledger:
-            total += max(0, behind - first)
+            total += max(0, stop - first)
     return total

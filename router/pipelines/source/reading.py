@@ -120,16 +120,16 @@ def within(
     if low is None and high is None:
         return entry
 
-    def behind(bound: RowKey, message: int) -> bool:
+    def stop(bound: RowKey, message: int) -> bool:
         number = max(0, message)
         if isinstance(bound, MessagePoint):
             return MessagePoint(place, number) >= bound
         return bound is None or index is None or index + number >= bound
 
-    first = next((i for i, one in enumerate(entry.places) if behind(low, one)), len(entry.places))
+    first = next((i for i, one in enumerate(entry.places) if stop(low, one)), len(entry.places))
     last = len(entry.places)
     if high is not None and (index is not None or isinstance(high, MessagePoint)):
-        last = next((i for i, one in enumerate(entry.places) if behind(high, one)), last)
+        last = next((i for i, one in enumerate(entry.places) if stop(high, one)), last)
     return entry.rows(range(first, max(first, last)))
 
 
@@ -175,7 +175,7 @@ class _RangePass:
             self._at = EntryPosition(place.ledger, place.entry + 1)
             if self._index is not None:
                 self._index += entry.size
-        self._passed(span.behind, None)
+        self._passed(span.stop, None)
         self._judge()
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class _RangePass:
         span = self._span
         return (
             f"{span.part.topic} partition {span.part.partition},"
-            f" of {span.start} to before {span.behind}: entry {what}"
+            f" of {span.start} to before {span.stop}: entry {what}"
         )
 
     def _passed(self, place: EntryPosition, index: int | None) -> None:

@@ -28,7 +28,7 @@ from uuid import uuid4
 
 from router.backends import Receipt
 from router.errors import BackendUnavailableError, BadRequestError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import Position, TopicName
 from router.services.copying.places import (
     EntryRun,
@@ -302,7 +302,7 @@ def _faults(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise BackendUnavailableError(f"{path} cannot be used: {said(error)}") from error
+        raise BackendUnavailableError(f"{path} cannot be used: {failure_text(error)}") from error
     except (LookupError, TypeError, ValueError) as error:
         raise BackendUnavailableError(f"{path} is damaged") from error
 

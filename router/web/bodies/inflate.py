@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from router.errors import BadFramingError, BatchTooLargeError, UnsupportedEncodingError
-from router.errors.quoting import quoted, said
+from router.errors.quoting import failure_text, quoted
 from router.settings.options import SettingsOptions, from_setting
 
 INFLATE_STEP_BYTES: Final = 64 * 1024
@@ -77,7 +77,9 @@ def _inflated(kind: int, body: bytes, bounds: PublishBounds) -> Iterator[bytes]:
             try:
                 part = stream.decompress(piece, INFLATE_STEP_BYTES)
             except zlib.error as error:
-                raise BadFramingError(f"Couldn't read compressed format: {said(error)}") from error
+                raise BadFramingError(
+                    f"Couldn't read compressed format: {failure_text(error)}"
+                ) from error
             at += len(piece) - len(stream.unconsumed_tail) - len(stream.unused_data)
             size += len(part)
             if size > allowed:

@@ -164,7 +164,7 @@ class _Places:
     def begin(self) -> str:
         return _write({name: feed.positions for name, feed in self.feeds.feeds.items()})
 
-    def behind(self, stored: Stored) -> str:
+    def after(self, stored: Stored) -> str:
         self.feeds.feeds[self.feeds.topic].had(stored)
         return self.begin()
 

@@ -223,7 +223,7 @@ class _FetchedIds:
     def begin(self) -> None:
         """Return nothing."""
 
-    def behind(self, stored: Stored) -> str:
+    def after(self, stored: Stored) -> str:
         return ids.write(stored.position)
 
 

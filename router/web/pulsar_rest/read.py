@@ -61,7 +61,7 @@ class Places:
         """Return where the stream begins."""
         return ids.write_marks([self._feed.positions[partition] for partition in self._partitions])
 
-    def behind(self, stored: Stored) -> str:
+    def after(self, stored: Stored) -> str:
         """Return where to go on behind a message."""
         self._feed.had(stored)
         return ids.write(stored.position) if self._single else self.begin()

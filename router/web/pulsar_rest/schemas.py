@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from router.errors import BadReadOptionError, InvalidSchemaError, RouterError, SchemaNotFoundError
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check, pair_schema, type_of
 from router.services.topic_schemas import TopicSchemas
@@ -274,5 +274,5 @@ def _definition(given: object, number: int) -> bytes:
         return base64.b64decode(given, validate=True)
     except (Base64Error, ValueError) as error:
         raise RestRefusedError(
-            number, f"schema of a schema: neither JSON nor base64: {said(error)}"
+            number, f"schema of a schema: neither JSON nor base64: {failure_text(error)}"
         ) from error

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from router.backends.pulsar.cursors import (
     MAX_COMMAND_BYTES,
+    cursors_from_broker,
+    cursors_from_rest,
     in_commands,
     message_ids,
-    told_by_broker,
-    told_by_rest,
 )
 from router.errors import BadRequestError
 from router.model import Position
@@ -64,7 +64,7 @@ def test_a_broker_tells_of_ranges_and_of_parts_of_entries() -> None:
         partial=[pb.MessageIdData(ledgerId=7, entryId=5, ack_set=[0b0100], batch_size=4)],
         backlog=6,
     )
-    told = told_by_broker(state)
+    told = cursors_from_broker(state)
     assert (told.partition, told.mark_delete, told.backlog) == (2, Position(7, 3, 2), 6)
     assert told.acknowledged == (
         (Position(7, 5, 2, 0), Position(7, 5, 2, 1)),
@@ -75,7 +75,7 @@ def test_a_broker_tells_of_ranges_and_of_parts_of_entries() -> None:
 
 def test_messages_that_a_brokers_ack_set_has_no_words_for_are_acknowledged() -> None:
     part = pb.MessageIdData(ledgerId=7, entryId=5, ack_set=[-2], batch_size=100)
-    told = told_by_broker(npb.CursorState(ledger_id=7, mark_delete=4, partial=[part]))
+    told = cursors_from_broker(npb.CursorState(ledger_id=7, mark_delete=4, partial=[part]))
     assert told.acknowledged == (
         (Position(7, 5, 0, 0), Position(7, 5, 0, 0)),
         (Position(7, 5, 0, 64), Position(7, 5, 0, 99)),
@@ -88,7 +88,7 @@ def test_apache_pulsar_tells_of_ranges_that_begin_behind_their_lower_end(dots: s
         "markDeletePosition": "10:3",
         "individuallyDeletedMessages": f"[(10:4{dots}10:6],(11:-1{dots}11:0]]",
     }
-    told = told_by_rest(-1, cursor, 5)
+    told = cursors_from_rest(-1, cursor, 5)
     assert told.mark_delete == Position(10, 3)
     assert told.acknowledged == (
         (Position(10, 5), Position(10, 6)),
@@ -97,15 +97,15 @@ def test_apache_pulsar_tells_of_ranges_that_begin_behind_their_lower_end(dots: s
 
 
 def test_apache_pulsar_tells_of_a_cursor_that_stands_before_its_first_entry() -> None:
-    told = told_by_rest(0, {"markDeletePosition": "10:-1"}, 5)
+    told = cursors_from_rest(0, {"markDeletePosition": "10:-1"}, 5)
     assert (told.mark_delete, told.acknowledged, told.backlog) == (None, (), 5)
 
 
 def test_apache_pulsar_tells_of_a_cursor_at_the_beginning_of_a_later_ledger() -> None:
     kept = [(7, 2), (9, 4), (10, 0), (12, 3)]
-    told = told_by_rest(0, {"markDeletePosition": "12:-1"}, 3, kept)
+    told = cursors_from_rest(0, {"markDeletePosition": "12:-1"}, 3, kept)
     assert told.mark_delete == Position(9, 3, 0)
-    assert told_by_rest(0, {"markDeletePosition": "7:-1"}, 3, kept).mark_delete is None
+    assert cursors_from_rest(0, {"markDeletePosition": "7:-1"}, 3, kept).mark_delete is None
 
 
 def test_portions_of_large_batches_are_bounded_in_bytes() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import router
-from router.errors.quoting import MAX_QUOTED, quoted, said
+from router.errors.quoting import MAX_QUOTED, failure_text, quoted
 
 FOLDER: Final = Path(router.__path__[0])
 TOLD: Final = ("web", "broker", "services", "backends", "schemas", "wire", "access", "coordination")
@@ -88,11 +88,11 @@ def test_value_is_quoted_as_clients_know_it(value: object, shown: str) -> None:
     ],
 )
 def test_failure_is_told_without_what_is_for_the_log(failure: Exception, sentence: str) -> None:
-    assert said(failure) == sentence
+    assert failure_text(failure) == sentence
 
 
 def test_no_sentence_for_clients_quotes_as_python_does() -> None:
-    """Python's notation in a sentence is `quoted`, or `said` for the failure of a library.
+    """Python's notation in a sentence is `quoted`, or `failure_text` for the failure of a library.
 
     Sentences of SettingError and lines of the log are for operators.
     """

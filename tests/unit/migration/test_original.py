@@ -50,7 +50,7 @@ def test_read_finds_nothing_in_an_empty_tree() -> None:
 
 def test_nothing_that_is_told_holds_a_secret() -> None:
     original = found_in(dict(golden()))
-    said = [one.said for one in original.found] + original.unreadable
+    said = [one.description for one in original.found] + original.unreadable
     assert "secret" not in " ".join(said)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.pulsar.extents import EntryPosition, EntryRead, told_by_stats
+from router.backends.pulsar.extents import EntryPosition, EntryRead, extents_from_stats
 from router.errors import BackendUnavailableError
 
 LEDGERS = st.lists(st.integers(0, 4), min_size=1, max_size=5)
@@ -33,11 +33,11 @@ def entries(sizes: list[int]) -> list[EntryPosition]:
 
 @given(sizes=LEDGERS)
 def test_extent_begins_with_the_first_entry_and_ends_behind_the_last(sizes: list[int]) -> None:
-    extent, stored = told_by_stats(0, stats(sizes), None), entries(sizes)
-    assert [one for one in stored if extent.first <= one < extent.behind] == stored
+    extent, stored = extents_from_stats(0, stats(sizes), None), entries(sizes)
+    assert [one for one in stored if extent.first <= one < extent.stop] == stored
     if stored:
         assert extent.first == stored[0]
-    assert extent.last(extent.behind) == (stored[-1] if stored else None)
+    assert extent.last(extent.stop) == (stored[-1] if stored else None)
 
 
 @given(sizes=LEDGERS, data=st.data())
@@ -45,7 +45,7 @@ def test_stretch_has_as_many_entries_as_were_asked_for(sizes: list[int], data: A
     stored = entries(sizes)
     start = data.draw(st.sampled_from([*stored, EntryPosition(10 * len(sizes), sizes[-1])]))
     count = data.draw(st.integers(1, 12))
-    extent = told_by_stats(0, stats(sizes), EntryRead(0, start, count))
+    extent = extents_from_stats(0, stats(sizes), EntryRead(0, start, count))
     ahead = [one for one in stored if one >= start]
     assert [one for one in ahead if one < extent.end] == ahead[:count]
 
@@ -57,9 +57,9 @@ def test_last_is_the_entry_before_a_place(sizes: list[int], data: Any) -> None:
         st.sampled_from([*stored, EntryPosition(10 * len(sizes), sizes[-1]), EntryPosition(15, 0)])
     )
     before = [one for one in stored if one < end]
-    assert told_by_stats(0, stats(sizes), None).last(end) == (before[-1] if before else None)
+    assert extents_from_stats(0, stats(sizes), None).last(end) == (before[-1] if before else None)
 
 
 def test_statistics_without_positions_are_refused() -> None:
     with pytest.raises(BackendUnavailableError):
-        told_by_stats(0, {"ledgers": []}, None)
+        extents_from_stats(0, {"ledgers": []}, None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.backends.pulsar import PulsarBackend
-from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, Wanted
+from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, ExtentRequests
 from router.errors import SettingError
 from router.model import TopicInfo, TopicName
 from router.pipelines.source.losses import RECREATED, MessagesLostError
@@ -25,13 +25,13 @@ T = Part("persistent://public/default/t", -1)
 class Store(PulsarBackend):
     """One topic of one partition, an entry for each message, of which old ones go."""
 
-    def __init__(self, first: int, behind: int) -> None:
-        self.first, self.behind = first, behind
+    def __init__(self, first: int, stop: int) -> None:
+        self.first, self.stop = first, stop
         self.removed: int | None = None
         self.questions = 0
         self.names = ["t"]
 
-    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[EntryExtent]]:
+    def extents(self, wanted: ExtentRequests, timeout: float) -> dict[TopicName, list[EntryExtent]]:
         self.questions += 1
         return {topic: [self._extent(stretches)] for topic, stretches in wanted.items()}
 
@@ -39,33 +39,33 @@ class Store(PulsarBackend):
         return [TopicInfo(TopicName.parse(name)) for name in self.names]
 
     def _extent(self, stretches: Sequence[EntryRead]) -> EntryExtent:
-        start, end = self.first, self.behind
+        start, end = self.first, self.stop
         for one in stretches:
             wanted = one.start.entry if one.index is None else one.index
-            start = min(max(wanted, self.first), self.behind)
+            start = min(max(wanted, self.first), self.stop)
             if one.messages is not None:
-                end = min(start + one.messages, self.behind)
-        first, behind = EntryPosition(1, self.first), EntryPosition(1, self.behind)
-        ledgers, indexes = ((1, self.behind),), (self.first, start, end, self.behind)
-        places = first, behind, EntryPosition(1, start), EntryPosition(1, end)
+                end = min(start + one.messages, self.stop)
+        first, stop = EntryPosition(1, self.first), EntryPosition(1, self.stop)
+        ledgers, indexes = ((1, self.stop),), (self.first, start, end, self.stop)
+        places = first, stop, EntryPosition(1, start), EntryPosition(1, end)
         removed = places[0] if self.removed is None else EntryPosition(1, self.removed)
         return EntryExtent(-1, *places, ledgers, True, *indexes, removed=removed)
 
 
 class Entries(Store):
-    """The same with ten messages in each entry: `first` and `behind` count messages."""
+    """The same with ten messages in each entry: `first` and `stop` count messages."""
 
     ledger = 1
 
     def _extent(self, stretches: Sequence[EntryRead]) -> EntryExtent:
-        first, behind = self.first // 10, self.behind // 10
-        start, end = first, behind
+        first, stop = self.first // 10, self.stop // 10
+        start, end = first, stop
         for one in stretches:
             wanted = one.start.entry if one.index is None else one.index // 10
-            start = min(max(wanted, first), behind)
-        places = self._place(first), self._place(behind), self._place(start), self._place(end)
-        indexes = (first * 10, start * 10, end * 10, behind * 10)
-        ledgers = ((self.ledger, behind),)
+            start = min(max(wanted, first), stop)
+        places = self._place(first), self._place(stop), self._place(start), self._place(end)
+        indexes = (first * 10, start * 10, end * 10, stop * 10)
+        ledgers = ((self.ledger, stop),)
         return EntryExtent(-1, *places, ledgers, True, *indexes, removed=places[0])
 
     def _place(self, entry: int) -> EntryPosition:
@@ -85,7 +85,7 @@ def test_first_batch_is_read_from_where_it_began_when_the_latest_moved_on() -> N
     store = Store(0, 5)
     source = planner(store, "latest")
     start = source.initial()
-    store.behind = 9
+    store.stop = 9
     end = kept(source.latest(start))
     (wanted,) = planner(store, "latest").ranges(planner(store, "latest").initial(), end)
     assert (wanted.start, wanted.last) == (EntryPosition(1, 5), EntryPosition(1, 8))
@@ -106,14 +106,14 @@ def test_offset_tells_where_a_batch_begins_no_longer_than_it_must() -> None:
     source = planner(store, "earliest")
     empty = kept(source.initial())
     assert source.latest(empty) is empty
-    store.behind = 5
+    store.stop = 5
     first = kept(source.latest(empty))
     assert (
         first.starts(first)
         == empty.starts(first)
         == {part: EntryPosition(1, 2) for part in first.next}
     )
-    store.behind = 7
+    store.stop = 7
     assert not source.latest(first).begin
 
 
@@ -155,7 +155,7 @@ def test_what_was_deleted_before_a_checkpoint_goes_on_is_no_loss() -> None:
     source = planner(store, "earliest")
     end = kept(source.latest(source.initial()))
     # Segments whose messages were all deleted went; retention had taken what is before 3.
-    store.first, store.behind, store.removed = 8, 9, 3
+    store.first, store.stop, store.removed = 8, 9, 3
     assert kept(source.latest(end)).losses == 0
     store.removed = 6
     with pytest.raises(MessagesLostError, match="from 1:5 to before 1:6"):
@@ -190,7 +190,7 @@ def test_start_inside_of_an_entry_bounds_the_first_batch_alone() -> None:
     start = kept(source.initial())
     end, low = batch(source, start)
     assert (start.next[T], low) == (EntryPosition(1, 2), 23)
-    store.behind = 90
+    store.stop = 90
     # The checkpoint says where it goes on, whatever the option says by now.
     later = planner(store, '{"t": {"0": 87}}')
     assert batch(later, end)[1] is None
@@ -201,13 +201,13 @@ def test_start_that_is_still_to_come_holds_until_it_has() -> None:
     store = Entries(0, 20)
     source = planner(store, '{"t": {"0": 35}}')
     start = kept(source.initial())
-    store.behind = 30
+    store.stop = 30
     first, low = batch(source, start)
     assert low == 35
-    store.behind = 40
+    store.stop = 40
     second, low = batch(source, first)
     assert low == 35
-    store.behind = 50
+    store.stop = 50
     assert batch(source, second)[1] is None
 
 
@@ -216,7 +216,7 @@ def test_start_inside_of_an_entry_says_nothing_of_a_topic_that_was_made_again() 
     texts = {"topics": "t", "starting": '{"t": {"0": 60}}', "on_loss": "skip"}
     source = BatchPlanner(SourceOptions.of_texts(texts), store)
     start = kept(source.initial())
-    store.ledger, store.behind = 2, 30
+    store.ledger, store.stop = 2, 30
     end, low = batch(source, start)
     assert (low, end.begin[T], end.losses) == (None, EntryPosition(2, 0), 1)
 
@@ -228,7 +228,7 @@ def test_start_at_a_position_inside_of_an_entry_is_kept_by_the_checkpoint() -> N
     assert start.low == {T: MessagePoint(EntryPosition(1, 3), 4)}
     end, low = batch(source, start)
     assert low == MessagePoint(EntryPosition(1, 3), 4)
-    store.behind = 60
+    store.stop = 60
     assert batch(source, end)[1] is None
     assert not kept(planner(store, '{"t": {"0": "1:3"}}').initial()).low
     assert not kept(planner(store, '{"t": {"0": 30}}').initial()).low

@@ -43,11 +43,11 @@ def test_no_second_has_more_messages_than_the_rate_and_none_goes_uncounted(
         assert sum(begin <= moment < begin + 1 for moment in sent) <= 2 * rate
     told: list[Position] = []
 
-    def behind(stored: Stored) -> str:
+    def after(stored: Stored) -> str:
         told.append(stored.position)
         return "7"
 
-    notice = pace.notice(behind)
+    notice = pace.notice(after)
     assert notice == (b"id: 7\nevent: skipped\ndata: %d\n\n" % skipped if skipped else b"")
     # Where reading goes on needs the last of each partition, and no other.
     assert sorted(position.entry for position in told) == list(range(skipped))[-3:]
@@ -104,7 +104,7 @@ class _Entries:
     def begin(self) -> None:
         """Return nothing."""
 
-    def behind(self, stored: Stored) -> str:
+    def after(self, stored: Stored) -> str:
         return f"{stored.position.ledger}.{stored.position.entry}"
 
 

@@ -30,7 +30,7 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import PollOutcome, Position
 from router.sharing.limits import Clock
 
@@ -299,7 +299,7 @@ class PollEngine:
         except RouterError as error:
             failure = error
         except (DamagedError, StoreError, OSError) as error:
-            reason = said(error) if isinstance(error, OSError) else str(error)
+            reason = failure_text(error) if isinstance(error, OSError) else str(error)
             failure = ReadFailedError(f"The group cannot be made: {reason}.")
         self._tasks.pop(poll, None)
         if group is None:

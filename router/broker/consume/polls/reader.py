@@ -21,7 +21,7 @@ from router.broker.consume.polls.fetching import PartitionFetch
 from router.broker.consume.polls.requests import GroupPollRequest, TakenMessages
 from router.broker.storage import PULSAR_FORMAT, Ack, Entry, words
 from router.errors import FencedError, ReadFailedError, over_max_bytes
-from router.errors.quoting import said
+from router.errors.quoting import failure_text
 from router.model import Position
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class PollReader(Exclusive):
         failure = self.feed.failure
         if failure is None:
             return None
-        return ReadFailedError(said(failure) if isinstance(failure, OSError) else str(failure))
+        return ReadFailedError(
+            failure_text(failure) if isinstance(failure, OSError) else str(failure)
+        )
 
     @property
     def is_settled(self) -> bool:

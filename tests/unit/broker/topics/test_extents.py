@@ -69,8 +69,8 @@ def test_topics_are_located_in_one_question_unless_the_answer_is_too_large(
     # The first topic does not exist.
     assert list(found) == NAMES[1:]
     for (one,) in found.values():
-        assert (one.first_index, one.behind_index) == (0, 5)
-        assert (one.first.entry, one.behind.entry) == (0, 2)
+        assert (one.first_index, one.stop_index) == (0, 5)
+        assert (one.first.entry, one.stop.entry) == (0, 2)
         assert one.size > 0
 
 
