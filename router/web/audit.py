@@ -19,6 +19,7 @@ from router.web.addresses import USER
 from router.web.console.fields import Fields
 from router.web.forms import FIELDS
 from router.web.requests import CHANGES_NOTHING, recorded
+from router.wire.nats.subjects import api_change
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 DATA: Final = frozenset(
@@ -100,12 +101,19 @@ class Audit:
         environ, endpoint = request.environ, request.endpoint or ""
         if not is_change(request, status):
             return
+        details, names = dict(_details(environ)), request.view_args or {}
+        action = ACTIONS.get(endpoint) or endpoint.partition(".")[2].replace("_", "-")
+        target = "/".join(names.values())
+        if endpoint.startswith("jetstream."):
+            action, target = api_change(names["subject"])
+        elif not names:  # what is made has its name in the body
+            target = str(details.get("topicName") or details.get("name") or "")
         change = {
-            "action": ACTIONS.get(endpoint) or endpoint.partition(".")[2].replace("_", "-"),
-            "target": "/".join((request.view_args or {}).values()),
+            "action": action,
+            "target": target,
             "user": environ.get(USER, ""),
             "address": environ.get("REMOTE_ADDR", ""),
-            "details": dict(_details(environ)) | ({"status": status} if status >= 500 else {}),
+            "details": details | ({"status": status} if status >= 500 else {}),
         }
         try:
             self._records.record(**change)

@@ -252,6 +252,21 @@ def test_search_is_stopped_and_continued(page: Page, long: Stack) -> None:
     expect(page.get_by_role("log")).to_contain_text("No message matches, of all 50,001.")
 
 
+def test_from_takes_when_the_page_was_opened(page: Page, site: Stack) -> None:
+    create(site, "opened", 1)
+    post(site, "opened", "before")
+    page.goto("/console/topics/opened?tab=messages")
+    expect(page.get_by_role("article")).to_have_count(1)
+    since = page.locator("#starts option").filter(has_text="since I opened this page")
+    post(site, "opened", "since")
+    expect(page.get_by_role("article")).to_have_count(2)
+    page.get_by_text("More filters").click()
+    page.get_by_role("combobox", name="From", exact=True).fill(str(since.get_attribute("value")))
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("article")).to_have_count(1)
+    expect(page.get_by_role("article")).to_contain_text("since")
+
+
 def test_mistake_stays_at_its_field(visitor: Visitor, page: Page, filled: Stack) -> None:
     visitor.expect_status(400)
     open_table(page)

@@ -60,7 +60,7 @@ def test_changes_of_every_protocol_are_in_the_audit_and_outlive_a_restart(tmp_pa
         stack.stop()
     made = [(one["protocol"], one["action"], one["target"]) for one in reversed(before)]
     assert made == [
-        ("http", "create-topic", ""),
+        ("http", "create-topic", "web"),
         ("http", "change-topic", "web"),
         ("http", "change-topic", "web"),
         ("http", "delete-topic", "web"),

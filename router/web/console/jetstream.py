@@ -21,6 +21,7 @@ from router.web.console import commands
 from router.web.console.context import MAX_PAGES, PageContext, PageViews, TablePage, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import CONFIRMED, FAILS, PAGED, action, page
+from router.web.console.shown import count
 from router.web.openapi.description import text
 from router.web.requests import Query, decode
 
@@ -248,7 +249,9 @@ def _text(value: Any) -> str:
         return ", ".join(map(str, value))
     if isinstance(value, dict):
         return ", ".join(f"{key} = {one}" for key, one in value.items())
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return count(value) if isinstance(value, int) else str(value)
 
 
 def _lines(principal: Principal, stream: str) -> list[str]:

@@ -227,3 +227,15 @@ class SubjectTrie(Generic[T]):
         if found is not None:
             self._cached_weight -= 1 + len(found)
         self._older.pop(pattern, None)
+
+
+def api_change(subject: str) -> tuple[str, str]:
+    """Return what a call of JetStream's API changes, such as `create-stream`, and of what.
+
+    `subject`: without its prefix, with a stream and a consumer at its end or without.
+    """
+    kind, *words = subject.split(".")
+    if words[0] in {"MSG", "DURABLE"}:
+        kind = "message" if words[0] == "MSG" else kind
+        words = words[1:]
+    return f"{words[0]}-{kind}".lower(), "/".join(words[1:3])

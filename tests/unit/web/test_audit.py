@@ -11,6 +11,7 @@ from werkzeug.test import EnvironBuilder
 
 from router.errors import BackendUnavailableError
 from router.web.audit import DATA, READING, Audit, is_change
+from router.wire.nats.subjects import api_change
 from tests.unit.web.applications import Site
 
 UNRECORDED = {
@@ -92,9 +93,24 @@ def test_change_is_recorded_with_who_and_from_where(site: Site, records: Records
     details = {"topicName": "orders", "partitionCount": 3}
     by = {"user": "", "address": "127.0.0.1"}
     assert records.changes == [
-        {"action": "create-topic", "target": "", **by, "details": details},
+        {"action": "create-topic", "target": "orders", **by, "details": details},
         {"action": "delete-topic", "target": "orders", **by, "details": {}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("subject", "change"),
+    [
+        ("STREAM.CREATE.S", ("create-stream", "S")),
+        ("STREAM.MSG.DELETE.S", ("delete-message", "S")),
+        ("CONSUMER.CREATE.S.c.orders.new", ("create-consumer", "S/c")),
+        ("CONSUMER.DURABLE.CREATE.S.c", ("create-consumer", "S/c")),
+    ],
+)
+def test_calls_of_jetstream_are_named_as_other_changes(
+    subject: str, change: tuple[str, str]
+) -> None:
+    assert api_change(subject) == change
 
 
 def test_forms_are_recorded_without_what_is_no_name(site: Site, records: Records) -> None:

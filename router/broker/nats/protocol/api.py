@@ -28,6 +28,7 @@ from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import ApiReply, ReplyResult
 from router.wire.nats.message import NatsMessage
+from router.wire.nats.subjects import api_change
 
 PREFIX: Final = "$JS.API."
 CHANGES: Final = (
@@ -174,7 +175,7 @@ class JetStreamApi:
         changed = api.subject.startswith(CHANGES) and not isinstance(result, Exception)
         # Requests of HTTP have no address here: the front records them.
         if changed and self.audit is not None and (address := call.caller.identity.address):
-            action = "-".join(reversed(api.subject.lower().replace(".*", "").split(".", 1)))
+            action, _ = api_change(api.subject.replace(".*", ""))
             target = "/".join(call.names)
             self.audit.add(action, target, call.caller.name, address, "nats")
         return reply

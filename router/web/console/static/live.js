@@ -116,6 +116,7 @@ for (const name of FIELDS.filter((one) => form.elements[one])) {
     history.replaceState(null, "", url);
   });
 }
+document.getElementById("starts")?.append(new Option("since I opened this page", new Date().toISOString()));
 // A time is picked as clocks go here, and written with its zone.
 for (const field of [form.elements.from, document.getElementById("before")].filter(Boolean)) {
   const picker = field.parentElement.querySelector("input[type=datetime-local]");
