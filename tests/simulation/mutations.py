@@ -353,6 +353,13 @@ MUTATIONS: Final = (
         "None",
     ),
     Mutation(
+        "transactions",
+        "a commit forgets the positions of groups",
+        f"{_TRANSACTIONS}.coordinator",
+        "placed = await self._place(transaction) if transaction.committed else []",
+        "placed: list[PlacedCommit] = []",
+    ),
+    Mutation(
         _NODES,
         "what is certain is counted from an answer",
         f"{_COORDINATION}.link",
