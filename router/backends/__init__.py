@@ -1,4 +1,4 @@
-"""The promise that every store of topics keeps, whatever it is made of.
+"""The protocols that every store of topics implements: durability, order and threads.
 
 A backend is opened by an entry point of the group `router.backends`, named by the URL's scheme:
 `open_backend(url, settings, node) -> Backend`. Consumers are opened under a claim (`Leases`), which

@@ -1,4 +1,4 @@
-"""What a backend has besides if its store serves polls itself: one request, one end."""
+"""The protocol of backends whose store serves polls itself, with one request for each."""
 
 from __future__ import annotations
 

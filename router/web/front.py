@@ -1,4 +1,4 @@
-"""The Flask application: what happens around every view.
+"""The Flask application: its routing, and what runs before and after every view.
 
 Each request is checked for a blacklisted address, for a host that is not the router's (`hosts`) and
 for a page of a foreign origin (`cors`) before its view runs, and each answer gets its transaction

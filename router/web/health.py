@@ -1,4 +1,4 @@
-"""For those who run the router: is it up, is it ready, what does it count."""
+"""Health, readiness and metrics over HTTP: `/health`, `/ready`, `/metrics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between the router and Kafka, and which errors its callers get for it."""
+"""Failures of requests to Kafka, and the errors that callers get for them."""
 
 from __future__ import annotations
 

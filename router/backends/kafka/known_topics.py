@@ -1,4 +1,4 @@
-"""What topics are, and which groups read them: records for a topic that Kafka deletes by itself.
+"""Registry records of Kafka's topics and their groups, for topics that are deleted in Kafka.
 
 Theory of operation. A topic that is deleted in Kafka, not through the router, takes the offsets of
 its groups along. Without a record, the next publish would create it with another number of

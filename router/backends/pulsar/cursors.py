@@ -1,4 +1,4 @@
-"""Positions to be acknowledged as the protocol says them, and where cursors stand as it tells.
+"""Acknowledged positions and cursors: between the model and the Pulsar protocol.
 
 Messages of one entry are acknowledged together, by the set of those that are left: Apache Pulsar
 takes note of a part of an entry only with `acknowledgmentAtBatchIndexLevelEnabled`, but of the

@@ -1,4 +1,4 @@
-"""Stored entries taken apart into messages, those included that cannot be.
+"""Decodes stored entries into messages; an entry that cannot be decoded is a message of bytes.
 
 An entry that cannot be taken apart becomes one message of its bytes, with the property UNDECODED.
 Failing was not taken: it would hold up the group for ever, over what one foreign producer wrote.

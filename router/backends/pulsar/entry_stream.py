@@ -1,4 +1,4 @@
-"""Entries of one partition in bulk, as they are stored, for who reads many and decodes them alone.
+"""Stored entries of one partition in bulk, without decoding, for readers of whole partitions.
 
 Theory of operation. A stream is a consumer of a subscription that is not durable, like a reader,
 but for what it gives: whole entries, not messages. Permits are given ahead for about `WINDOW_BYTES`

@@ -1,4 +1,4 @@
-"""Where the messages of partitions begin and end, for who reads them in stretches.
+"""Where the stored entries of partitions begin and end, and ranges of them, from the broker.
 
 Our own broker counts messages and finds the entry where a number of them ends. Apache Pulsar tells
 its ledgers through the administration over HTTP, and counts entries: how many messages an entry

@@ -1,4 +1,4 @@
-"""Polls of consumer groups that a broker of ours serves: one request, one answer, one word back."""
+"""Polls of consumer groups that the node's broker serves: a request, its answer, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the taking of a backup: what the broker holds is copied, and then said to be complete.
+"""Takes a backup: copies what the broker holds, and writes the manifest last.
 
 The order makes any point a place to stop at: segments and their lengths, then all else, then the
 disk, then that the broker held the files until now, and last the manifest. Until it is there a

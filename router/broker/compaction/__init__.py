@@ -1,4 +1,4 @@
-"""What keys make of a log: the newest message of each, and the removal of those before it.
+"""Compaction: the newest message of each key is kept, those before it are deleted.
 
 - `KeyIndexes` has the index of each partition in which keys are looked up; a `PartitionIndex` is
   brought up to date with its log before it answers.

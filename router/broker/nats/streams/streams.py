@@ -194,10 +194,7 @@ class Streams:
         return sorted(found)
 
     def publisher(
-        self,
-        hold: Callable[[], None],
-        release: Callable[[], None],
-        source: bytes = NO_SOURCE,
+        self, hold: Callable[[], None], release: Callable[[], None], source: bytes = NO_SOURCE
     ) -> StreamPublisher:
         """Return what stores the messages of a client; see StreamPublisher."""
         return StreamPublisher(self._publishing, hold, release, source)
