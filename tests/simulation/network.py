@@ -164,8 +164,8 @@ class ServerTransport(asyncio.Transport):
 
     @property
     def is_open(self) -> bool:
-        """Return whether the broker has neither closed nor lost it."""
-        return not (self._is_closing or self._is_lost)
+        """Return whether the broker, which runs, has neither closed nor lost it."""
+        return not (self._is_closing or self._is_lost or self._loop.is_dead)
 
     def _received(self, data: bytes) -> None:
         self._loop.call_soon(self._deliver, data)
