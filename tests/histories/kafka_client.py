@@ -37,9 +37,8 @@ class KafkaConnection:
     def append_keyed(self, topic: str, key: bytes | None, value: str) -> Output:
         """Produce one record under a key with acks=all."""
         record = write_record(0, 0, key, value.encode())
-        now_ms = (
-            time.time_ns() // 1_000_000
-        )  # Apache Kafka removes what is older than its retention
+        # Apache Kafka removes what is older than its retention.
+        now_ms = time.time_ns() // 1_000_000
         part = _struct(
             "ProduceRequest",
             "PartitionProduceData",

@@ -66,6 +66,7 @@ PROTOCOLS = (
     "kafka",
     "members",
     "nats",
+    "deleters",
     "administrators",
     "fetchers",
     "explicit",
@@ -100,6 +101,8 @@ class Plan:
     members: int = 2
     """Of one Kafka group, which reads what all Kafka publishers publish."""
     nats: int = 1
+    deleters: int = 1
+    """Of messages of a stream, which one looks for; at most one."""
     administrators: int = 1
     fetchers: int = 1
     """Of each topic of the node protocol, as those below."""
@@ -166,7 +169,8 @@ class Plan:
         # Their copies are made of the whole log.
         pairs = chance.choice((0, 1, 2)) if retention == "7d" else 0
         writers = chance.choice((0, 1)) if retention == "7d" else 0
-        return replace(found, transactions=pairs, pulsar_transactions=writers)
+        deleters = chance.choice((0, 0, 1))
+        return replace(found, transactions=pairs, pulsar_transactions=writers, deleters=deleters)
 
     @property
     def has_damage(self) -> bool:

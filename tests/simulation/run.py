@@ -15,6 +15,7 @@ from typing import Any, Final
 from tests.simulation import seeded
 from tests.simulation.administration import Administrator
 from tests.simulation.broker import Node, capture_log, settings_of
+from tests.simulation.deletions import DeletionLaw, NatsDeleter, NatsLooker
 from tests.simulation.faults import Faults
 from tests.simulation.fetching import ExplicitPoller, Fetcher
 from tests.simulation.history import GroupPartition, History, PartitionName
@@ -170,6 +171,8 @@ class Run:
             await self._create(topic, partitions)
         self._start_node_clients(topics)
         await self._start_protocols()
+        if plan.deleters:
+            self._start_deleters()
         if plan.tables:
             await self._start_table()
         if plan.transactions or plan.pulsar_transactions:
@@ -233,6 +236,13 @@ class Run:
             self._consume(NatsPushed(world, f"nd{number}", mean))
         if plan.administrators:
             self._consume(Administrator(world, "a0", mean))
+
+    def _start_deleters(self) -> None:
+        """Begin what deletes from a stream, and what looks whether that stays so."""
+        keeps_all = self.plan.options.get("retention.time", "7d") == "7d"
+        law, mean = DeletionLaw(self.history, keeps_all=keeps_all), self.plan.mean_pause
+        self._consume(NatsDeleter(self.world, law, "nx0", mean))
+        self._consume(NatsLooker(self.world, law, "nx1", mean))
 
     async def _start_transactions(self) -> None:
         """Begin the clients of transactions, which have two topics of their own."""
