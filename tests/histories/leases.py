@@ -2,17 +2,20 @@
 
 The nodes share a backend and leases in ZooKeeper; appends go past them. One node is enough for the
 scenario. What a fault may cost is said by the operation `fault`, which FAULT_SECONDS after its end
-allows no more: an acknowledgement that was under way has failed by then.
+allows no more: an acknowledgement that was under way has failed by then. A node that warns, as when
+a machine that is too busy lets its session end, is a fault as well.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from itertools import product
 from typing import Final
@@ -21,13 +24,19 @@ from tests.histories.faults import Progress
 from tests.histories.http_client import HttpConnection
 from tests.histories.recording import History, Operation, Output
 from tests.histories.running import insist, work_while
-from tests.histories.scenarios import LOST, MAX_POLLS, Ports, Scenario, Step, read_all
+from tests.histories.scenarios import (
+    LOST,
+    MAX_POLLS,
+    Ports,
+    Scenario,
+    Step,
+    read_all,
+    required,
+)
 from tests.servers.proxy import TcpProxy
 from tests.system.nodes import SECONDS, SESSION, Cluster
 
 CONSUMERS: Final = ("a", "b")
-DRAIN_SECONDS: Final = 2.0
-"""Without a message, until all is taken as taken."""
 FAULT_SECONDS: Final = SECONDS + 1
 KINDS: Final = ("kill", "broker", "pause", "zookeeper", "kafka", "reset")
 SHORT, LONG = 0.2, SESSION + 1.5
@@ -38,7 +47,6 @@ class Lease(Scenario):
 
     model, label = "lease", "lease"
     LIMIT = 4
-    drain_seconds = DRAIN_SECONDS
 
     def __init__(self, ports: Ports, name: str, nodes: Sequence[int] = ()) -> None:
         super().__init__(ports, name)
@@ -52,20 +60,20 @@ class Lease(Scenario):
         return [self._producer(), *(self._consumer(*one) for one in polled)]
 
     def conclude(self) -> None:
-        """Take all that is left, over all nodes."""
+        """Take all that is left, over all nodes, up to a message that is appended now."""
         clients = [
             (self._http(node), f"n{node}", consumer)
             for node, consumer in product(range(len(self._nodes)), CONSUMERS)
         ]
-        values = read_all(self.history, self.kafka(), self.name)
-        until = time.monotonic() + self.drain_seconds
+        kafka, end = self.kafka(), self.value("last")
+        required(
+            self.history.record("last", "append", lambda: kafka.append(self.name, end), value=end)
+        )
+        values = read_all(self.history, kafka, self.name)
         for _ in range(MAX_POLLS):
-            if time.monotonic() > until:
+            found = [self._poll("last", *client, "", "") for client in clients]
+            if any(end in one["values"] for one in found if one):
                 break
-            for http, node, consumer in clients:
-                found = self._poll("last", http, node, consumer, "", "")
-                if found and found["values"]:
-                    until = time.monotonic() + self.drain_seconds
         self.history.record("last", "drained", dict)
         offsets = {value: offset for offset, value in enumerate(values)}
         operations = self.history.operations
@@ -124,12 +132,6 @@ class Lease(Scenario):
             last=last,
             limit=self.LIMIT,
         )
-
-
-class ClusterLease(Lease):
-    """Over several nodes, where another one takes over when a session has ended."""
-
-    drain_seconds = 3 * SESSION
 
 
 @dataclass
@@ -196,7 +198,7 @@ def record_leases(
     """
     ports = [proxy.port for proxy in clients]
     name = f"lease_{seed}".replace("-", "_")
-    scenario = ClusterLease(Ports(ports[0], cluster.kafka.port, 0), name, ports)
+    scenario = Lease(Ports(ports[0], cluster.kafka.port, 0), name, ports)
     striking = ClusterFaults(cluster, clients, scenario.history, random.Random(seed))
     try:
         scenario.prepare()
@@ -205,4 +207,22 @@ def record_leases(
         insist(scenario.conclude)
     finally:
         scenario.close()
+    _note_lapses(cluster, scenario.history)
     return scenario.history, striking.struck
+
+
+def _note_lapses(cluster: Cluster, history: History) -> None:
+    """Note as faults when nodes warned, by their logs, once for each second and node."""
+    since_1970 = time.time_ns() - time.monotonic_ns()
+    first = min(one.call for one in history.operations)
+    spared = round(FAULT_SECONDS * 1e9)
+    for number, node in enumerate(cluster.nodes):
+        seconds = set()
+        for line in (node.folder / "serve.log").read_text(errors="replace").splitlines():
+            if line.startswith("{") and ('"warning"' in line or '"error"' in line):
+                said = datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
+                seconds.add(int(said))
+        for second in seconds:
+            at = second * 10**9 - since_1970
+            if at + spared > first:
+                history.add(Operation(-100 - number, "fault", at - spared, at + spared, {}, {}))

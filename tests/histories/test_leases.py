@@ -22,7 +22,7 @@ HISTORIES = -(-int(os.environ.get("SOAK_HISTORIES", "50")) // 25)
 SEED = os.environ.get("HISTORIES_SEED", "1")
 STEPS = 25
 FAULTS = 2
-MAX_UNDECIDED = HISTORIES // 20
+MAX_UNDECIDED = 1 + HISTORIES // 20
 KEPT = Path(".cache/histories").resolve()
 
 
