@@ -182,7 +182,7 @@ class NatsDeleter(NatsLooker):
             b"" if lives else b"NATS/1.0\r\nNats-TTL: %ds\r\n\r\n" % self.chance.randint(1, 60)
         )
         found = await peer.ask(subject, value_of(name, self.chance), headers)
-        answer = json.loads(found) if found.startswith(b"{") else {"error": found}
+        answer: dict[str, Any] = json.loads(found) if found.startswith(b"{") else {"error": found}
         if "error" not in answer:
             self.law.stored(answer["seq"], subject, name, lives=lives)
         else:
