@@ -220,8 +220,8 @@ def _note_lapses(cluster: Cluster, history: History) -> None:
         seconds = set()
         for line in (node.folder / "serve.log").read_text(errors="replace").splitlines():
             if line.startswith("{") and ('"warning"' in line or '"error"' in line):
-                said = datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
-                seconds.add(int(said))
+                warned_at = datetime.fromisoformat(json.loads(line)["timestamp"])
+                seconds.add(int(warned_at.timestamp()))
         for second in seconds:
             at = second * 10**9 - since_1970
             if at + spared > first:
