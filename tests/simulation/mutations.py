@@ -356,8 +356,8 @@ MUTATIONS: Final = (
         "transactions",
         "a commit forgets the positions of groups",
         f"{_TRANSACTIONS}.coordinator",
-        "placed = await self._place(transaction) if transaction.committed else []",
-        "placed: list[PlacedCommit] = []",
+        "placed = await self._place(transaction)",
+        "placed = []",
     ),
     Mutation(
         _NODES,
