@@ -228,7 +228,7 @@ class SharedConsumer(PulsarConsumer):
                 permits += 2 * MIN_PERMITS
             frame = await self._frame(peer)
             if frame is None:
-                self._part(peer, held, self._limit(), acks)
+                self._part(peer, held, self._limit() if self.world.is_quiet else 0, acks)
                 continue
             found = frame.command
             if found.type == pb.BaseCommand.ACK_RESPONSE:
