@@ -9,7 +9,7 @@ earlier lets them go. Acknowledging in the view would lose what a broken connect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -32,6 +32,13 @@ from router.web.access import RequestAuthorizer, Right
 from router.web.bodies.cloudevents import message as event_message
 from router.web.bodies.reader import HEADERS, event_attributes
 from router.web.dmaap import prepared
+from router.web.dmaap.events_description import (
+    MESSAGES,
+    POLL_FAILS,
+    PUBLISH_FAILS,
+    SENDING,
+    publish_replies,
+)
 from router.web.dmaap.prepared_polls import PreparedPoll
 from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, REPEATABLE, DirectAnswer, MarksOf
 from router.web.media import Format, answer_format, media_type
@@ -45,7 +52,6 @@ from router.web.requests import (
     consumer_name,
 )
 from router.web.tracing import TRACE_HEADER
-from router.wire import ndjson
 from router.wire.nats.headers import SUBJECT
 
 HEAVY_ANSWER_BYTES: Final = 1024 * 1024
@@ -61,68 +67,6 @@ ACK_HEADER: Final = "Ack-Token"
 ACK: Final = rf"^(next|explicit|[A-Za-z0-9_-]{{22,{MAX_TOKEN_CHARACTERS}}})$"
 _ACK_MODES: Final = {"next": AckMode.NEXT, "explicit": AckMode.EXPLICIT}
 _KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in Format}
-
-
-_ATTRIBUTE: Final = {"type": ["string", "boolean", "integer"], "minLength": 1}
-_EVENT: Final = api.shape(
-    {"specversion": {"const": "1.0"}, "id": _ATTRIBUTE, "source": _ATTRIBUTE, "type": _ATTRIBUTE}
-)
-MESSAGES: Final = api.BodyDescription(
-    {
-        "text/plain": str,
-        api.JSON: {"anyOf": [api.schema(dict), api.schema([dict])]},
-        "application/cambria": str,
-        "application/cambria-zip": str,
-        "application/cloudevents+json": _EVENT,
-        Format.EVENTS.value: [_EVENT],
-        ndjson.KIND: str,
-        "application/octet-stream": str,
-    },
-    "Text: each line is a message. JSON: each object is one. Cambria:"
-    " `<key length>.<message length>.<key><message>`, again and again; `cambria-zip` is the same"
-    " in gzip. Lines of NDJSON with key, value and properties are those that polls answer."
-    " CloudEvents are read in structured and batched mode, and"
-    " in binary mode by the headers `ce-*`. Of any other type the whole body is one message.",
-    required=False,
-    examples={
-        "text/plain": "first\nsecond",
-        api.JSON: [{"id": 1}],
-        "application/cambria": "1.5.khello",
-        ndjson.KIND: '{"key":"k","value":"hello","properties":{"source":"shop"}}',
-    },
-)
-_SENDING: Final = (
-    api.text("partitionKey", "Key of the messages whose format gives them none."),
-    api.header("Idempotency-Key", "A repeat with the same key is not stored again."),
-    api.header("Nats-Subject", "Subject, for NATS clients, of the messages that name none."),
-    api.header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
-    *api.TRACED,
-)
-_PUBLISH_FAILS: Final = (
-    *api.TOPIC,
-    *api.STORE,
-    *api.APPEND,
-    "bad-framing",
-    "bad-json",
-    "bad-cloud-event",
-    "not-allowed",
-    "partial-publish",
-)
-_POLL_FAILS: Final = (
-    "not-acceptable",
-    "read-body-too-large",
-    "message-over-max-bytes",
-    "subscription-busy",
-    "subscription-limit",
-    "not-allowed",
-    "read-failed",
-    "conflict",
-)
-
-
-def _published(more: Mapping[str, api.Form] | None = None) -> Mapping[int, api.ReplyDescription]:
-    fields: dict[str, api.Form] = {"serverTimeMs": int, "count": int, **(more or {})}
-    return {200: api.ReplyDescription("The messages are on disk.", {api.JSON: api.shape(fields)})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +136,11 @@ class Events:
         return api.add_routes(routes, self)
 
     @api.operation(
-        "POST /events/<topic>", *_SENDING, body=MESSAGES, answers=_published(), fails=_PUBLISH_FAILS
+        "POST /events/<topic>",
+        *SENDING,
+        body=MESSAGES,
+        answers=publish_replies(),
+        fails=PUBLISH_FAILS,
     )
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
@@ -227,10 +175,10 @@ class Events:
 
     @api.operation(
         "POST /events/transaction/<topic>",
-        *_SENDING,
+        *SENDING,
         body=MESSAGES,
-        answers=_published({"transactionId": str}),
-        fails=_PUBLISH_FAILS,
+        answers=publish_replies({"transactionId": str}),
+        fails=PUBLISH_FAILS,
     )
     def publish_transaction(self, topic: str) -> Response:
         """Store the messages as `publish` does; the answer's body has a transaction id too.
@@ -315,7 +263,7 @@ class Events:
                 },
             )
         },
-        fails=(*api.TOPIC, *api.STORE, *_POLL_FAILS),
+        fails=(*api.TOPIC, *api.STORE, *POLL_FAILS),
     )
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD reads nothing."""
