@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.pages import TOPIC, Routers
+from tests.browser.pages import CONSUMER, DEAD, STREAM, TOPIC, Routers
 from tests.browser.visitor import Visitor
 from tests.system.stack import Stack
 
@@ -31,6 +31,7 @@ RIGHT_EDGES = """(table) => {
     .map((both) => both.map(right));
 }"""
 TOP = "(found) => found.getBoundingClientRect().top"
+LEFT = "(found) => found.getBoundingClientRect().left"
 
 
 @pytest.fixture
@@ -108,6 +109,30 @@ def test_navigation_shows_the_page_on_a_narrow_screen(page: Page, routers: Route
     page.goto("/console/settings")
     link = page.get_by_role("navigation", name="Main").get_by_role("link", name="Settings")
     expect(link).to_be_in_viewport(ratio=0.9)
+
+
+@pytest.mark.parametrize(
+    ("path", "heading"),
+    [
+        (f"/console/topics/{TOPIC}?tab=settings", "Change this topic"),
+        (f"/console/streams/{STREAM}", "Configuration"),
+        (f"/console/streams/{STREAM}/consumers/{CONSUMER}", "Configuration"),
+    ],
+)
+def test_settings_stand_beside_the_state_on_a_wide_screen(
+    page: Page, routers: Routers, path: str, heading: str
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(path)
+    state, second = (page.get_by_role("heading", name=name) for name in ("State", heading))
+    assert second.evaluate(LEFT) > 640
+    assert second.evaluate(TOP) == state.evaluate(TOP)
+
+
+def test_dead_letters_stand_close_to_their_buttons(page: Page, routers: Routers) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"/console/dead-letters/{DEAD}")
+    assert page.get_by_role("table", name="Dead letters").evaluate(TOP) <= 220
 
 
 @pytest.mark.parametrize(("width", "height", "most"), [(1280, 800, 150), (390, 844, 200)])
