@@ -8,7 +8,8 @@ package of its own, and says of a bad record only that it is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from router.schemas.kinds import definition_of
 from router.wire import cambria
 
 MAX_DEPTH: Final = 30
+MAX_TYPES: Final = 10_000
+"""Types in the columns of a definition, which may name one record at many places."""
 MAX_SENTENCE_CHARACTERS: Final = 500
 NO_VALUE: Final = "the message has no value"
 NO_TEXT: Final = "the value is not UTF-8"
@@ -118,10 +121,13 @@ class AvroDecoder:
             return f"{topic} has no version {version} of its schema, which the value names"
         if schema.type is not SchemaType.AVRO:
             return f"version {version} of the schema of {topic} is {schema.type.name}, not AVRO"
-        if equal(schema, reader):
-            return _WriterSchema(reader)
-        node = record_of(self.definition)
-        return _WriterSchema(schema, resolver(record_of(schema.data.decode()), node))
+        try:
+            if equal(schema, reader):
+                return _WriterSchema(reader)
+            written = record_of(schema.data.decode())
+        except (InvalidSchemaError, UnicodeDecodeError) as error:
+            return bounded_sentence(f"version {version} of the schema of {topic}: {error}")
+        return _WriterSchema(schema, resolver(written, record_of(self.definition)))
 
 
 def record_of(definition: str) -> DefinitionNode:
@@ -140,10 +146,11 @@ def avro_columns(definition: str) -> dict[str, str]:
     A union of null and one other type is that type; other unions are a text of JSON. Logical types
     are the type beneath.
     """
-    return {field.name: _type(field.node, 0) for field in record_of(definition).fields}
+    count = itertools.count()
+    return {field.name: _type(field.node, 0, count) for field in record_of(definition).fields}
 
 
-def bounded_sentence(error: Exception) -> str:
+def bounded_sentence(error: object) -> str:
     """Return an error's sentence, bounded."""
     sentence = str(error)
     return (
@@ -157,19 +164,21 @@ def _text(key: bytes | None) -> str | None:
     return None if key is None else key.decode()
 
 
-def _type(node: DefinitionNode, depth: int) -> str:
+def _type(node: DefinitionNode, depth: int, count: Iterator[int]) -> str:
     if depth > MAX_DEPTH:
         raise InvalidSchemaError("a definition that contains itself has no columns")
+    if next(count) >= MAX_TYPES:
+        raise InvalidSchemaError(f"columns have at most {MAX_TYPES} fields and parts in all")
     if node.kind == "record":
-        fields = ", ".join(f"`{f.name}`: {_type(f.node, depth + 1)}" for f in node.fields)
+        fields = ", ".join(f"`{f.name}`: {_type(f.node, depth + 1, count)}" for f in node.fields)
         return f"STRUCT<{fields}>"
     if node.kind == "array":
-        return f"ARRAY<{_type(node.parts[0], depth + 1)}>"
+        return f"ARRAY<{_type(node.parts[0], depth + 1, count)}>"
     if node.kind == "map":
-        return f"MAP<STRING, {_type(node.parts[0], depth + 1)}>"
+        return f"MAP<STRING, {_type(node.parts[0], depth + 1, count)}>"
     if node.kind == "union":
         one = _only(node)
-        return "STRING" if one is None else _type(one, depth + 1)
+        return "STRING" if one is None else _type(one, depth + 1, count)
     return _SIMPLE[node.kind]
 
 

@@ -128,11 +128,16 @@ def _branch(writer: DefinitionNode, reader: DefinitionNode) -> DefinitionNode | 
     """Return the branch of a union that values of a type go to, None: there is none."""
     same = [part for part in reader.parts if part.kind == writer.kind]
     if writer.kind in _NAMED:
-        same = [part for part in same if part.label == writer.label] or same
+        # By the whole name, by the name without its namespace, or the first one.
+        same.sort(key=lambda part: (part.label != writer.label, _local(part) != _local(writer)))
     wider = (
         part for kind in _WIDENED.get(writer.kind, ()) for part in reader.parts if part.kind == kind
     )
     return same[0] if same else next(wider, None)
+
+
+def _local(node: DefinitionNode) -> str:
+    return node.label.rpartition(".")[2]
 
 
 def _default(field: Field) -> Resolver:

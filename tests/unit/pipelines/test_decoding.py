@@ -159,3 +159,23 @@ def test_record_of_a_version_that_does_not_fit_is_bad() -> None:
     assert decoder(value, "orders", 1) == (error, None)
     assert "orders has no version 9 of its schema" in (decoder(value, "orders", 9)[0] or "")
     assert "is JSON, not AVRO" in (decoder(value, "orders", 7)[0] or "")
+
+
+@pytest.mark.parametrize("definition", [b'"string"', b'{"type": "oops"}', b"\xff"])
+def test_record_of_a_version_that_is_no_record_s_definition_is_bad(definition: bytes) -> None:
+    decoder = AvroDecoder(
+        json.dumps(VERSIONS[0]), lambda _topic, _version: Schema(SchemaType.AVRO, definition)
+    )
+    error, rows = decoder(b"\x02", "orders", 3)
+    assert rows is None
+    assert "version 3 of the schema of orders: " in (error or "")
+
+
+def test_columns_of_a_record_that_is_named_again_and_again_are_bounded() -> None:
+    kind: Any = "int"
+    for number in range(25):
+        again = kind if number == 0 else f"r{number - 1}"
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": again}]
+        kind = {"type": "record", "name": f"r{number}", "fields": fields}
+    with pytest.raises(InvalidSchemaError, match="at most 10000"):
+        avro_columns(json.dumps(kind))

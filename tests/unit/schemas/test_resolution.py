@@ -121,3 +121,13 @@ def test_branch_that_does_not_fit_harms_only_values_that_take_it() -> None:
     assert resolved(writer, reader, {"x": {"int": 4}}) == {"x": 4}
     with pytest.raises(PayloadMismatchError, match="string cannot be read as long"):
         resolved(writer, reader, {"x": {"string": "a"}})
+
+
+@pytest.mark.parametrize("reader", [["x.cat", "x.dog"], ["x.dog", "x.cat"]])
+def test_branch_of_another_namespace_is_the_one_of_the_same_name(reader: list[str]) -> None:
+    text = {"name": "t", "type": "string"}
+    readers = of([record(text, name=name) for name in reader])
+    writer = of([record(text, name="cat"), record(text, name="dog")])
+    assert resolved(writer, readers, {"x": {"dog": {"t": "rex"}}}) == {"x": {"x.dog": {"t": "rex"}}}
+    alone = of(record(text, name="dog"))
+    assert resolved(alone, readers, {"x": {"t": "rex"}}) == {"x": {"x.dog": {"t": "rex"}}}
