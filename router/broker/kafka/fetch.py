@@ -118,7 +118,7 @@ class Fetching:
         if request.body.session_epoch != NEW_EPOCH or not may:
             return named
         self._sessions += 1
-        session = FetchSession(self._sessions, _is_committed(request))
+        session = FetchSession(self._sessions, _is_committed(request), _is_by_id(request))
         for one in named:
             session.put(one)
         self._keep(session)
@@ -131,9 +131,11 @@ class Fetching:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != body.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != _is_by_id(request):
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.advance()
         for topic in body.forgotten_topics_data:
-            name = topic.topic_id if request.version >= TOPIC_IDS else topic.topic
+            name = topic.topic_id if session.by_id else topic.topic
             for index in topic.partitions:
                 session.partitions.pop((name, index), None)
         for one in _named(request):
@@ -191,9 +193,9 @@ class Fetching:
 
     def _answer_or_wait(self, job: FetchJob) -> None:
         size = sum(map(_available, job.partitions))
-        failed = any(one.code for one in job.partitions)
+        ready = not job.partitions or any(one.code for one in job.partitions)
         left = job.deadline - self._loop.time()
-        if failed or left <= 0 or size >= min(job.request.body.min_bytes, self._limit(job)):
+        if ready or left <= 0 or size >= min(job.request.body.min_bytes, self._limit(job)):
             self._answer(job)
             return
         if job.timer is None:
@@ -240,7 +242,7 @@ class Fetching:
 
 def _named(request: KafkaRequest) -> list[FetchedPartition]:
     """Return the partitions that a request names, which are not looked up."""
-    by_id = request.version >= TOPIC_IDS
+    by_id = _is_by_id(request)
     return [
         FetchedPartition(
             topic.topic_id if by_id else topic.topic,
@@ -252,6 +254,10 @@ def _named(request: KafkaRequest) -> list[FetchedPartition]:
         for topic in request.body.topics
         for one in topic.partitions
     ]
+
+
+def _is_by_id(request: KafkaRequest) -> bool:
+    return request.version >= TOPIC_IDS
 
 
 def _is_committed(request: KafkaRequest) -> bool:
@@ -322,7 +328,7 @@ def _response(job: FetchJob) -> Any:
     request = job.request
     committed = request.body.isolation_level == READ_COMMITTED
     topics: dict[str | bytes, list[Any]] = {}
-    named = "topic_id" if request.version >= TOPIC_IDS else "topic"
+    named = "topic_id" if _is_by_id(request) else "topic"
     for one in job.partitions:
         high = stable = start = UNKNOWN
         if one.partition is not None and one.code != _unknown(one.topic):

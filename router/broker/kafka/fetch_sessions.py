@@ -63,10 +63,12 @@ class FetchSession:
 
     The partitions stand in the order in which they are read: those that were answered with batches
     go to the end, so that none keeps others from being read. `committed`: by the isolation level.
+    `by_id`: topics have ids, not names.
     """
 
     id: int
     committed: bool
+    by_id: bool
     epoch: int = FIRST_EPOCH
     partitions: dict[PartitionPlace, FetchedPartition] = field(default_factory=dict)
 
@@ -82,7 +84,8 @@ class FetchSession:
         self.partitions[place] = one
 
     def rotate(self) -> None:
-        """Read those that were answered with batches behind the others."""
+        """Read those that were answered with batches behind the others; keep no batches."""
         for place, one in list(self.partitions.items()):
             if one.batches is not None and one.batches.size:
                 self.partitions[place] = self.partitions.pop(place)
+            one.batches = None

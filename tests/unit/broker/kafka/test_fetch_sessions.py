@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from router.broker.kafka import fetch
+from router.broker.kafka.batch_reader import Batches
 from router.broker.kafka.failures import ErrorCode
-from router.broker.kafka.fetch_sessions import FIRST_EPOCH, LAST_EPOCH, FetchSession
+from router.broker.kafka.fetch_sessions import (
+    FIRST_EPOCH,
+    LAST_EPOCH,
+    FetchedPartition,
+    FetchSession,
+)
 from router.model import TopicName
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
-from tests.unit.broker.kafka.test_fetch import asked
+from tests.unit.broker.kafka.test_fetch import LONG_MS, asked
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, produced
 
 PARTITIONS = 3
@@ -183,8 +189,40 @@ def test_a_session_that_ends_leaves_its_share_to_others(
     with_session(tmp_path, test)
 
 
+def test_a_session_has_names_or_ids_of_topics(tmp_path: Path) -> None:
+    async def test(_: KafkaServer, client: KafkaClient, session: Session) -> None:
+        await session.fetch(0)
+        answer = await client.ask("Fetch", 13, session_id=session.id, session_epoch=session.epoch)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        assert await session.fetch() == {}
+
+    with_session(tmp_path, test)
+
+
+def test_who_reads_nothing_does_not_wait(tmp_path: Path) -> None:
+    async def test(_: KafkaServer, _client: KafkaClient, session: Session) -> None:
+        await session.fetch(0)
+        assert await session.fetch(forgets=(0,), max_wait_ms=LONG_MS) == {}
+        # So a consumer of Apache Kafka ends its session.
+        session.epoch = -1
+        assert await session.fetch(max_wait_ms=LONG_MS) == {}
+
+    with_session(tmp_path, test)
+
+
+def test_a_session_does_not_keep_what_was_answered() -> None:
+    session = FetchSession(1, committed=False, by_id=False)
+    parts = [FetchedPartition(TOPIC, index, 0, 1, -1) for index in range(2)]
+    for one in parts:
+        session.put(one)
+    parts[0].batches = Batches([b"a"], 1)
+    session.rotate()
+    assert [one.batches for one in parts] == [None, None]
+    assert [index for _, index in session.partitions] == [1, 0]
+
+
 def test_epochs_begin_again() -> None:
-    session = FetchSession(1, committed=False, epoch=LAST_EPOCH - 1)
+    session = FetchSession(1, committed=False, by_id=False, epoch=LAST_EPOCH - 1)
     session.advance()
     assert session.epoch == LAST_EPOCH
     session.advance()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.broker.audit import AuditLog
 from router.broker.kafka.failures import ErrorCode
+from router.broker.kafka.session import sessions
 from router.model import TopicName
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
 from tests.unit.broker.kafka.test_fetch import records
@@ -116,7 +119,11 @@ def test_an_id_is_kept(tmp_path: Path) -> None:
 
 
 def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        audit = AuditLog(tmp_path, lambda: 1)
+        opened = await sessions(replace(server.context.broker, audit=audit))
+        server.context = replace(server.context, open_sessions=lambda _: opened)
+        client = server.client()
         known = await id_of(client)
 
         async def committed(topic_id: bytes) -> int:
@@ -161,6 +168,9 @@ def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
         unknown = UNKNOWN, -1, ErrorCode.UNKNOWN_TOPIC_ID
         assert await fetched(known, UNKNOWN) == [(known, 7, 0), unknown]
         assert await fetched() == [(known, 7, 0)]
+        await audit.written()
+        (change,) = await audit.newest(9)
+        assert (change["action"], change["target"]) == ("reset-group", TOPIC)
 
     on_topic(tmp_path, test)
 
