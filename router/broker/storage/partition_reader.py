@@ -77,6 +77,10 @@ class PartitionReader:
         """Return a durable entry that is in memory; None: `read` may have it."""
         return self._tail.get(entry) if entry < self.durable_entry else None
 
+    def in_memory(self, entry: int) -> Entry | None:
+        """Return an entry that is in memory, on disk or not yet; None: it is not."""
+        return self._tail.get(entry)
+
     async def entry(self, number: int) -> Entry | None:
         """Return a durable entry by its number; None: it is not kept. Raises as `read` does."""
         found = await self.read(number, 1, 1)

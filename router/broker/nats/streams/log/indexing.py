@@ -60,7 +60,8 @@ _log = structlog.get_logger(__name__)
 class Indexer:
     """Keeps the index of one ledger; entries before `position` are in it.
 
-    `taken` counts the entries that were read for it, as those of other dialects are.
+    `taken` counts the entries that were read for it, as those of other dialects are; `restarts` how
+    often it was built again.
     """
 
     def __init__(self, reader: MessageReader, index: SubjectIndex) -> None:
@@ -70,7 +71,7 @@ class Indexer:
         self.deadlines = Deadlines(self.is_deleted)
         self.position = ledger.first_entry
         self.foreign = False
-        self.taken = 0
+        self.taken = self.restarts = 0
         self.observers: dict[IndexObserver, None] = {}
         self._reader = reader
         self._ahead: set[int] = set()
@@ -89,12 +90,20 @@ class Indexer:
         self._seen = self._gone()
 
     def restart(self) -> None:
-        """Build the index again from nothing; observers hear of that, then of each message."""
-        self._ahead.clear()
+        """Build the index again from nothing; observers hear of that, then of each message.
+
+        What cannot be read yet is in it at once, as it was: the next publish is checked against it.
+        """
+        end, find = self._visible.end_entry, self._ledger.in_memory
+        ahead = [found for one in sorted(self._ahead) if one >= end and (found := find(one))]
+        self._ahead = {entry.entry_id for entry in ahead}
         self.foreign = False
+        self.restarts += 1
         self.position = self._ledger.first_entry
         self._seen = self._gone()
         self.forget_all()
+        for entry in ahead:
+            self._count(entry)
 
     @property
     def has_all(self) -> bool:
@@ -210,9 +219,14 @@ class Indexer:
 
     def _take(self, entry: Entry) -> None:
         """Add the messages of the entry at `position`."""
+        self.foreign = self.foreign or not self._reader.is_native(entry)
+        self._count(entry)
+        self.taken += 1
+        self.position = entry.entry_id + 1
+
+    def _count(self, entry: Entry) -> None:
+        """Add the messages of an entry that are not deleted."""
         messages, left = self._reader.messages(entry), self._visible.messages(entry)
-        native = self._reader.is_native(entry)
-        self.foreign = self.foreign or not native
         if not messages:
             self.unreadable += entry.messages if left is None else left.bit_count()
         for message in messages:
@@ -221,8 +235,6 @@ class Indexer:
             self.add(message.subject, message.sequence, message.size)
             if message.native and MARK in message.headers:
                 self._add_deadline(message)
-        self.taken += 1
-        self.position = entry.entry_id + 1
 
     def _add_deadline(self, message: StoredMessage) -> None:
         try:

@@ -332,10 +332,7 @@ class StreamLog:
 
         def delete() -> int:
             if ledger.next_index > end:
-                # What the index counts of them is not known: it is built again from the others.
-                count = ledger.delete([(first, end - 1)])
-                self.on_deleted([(first + 1, end)])
-                return count
+                return self._delete_uncounted([(first + 1, end)])
             count = self.messages
             if self.indexer is not None:
                 self.indexer.forget_all()
@@ -360,7 +357,8 @@ class StreamLog:
                     for sequence, size in state.places or ()
                     if sequence < before
                 )[:count]
-                delete = partial(self._delete_known, indexed)
+                assert self.indexer is not None
+                delete = partial(self._delete_known, indexed, self.indexer.restarts)
                 return await self._delete_durably([one.sequence for one in indexed], delete)
         bounds, deleted = self.bounds(filters), 0
         if bounds is None:
@@ -368,9 +366,11 @@ class StreamLog:
         matcher = SubjectMatcher(filters)
         async for messages in self.scan(bounds[0], min(bounds[1], before - 1)):
             found = [message for message in messages if matcher(message.subject)]
-            found = found[: count - deleted]
+            found = found[:count]
+            # Those that another call deletes meanwhile count, too: behind them others follow.
+            count -= len(found)
             deleted += await self.delete_durably(found)
-            if deleted >= count:
+            if not count:
                 break
         return deleted
 
@@ -391,12 +391,26 @@ class StreamLog:
         numbers = [(first - 1, last - 1) for first, last in ranges_of(sequences)]
         return await self.store.delete_durably(self.ledger, numbers, delete)
 
-    def _delete_known(self, messages: Sequence[IndexedMessage]) -> int:
-        """Delete those of the messages that nothing has deleted meanwhile; it is journalled."""
+    def _delete_known(self, messages: Sequence[IndexedMessage], restarts: int) -> int:
+        """Delete those of the messages that nothing has deleted meanwhile; it is journalled.
+
+        `restarts` are those of the indexer when it counted the messages.
+        """
         assert self.indexer is not None
+        if self.indexer.restarts != restarts:
+            return self._delete_uncounted(ranges_of([one.sequence for one in messages]))
         is_deleted = self.indexer.is_deleted
         left = [one for one in messages if not is_deleted(one.sequence)]
         return self.delete_indexed(left, is_stored=True)
+
+    def _delete_uncounted(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Delete ranges of which it is not known what the index counts; they are journalled.
+
+        The indexer finds out whether it is to be built again.
+        """
+        count = self.ledger.delete([(first - 1, last - 1) for first, last in ranges])
+        self.on_deleted(ranges)
+        return count
 
     def _delete(
         self, ranges: Sequence[tuple[int, int]], removed_entry: int = 0, *, is_stored: bool = False

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from router.broker.nats.streams.log import stream_log
+from router.broker.nats.streams.log.indexing import MAX_INLINE_ENTRIES
+from router.broker.nats.streams.log.subject_index import MAX_PLACES
 from router.broker.nats.streams.stream import Stream
-from tests.unit.broker.nats.serving import Serving, serving
+from router.wire.nats.message import NatsMessage
+from tests.unit.broker.nats.serving import Inbox, Serving, serving
 from tests.unit.broker.storage.disks import HeldDisk
 
 ALL = [1, 2, 3, 4]
@@ -114,5 +118,104 @@ def test_acknowledged_message_is_found_until_its_deletion_is_on_disk(
             await acknowledgement
             await served.call("STREAM.INFO.S")
             assert left(served) == ALL[1:]
+
+    asyncio.run(test())
+
+
+async def turns() -> None:
+    """Let calls that wait for nothing but the event loop go as far as they can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def through(disk: HeldDisk) -> None:
+    """Let the sync that waits end, and return when the next one waits."""
+    disk.release()
+    disk.hold()
+    await held(disk)
+
+
+def test_two_purges_at_once_keep_what_each_is_to_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_log, "SCAN_MESSAGES", 4)
+
+    async def test() -> None:
+        disk = HeldDisk()
+        async with filled(tmp_path, disk) as served:
+            await served.publish(*[b""] * MAX_PLACES)  # s.a has more than the index has places of
+            disk.hold()
+            try:
+                calls = [
+                    asyncio.create_task(served.call("STREAM.PURGE.S", filter="s.a", keep=1))
+                    for _ in range(2)
+                ]
+                await turns()
+            finally:
+                disk.release()
+            answers = [await call for call in calls]
+            assert sum(answer["purged"] for answer in answers) == MAX_PLACES + 2
+            assert left(served) == [3, len(ALL) + MAX_PLACES]
+
+    asyncio.run(test())
+
+
+def test_purge_of_a_subject_leaves_the_counts_right_if_the_index_is_built_again_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        disk = HeldDisk()
+        async with filled(tmp_path, disk) as served:
+            for _ in range(MAX_INLINE_ENTRIES):
+                await served.publish(b"", subject="s.b")
+            await served.publish(b"", b"", subject="s.c")
+            stream: Stream = served.server.streams.find("S")
+            disk.hold()
+            try:
+                answer = asyncio.create_task(served.call("STREAM.PURGE.S", filter="s.c"))
+                await held(disk)
+                served.store.delete_messages(stream.ledger, [(0, 0)])  # as another dialect does
+                assert not stream.is_ready()  # the first entries are read, and no others
+            finally:
+                disk.release()
+            assert (await answer)["purged"] == 2
+            info = await served.call("STREAM.INFO.S", subjects_filter=">")
+            rest = {"s.a": 2, "s.b": 1 + MAX_INLINE_ENTRIES}
+            assert (info["state"]["messages"], info["state"]["subjects"]) == (
+                sum(rest.values()),
+                rest,
+            )
+
+    asyncio.run(test())
+
+
+def test_conditions_know_what_was_published_during_a_purge(tmp_path: Path) -> None:
+    """A key that is created while a bucket is purged is not created again."""
+    block = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n\r\n"
+
+    async def test() -> None:
+        disk = HeldDisk()
+        async with filled(tmp_path, disk) as served:
+            inbox = Inbox()
+            served.hub.subscribe("acks", inbox)
+            stream: Stream = served.server.streams.find("S")
+            publisher = served.server.streams.publisher(lambda: None, lambda: None)
+            disk.hold()
+            try:
+                answer = asyncio.create_task(served.call("STREAM.PURGE.S"))
+                await held(disk)
+                publisher.publish(stream, NatsMessage("s.k", "acks", block, b"1"))
+                publisher.flush()
+                await through(disk)
+                assert (await answer)["purged"] == len(ALL)
+                publisher.publish(stream, NatsMessage("s.k", "acks", block, b"2"))
+                publisher.flush()
+            finally:
+                disk.release()
+            created, refused = sorted(one.payload for one in await inbox.until(2))
+            assert b'"seq":5' in created + refused
+            assert b"10071" in created + refused
+            assert left(served) == [5]
+            publisher.close()
 
     asyncio.run(test())
