@@ -380,6 +380,37 @@ def test_a_duplicate_in_flight_is_answered_with_its_offset(tmp_path: Path) -> No
     on_topic(tmp_path, test)
 
 
+def test_batches_in_flight_share_a_sync_and_their_duplicates_wait_for_it(tmp_path: Path) -> None:
+    disk = HeldDisk()
+
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        other = server.client()
+        assert (await produced(other, batch(1))).base_offset == 0
+        ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
+        disk.hold()
+        try:
+            client.send("Produce", 9, **fields(client, idempotent(0)))
+            async with asyncio.timeout(20):
+                await asyncio.to_thread(disk.held.wait)
+            for sequence in (2, 4, 6, 8):
+                client.send("Produce", 9, **fields(client, idempotent(sequence)))
+            # All were judged and appended while the disk had the first.
+            assert ledger.next_index == 11
+            for sequence in (0, 8):
+                other.send("Produce", 9, **fields(other, idempotent(sequence)))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (client.take(), other.take()) == ([], [])
+        finally:
+            disk.release()
+        for asked, expected in ((client, (1, 3, 5, 7, 9)), (other, (1, 9))):
+            for offset in expected:
+                part = (await asked.receive()).responses[0].partition_responses[0]
+                assert (part.error_code, part.base_offset) == (0, offset)
+
+    on_topic(tmp_path, test, disk=disk)
+
+
 def test_a_duplicate_of_what_was_removed_has_no_offset(tmp_path: Path) -> None:
     async def test(server: KafkaServer, client: KafkaClient) -> None:
         for number in range(2):
