@@ -17,6 +17,8 @@ from router.model.publish_source import NO_SOURCE
 MAX_BYTES: Final = 8 << 20
 RUN_BYTES: Final = 200
 """What a run takes beside its source, about."""
+LEDGER_BYTES: Final = 1_000
+"""What a ledger that has runs takes beside them, about."""
 
 
 class PublishSources:
@@ -32,7 +34,10 @@ class PublishSources:
     def begin(self, ledger: int, entry: int, source: bytes) -> None:
         """Note that entries from this one on have another source than those before it."""
         self.latest[ledger] = source
-        self._runs.setdefault(ledger, deque()).append((entry, source))
+        if (runs := self._runs.get(ledger)) is None:
+            runs = self._runs[ledger] = deque()
+            self._bytes += LEDGER_BYTES
+        runs.append((entry, source))
         self._order.append(ledger)
         self._bytes += len(source) + RUN_BYTES
         while self._bytes > self._max_bytes:
@@ -51,3 +56,4 @@ class PublishSources:
         self._bytes -= len(source) + RUN_BYTES
         if not runs:
             del self._runs[ledger], self.latest[ledger]
+            self._bytes -= LEDGER_BYTES

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from router.broker.storage.publish_sources import RUN_BYTES, PublishSources
+from router.broker.storage.publish_sources import LEDGER_BYTES, RUN_BYTES, PublishSources
 from router.model.publish_source import (
     MAX_SHARED,
     MAX_TEXT,
@@ -30,7 +32,7 @@ def test_a_run_holds_until_the_next_begins() -> None:
 
 
 def test_the_newest_runs_are_kept() -> None:
-    sources = PublishSources(max_bytes=3 * (len(ANNA) + RUN_BYTES))
+    sources = PublishSources(max_bytes=2 * LEDGER_BYTES + 3 * (len(ANNA) + RUN_BYTES))
     sources.begin(1, 0, ANNA)
     for entry in range(3):
         sources.begin(2, entry, ANNA)
@@ -40,6 +42,17 @@ def test_the_newest_runs_are_kept() -> None:
     ]
     # The next entry of the other one begins a run again, though its source is the same.
     assert 1 not in sources.latest
+
+
+def test_many_ledgers_with_a_run_each_are_within_the_bound() -> None:
+    bound = 100_000
+    sources = PublishSources(bound)
+    # Twice, since what is dropped must be counted as it was.
+    for number in range(2_000):
+        sources.begin(number % 1_000, number, ANNA)
+    kept = sources._runs.values()
+    assert bound // 2 < sum(map(sys.getsizeof, kept)) < bound
+    assert [bool(sources.find(number, 2_000)) for number in (0, 999)] == [False, True]
 
 
 def test_messages_of_a_shared_entry_have_their_own_sources() -> None:
