@@ -281,6 +281,27 @@ def test_mistake_stays_at_its_field(visitor: Visitor, page: Page, filled: Stack)
     expect(page.get_by_role("article").first).to_contain_text('"anna"')
 
 
+@pytest.mark.parametrize(
+    ("path", "label", "button"),
+    [
+        (f"/console/topics/{TOPIC}?tab=settings", "Retention by size", "Preview"),
+        (f"/console/topics/{TOPIC}?tab=settings", "Write its name", "Delete topic"),
+        (f"/console/streams/{TOPIC}", "Write the stream's name", "Purge stream"),
+    ],
+)
+def test_mistake_in_a_form_is_said_there(
+    visitor: Visitor, page: Page, filled: Stack, path: str, label: str, button: str
+) -> None:
+    visitor.expect_status(400)
+    page.goto(path)
+    field = page.get_by_role("textbox", name=label)
+    field.fill("no such thing")
+    page.get_by_role("button", name=button).click()
+    expect(page.get_by_role("alert")).to_contain_text(f"{field.get_attribute('name')}:")
+    expect(field).to_have_value("no such thing")
+    expect(field).to_have_attribute("aria-invalid", "true")
+
+
 def test_several_topics_are_watched_in_one_table(page: Page, site: Stack) -> None:
     for topic in ("watched.a", "watched.b"):
         create(site, topic, 1)

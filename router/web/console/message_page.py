@@ -199,7 +199,9 @@ class MessagePageViews(PageViews):
             None if is_text else messagepack.structure(message.value if plain is None else plain)
         )
         if form == "auto":
-            binary = read is not None and not read.failure and not is_text
+            # A small record of Avro is often UTF-8 too.
+            named = bool(message.schema_version) and data["schema"] not in TEXT_SCHEMAS
+            binary = read is not None and not read.failure and (named or not is_text)
             packing = "hex" if packed is None else "messagepack"
             form = "schema" if binary else "json" if json else "text" if readable else packing
         if form == "schema" and read is not None and not read.failure:

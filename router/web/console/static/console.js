@@ -134,6 +134,41 @@ export function copying(part) {
 
 copying(document);
 
+// What the router refuses is said in the form, which keeps what was written.
+async function stay(form) {
+  const url = new URL(form.action);
+  const fields = new URLSearchParams(new FormData(form));
+  const get = form.method === "get";
+  if (get) url.search = fields;
+  const answer = await send(url, { headers: { Accept: "text/html" }, method: form.method, body: get ? undefined : fields });
+  if (answer.ok) {
+    if (get || answer.redirected) location.assign(answer.url);
+    else form.submit(); // a preview: it changes nothing
+    return;
+  }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const text = page.querySelector("main p").textContent;
+  let note = form.querySelector("[role=alert]");
+  if (note === null) {
+    note = document.createElement("p");
+    note.className = "bad";
+    note.setAttribute("role", "alert");
+    form.append(note);
+  }
+  note.textContent = text;
+  for (const field of form.elements) {
+    field.removeAttribute("aria-invalid");
+    if (field.name && text.includes(`${field.name}:`)) field.setAttribute("aria-invalid", "true");
+  }
+}
+
+for (const form of document.querySelectorAll("form[data-stay]")) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    stay(form).catch(() => form.submit());
+  });
+}
+
 // The lines of an action, as templates/macros.html has them.
 export function commands(lines) {
   const details = document.createElement("details");

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from router.backends import Batch
-from router.model import Message, TopicName
+from router.model import Message, Schema, SchemaType, TopicName
 from tests.unit.web.applications import HASHES, Site, header
+from tests.unit.web.console.test_publish import ORDER
 
 TOPIC = TopicName.parse("t")
 PAGE = "/console/topics/t/messages"
@@ -50,6 +51,15 @@ def test_value_has_the_form_that_suits_it(site: Site, value: bytes, form: str, s
     store(site, Message(value))
     found = page(site)
     assert (found["as"], found["value"][: len(shown)]) == (form, shown)
+
+
+def test_value_of_a_binary_schema_is_read_by_it_even_if_it_is_text(site: Site) -> None:
+    site.client.post("/topics/create", json={"topicName": "t"})
+    version = site.backend.schemas.put(TOPIC, Schema(SchemaType.AVRO, ORDER), 5)
+    store(site, Message(b"\x08", schema_version=version), Message(b"\x08"))
+    found = page(site)
+    assert (found["as"], found["value"]) == ("schema", '{"id": 4}')
+    assert page(site, 1)["as"] == "text"  # its publisher named no schema
 
 
 def test_value_has_the_form_that_is_requested(site: Site) -> None:
