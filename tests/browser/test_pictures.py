@@ -135,6 +135,8 @@ def show_publish(page: Page) -> None:
         '[\n  {"id": 4012, "customer": "anna", "country": "FI", "cents": 450},\n'
         '  {"id": 4013, "customer": "bob", "country": "DE", "cents": 3990}\n]'
     )
+    latest = page.get_by_role("log", name="Latest messages")
+    expect(latest.get_by_role("article")).not_to_have_count(0)
 
 
 def show_messages(page: Page) -> None:
