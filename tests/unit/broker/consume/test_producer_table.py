@@ -25,7 +25,9 @@ from router.errors import TooManyRequestsError
 from tests.unit.broker.storage.rig import one_ledger, opened
 
 NOTHING = cast("Any", None)
-PARTS = cast("Any", SimpleNamespace(journal=None, reader=None, readers=None, tails=None))
+PARTS = cast(
+    "Any", SimpleNamespace(journal=None, reader=None, readers=None, tails=None, sources=None)
+)
 WAIT = ProducerAccess.WAIT_FOR_EXCLUSIVE
 FENCE = ProducerAccess.EXCLUSIVE_WITH_FENCING
 
