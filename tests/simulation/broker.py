@@ -33,7 +33,7 @@ from router.broker.transport import listener as transport_listener
 from router.broker.transport.listener import Listeners
 from router.process import node_socket
 from router.settings import Settings, load
-from tests.simulation import seeded
+from tests.simulation import bounds, seeded
 from tests.simulation.disk import Latency, SimulatedDisk
 from tests.simulation.history import History
 from tests.simulation.kafka_clients import MESSAGES
@@ -129,6 +129,7 @@ class Node:
         self.wants_to_run = True
         self.counts: dict[str, int] = {}
         self._stop: asyncio.Event | None = None
+        self._broker: RunningBroker | None = None
         self._dead: list[asyncio.Task[Any]] = []
         FOLDER.mkdir(mode=0o700)
 
@@ -170,7 +171,7 @@ class Node:
                 listeners = Listeners(LISTENERS, self._settings)
                 broker = await RunningBroker.open(FOLDER, self._settings, listeners, stack, disk)
                 await broker.serve(FOLDER)
-                self.is_serving = True
+                self.is_serving, self._broker = True, broker
                 self._count("serve")
                 stop = self._stop = asyncio.Event()
                 stopping = loop.create_task(stop.wait())
@@ -222,6 +223,17 @@ class Node:
         if self._stop is not None and self.is_serving:
             self._count("stop")
             self._stop.set()
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Return the tasks of the process that do not last as long as it does."""
+        return set() if self.loop is None else bounds.tasks_of(self.loop)
+
+    def check_kept(self, before: set[asyncio.Task[Any]]) -> None:
+        """Check what is held when the last client went long ago; `before`: some of the tasks."""
+        if not self.is_serving or self._broker is None:
+            self._history.violation("the broker does not serve at the end", "")
+        elif found := bounds.kept(self._broker, self.disk, before & self.tasks()):
+            self._history.violation("a broker keeps what nothing uses", repr(found))
 
     def kill(self) -> None:
         """End the process as kill -9 does."""

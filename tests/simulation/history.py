@@ -311,17 +311,18 @@ class History:
         self.progress(group).confirmed.setdefault(message, CLOCK.now)
 
     def hold_one(self, group: GroupPartition, place: Place, message: str, taken: InFlight) -> None:
-        """Note that a consumer has a message, which no other has while its connection is open.
+        """Note that a consumer has a message, which no other has while it holds it.
 
         One with a key is delivered behind all others of its key, and to whom has those.
         """
         at, held = (place.entry, place.number), self._in_flight.setdefault(group, {})
         for other, one in held.items():
-            if one.consumer == taken.consumer or not one.holding.is_open:
+            conflicts = other == message or (taken.key and one.key == taken.key)
+            if one.consumer == taken.consumer or not conflicts or not one.holding.is_open:
                 continue
             if other == message:
                 self.violation("a message at two consumers", f"{group}: {message}: {one} {taken}")
-            elif taken.key and one.key == taken.key:
+            else:
                 text = f"{group}: {other} and {message} of {taken.key}: {one} {taken}"
                 self.violation("a key at two consumers", text)
         held[message] = taken

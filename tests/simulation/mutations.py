@@ -199,6 +199,13 @@ MUTATIONS: Final = (
         "            pass\n        self._polls.pop(client",
     ),
     Mutation(
+        "engine",
+        "a connection that is lost is not forgotten",
+        "router.broker.transport.connection",
+        "        self._context.connections.discard(self)\n",
+        "",
+    ),
+    Mutation(
         "retention",
         "retention does not wait for groups",
         f"{_STORAGE}.retention",

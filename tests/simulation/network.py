@@ -53,6 +53,7 @@ class Direction:
     def __init__(self, link: Link, name: str) -> None:
         self.link, self.name = link, name
         self.data = bytearray()
+        self.lost = bytearray()
         self.has_ended = False
         self.is_paused = False
         self.receive: Callable[[bytes], None] = lambda _data: None
@@ -61,7 +62,9 @@ class Direction:
         self._count = 0
 
     def send(self, data: bytes) -> None:
-        if not self.link.is_lost and not self.has_ended:
+        if self.link.is_lost:
+            self.lost += data
+        elif not self.has_ended:
             self.data += data
             self._schedule()
 
@@ -265,6 +268,12 @@ class Stream:
         server = self.link.server
         return server is not None and server.is_open
 
+    @property
+    def unread(self) -> bytes:
+        """Return what the broker has sent and was not read, also what never arrives."""
+        down = self.link.down
+        return bytes(self._data + down.data + down.lost)
+
     def write(self, data: bytes) -> None:
         self.link.up.send(data)
 
@@ -290,21 +299,19 @@ class Stream:
         self._loop.call_soon(self._end)
 
     def _received(self, data: bytes) -> None:
-        self._loop.call_soon(self._take, data)
-
-    def _take(self, data: bytes) -> None:
         self._data += data
         self._has_ended = self._has_ended or not data
-        self._wake()
+        self._loop.call_soon(self._wake)
 
     def _end(self) -> None:
         self._has_ended = True
         self._wake()
 
     def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if self._data or self._has_ended:
+            waiter, self._waiter = self._waiter, None
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
 
     @staticmethod
     def _time_out(waiter: asyncio.Future[None]) -> None:

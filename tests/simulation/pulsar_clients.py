@@ -228,7 +228,7 @@ class SharedConsumer(PulsarConsumer):
                 permits += 2 * MIN_PERMITS
             frame = await self._frame(peer)
             if frame is None:
-                self._part(peer, held, self._limit() if self.world.is_quiet else 0, acks)
+                self._part(peer, held, self._limit(), acks)
                 continue
             found = frame.command
             if found.type == pb.BaseCommand.ACK_RESPONSE:
@@ -258,9 +258,9 @@ class SharedConsumer(PulsarConsumer):
         ((place, message),) = read_messages(command, payload)
         key = key_of(message) if self.kind == pb.CommandSubscribe.Key_Shared else ""
         # What the client reads of a connection that is lost may be elsewhere by now.
-        is_open = peer.stream.is_open
+        is_open = peer.is_open
         if is_open:
-            history.hold_one(group, place, message, InFlight(self.name, peer.stream, key))
+            history.hold_one(group, place, message, InFlight(self.name, peer, key))
         history.delivered_one(group, place, message, CLOCK.now if is_open else 0.0)
         held[message] = command.message_id
         fate = 1.0 if self.world.is_quiet else self.chance.random()

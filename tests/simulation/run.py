@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.simulation import seeded
 from tests.simulation.administration import Administrator
+from tests.simulation.bounds import GONE_SECONDS, WORK_SECONDS
 from tests.simulation.broker import Node, capture_log, settings_of
 from tests.simulation.deletions import DeletionLaw, NatsDeleter, NatsLooker
 from tests.simulation.faults import Faults
@@ -139,6 +140,7 @@ class Run:
             if not self._has_settled():
                 self.history.violation("not settled after the quiet time", self._unsettled())
             self.history.check_end()
+            self._leave()
             self.node.wants_to_run = False
             self.node.stop()
             self._run(CLOCK.now + STOP_SECONDS, lambda: self.node.loop is None)
@@ -153,6 +155,18 @@ class Run:
 
     def _run(self, until: float, ended: Callable[[], bool]) -> None:
         self.scheduler.run(until, ended)
+
+    def _leave(self) -> None:
+        """Have all clients go, and check that the broker keeps nothing of them."""
+        for task in (*self.publishing, *self.others):
+            task.cancel()
+        for link in list(self.network.links.values()):
+            link.reset()
+        self._run(CLOCK.now + GONE_SECONDS, lambda: False)
+        before = self.node.tasks()
+        self._run(CLOCK.now + WORK_SECONDS, lambda: False)
+        if not self.history.violations:
+            self.node.check_kept(before)
 
     def _begin(self) -> None:
         self.loop.create_task(self._set_up()).add_done_callback(self._check_task)

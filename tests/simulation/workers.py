@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from tests.simulation.seeded import CLOCK
 
 ANSWER_SECONDS: Final = 40.0
 EMPTY_POLLS: Final = 3
+CLOSES_CONSUMER: Final = bytes((8, pb.BaseCommand.CLOSE_CONSUMER))
+"""What each command begins with that closes a consumer."""
 """A client that found nothing so often in the quiet time has settled."""
 QUIET_PAUSE_SECONDS: Final = 0.5
 SETTLED_PAUSE_SECONDS: Final = 4.0
@@ -80,6 +83,18 @@ class PulsarPeer:
         if frame.command.type != pb.BaseCommand.CONNECTED:
             raise GoneError
         return peer
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the broker sees it open and has closed no consumer of it.
+
+        A consumer that it closed holds nothing, whether it has read that or not.
+        """
+        sent, unread = list(self._frames), self.stream.unread
+        if CLOSES_CONSUMER in self._reader._held + unread:
+            sent += deepcopy(self._reader).receive(unread)
+        closes = any(one.command.type == pb.BaseCommand.CLOSE_CONSUMER for one in sent)
+        return self.stream.is_open and not closes
 
     def next_id(self) -> int:
         self._ids += 1
