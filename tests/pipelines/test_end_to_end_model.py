@@ -95,7 +95,18 @@ def test_sql_is_what_plain_python_makes_of_the_same_messages(spark: SparkSession
     @given(messages)
     def compare(found: list[tuple[bytes, bytes | None, int]]) -> None:
         source: list[tuple[Any, ...]] = [
-            ("orders", 0, str(n), n, key, value, {}, None, datetime.fromtimestamp(EPOCH + s, UTC))
+            (
+                "orders",
+                0,
+                str(n),
+                n,
+                key,
+                value,
+                {},
+                None,
+                datetime.fromtimestamp(EPOCH + s, UTC),
+                None,
+            )
             for n, (value, key, s) in enumerate(found)
         ]
         good, bad = decode(spark.createDataFrame(source, SCHEMA_DDL), pipeline.source)
