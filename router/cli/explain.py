@@ -9,6 +9,7 @@ import click
 
 from router.cli.options import as_json, examples
 from router.errors.catalogue import ADVICE, Explanation, explain
+from router.errors.quoting import quoted
 
 
 def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -20,6 +21,7 @@ def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.command(
     epilog=examples(
         "router explain outcome-unknown",
+        "router explain 3001                     what has this number in an answer's body",
         "router explain topic-held --json        for programs",
         "router explain                          all codes",
     )
@@ -27,24 +29,35 @@ def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.argument("code", required=False, shell_complete=complete_codes)
 @as_json
 def command(code: str | None, as_json: bool) -> None:
-    """Explain the CODE of a failure; without one, list all codes."""
+    """Explain the CODE or the number of a failure; without one, list all codes."""
     if code is None:
         found = [explain(one) for one in ADVICE]
-        if as_json:
-            click.echo(json.dumps([one._asdict() for one in found], indent=2))
-            return
-        width = max(map(len, ADVICE))
-        click.echo("\n".join(f"{one.code:{width}}  {one.sentence}" for one in found))
-        return
-    if code not in ADVICE:
+    elif code.isdecimal():
+        found = [explain(one) for one in numbered(int(code))]
+    else:
+        found = [explain(code)] if code in ADVICE else []
+    if code is not None and not found:
         close = get_close_matches(code, ADVICE)
         hint = f" Did you mean {' or '.join(close)}?" if close else " `router explain` lists all."
-        raise click.BadParameter(f"there is no code {code!r}.{hint}", param_hint="CODE")
-    found_one = explain(code)
+        raise click.BadParameter(f"there is no code {quoted(code)}.{hint}", param_hint="CODE")
     if as_json:
-        click.echo(json.dumps(found_one._asdict(), indent=2))
-        return
-    click.echo("\n".join(lines(found_one)))
+        several = code is None or code.isdecimal()
+        shown = [one._asdict() for one in found] if several else found[0]._asdict()
+        click.echo(json.dumps(shown, indent=2))
+    elif code is None:
+        width = max(map(len, ADVICE))
+        click.echo("\n".join(f"{one.code:{width}}  {one.sentence}" for one in found))
+    else:
+        click.echo("\n\n".join("\n".join(lines(one)) for one in found))
+
+
+def numbered(number: int) -> list[str]:
+    """Return the codes of failures with this HTTP status, `mrErrorCode` or `mrstatus`."""
+    from router.web.dmaap.errors import ROUTES, TABLE  # noqa: PLC0415 - for numbers only
+
+    rows = [*TABLE.items(), *((code, row) for (_route, code), row in ROUTES.items())]
+    found = [code for code, row in rows if number in (row.status, row.code, row.mrstatus)]
+    return list(dict.fromkeys(found))
 
 
 def lines(found: Explanation) -> list[str]:

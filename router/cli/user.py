@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from router.access.scram import write_verifiers
 from router.cli import output, private_file
-from router.cli.options import as_json, config, examples, required, setting, settings_for
+from router.cli.options import PASSWORD, as_json, config, examples, required, setting, settings_for
 from router.errors import BadRequestError
 
 # argon2id as OWASP has it: 19 MiB, two passes, one lane.
@@ -26,7 +27,7 @@ file_option = setting(
 
 @click.group(
     epilog=examples(
-        "router user add anna --file users              asks for the password",
+        "router user add anna --file users              asks for it, or $ROUTER_PASSWORD",
         "echo secret | router user add anna --password-stdin --file users",
         "router user list --file users",
         "router user remove anna --file users",
@@ -63,7 +64,9 @@ def add(
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     else:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+        password = os.environ.get(PASSWORD) or click.prompt(
+            "Password", hide_input=True, confirmation_prompt=True
+        )
     if not password:
         raise BadRequestError("the password is empty")
     known = name in users

@@ -51,6 +51,15 @@ def test_add_asks_twice_for_the_password_without_showing_it(tmp_path: Path) -> N
     assert argon2.verify("secret", read(file)["anna"])
 
 
+def test_add_takes_the_password_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "users"
+    monkeypatch.setenv("ROUTER_PASSWORD", "secret")
+    assert run("add", "anna", "--file", str(file)).exit_code == 0
+    assert argon2.verify("secret", read(file)["anna"])
+
+
 @pytest.mark.parametrize("name", ["", "a:b", "a\nb", "#comment"])
 def test_add_refuses_the_name(tmp_path: Path, name: str) -> None:
     result = add(tmp_path / "users", name, "secret")

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from router.cli import main
 from router.errors import by_code
 from router.errors.catalogue import ADVICE, explain
+from router.web.dmaap.errors import TABLE
 
 
 def run(*words: str) -> Result:
@@ -57,6 +58,16 @@ def test_explain_suggests_a_code_that_is_close() -> None:
     result = run("topic-not-fund")
     assert result.exit_code == 2
     assert "Did you mean topic-not-found" in result.stderr
+
+
+def test_explain_takes_the_numbers_of_an_answer() -> None:
+    result = run("3001")
+    assert result.exit_code == 0
+    codes = [part.partition(":")[0] for part in result.stdout.split("\n\n")]
+    assert codes == ["batch-too-large", "topic-not-found", "namespace-not-found", "path-not-found"]
+    found = {one["code"] for one in json.loads(run("413", "--json").stdout)}
+    assert found >= {code for code, row in TABLE.items() if row.status == 413}
+    assert 'there is no code "9999"' in run("9999").stderr
 
 
 def test_explain_loads_no_server() -> None:
