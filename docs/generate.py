@@ -45,7 +45,7 @@ variable has an unknown name. `router check` and the page Settings of the {doc}`
 values in effect and the origin of each. (The router's processes pass `ROUTER_ORIGINS` to one
 another.)
 
-Durations are written as `250ms`, `15s`, `10m`, `12h`, `7d`; sizes as `65536`, `64K`, `32M`, `1G`
+Durations are written as `250ms`, `15s`, `12h`, `7d`, or in seconds; sizes as `65536`, `64K`, `1G`
 (powers of 1024); numbers are whole and not negative; flags are `true` and `false` (or `yes`,
 `on`, `1`, `no`, `off`, `0`); lists have commas or white space.
 """
