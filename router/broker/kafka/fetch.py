@@ -290,13 +290,14 @@ def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[FetchedPartition, V
 def _in_range(one: FetchedPartition) -> bool:
     """Return whether there is something to read; note an offset that does not exist.
 
-    What compaction removed at the beginning is a gap like those behind it: who stopped there reads
-    on, and does not begin again as at an offset that retention passed.
+    What compaction or aborted transactions left out at the beginning is a gap like those behind it:
+    who stopped there reads on, and does not begin again as at an offset that retention passed.
     """
     if one.code or one.partition is None:
         return False
     ledger = one.partition.ledger
-    if one.partition.topic.policies.compacts and 0 <= one.offset < ledger.first_number:
+    start = 0 if one.partition.topic.policies.compacts else ledger.removed_number
+    if start <= one.offset < ledger.first_number:
         one.offset = ledger.first_number
     if ledger.discarded:
         one.code = _unknown(one.topic)

@@ -48,6 +48,7 @@ def pack(stored: StoredLedger) -> tuple[bytes, bool]:
     """
     segments, deleted, next_entry = stored.segments, stored.deleted, stored.next_entry
     lags, ahead = False, stored.removed_entry > next_entry
+    ahead = ahead or stored.removed_number > stored.next_index
     used_ms = FOREVER
     for _id, _name, properties, _made, used, cursor, _passive, commit in stored.subscriptions:
         if properties != NO_PROPERTIES or commit is not None:

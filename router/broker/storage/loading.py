@@ -34,7 +34,7 @@ from router.model.policies import Policies
 
 _LEDGERS: Final = (
     "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated,"
-    " removed_entry, compacted_number FROM ledgers ORDER BY id"
+    " removed_entry, compacted_number, removed_number FROM ledgers ORDER BY id"
 )
 _OF_LEDGERS: Final = (
     "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms,"
@@ -63,6 +63,7 @@ class StoredLedger(NamedTuple):
     terminated: int
     removed_entry: int
     compacted_number: int
+    removed_number: int
     segments: list[tuple[int, int, int, int, int, int, int, int, int, int]]
     producers: list[tuple[str, int, int, int, int]]
     holes: list[tuple[int, int, str]]
@@ -74,8 +75,8 @@ class StoredLedger(NamedTuple):
         cls, ledger_id: int, topic_id: int, partition: int, first_number: int = 0
     ) -> StoredLedger:
         """Return an empty ledger whose first message will have a number."""
-        number = first_number
-        return cls(ledger_id, topic_id, partition, 0, number, None, 0, 0, 0, [], [], [], [], [])
+        head = (ledger_id, topic_id, partition, 0, first_number, None, 0, 0, 0, first_number)
+        return cls(*head, [], [], [], [], [])
 
     def row(self) -> LedgerRow:
         """Return the ledger as the last checkpoint left it.
@@ -92,6 +93,7 @@ class StoredLedger(NamedTuple):
             bool(self.terminated),
             self.removed_entry,
             self.compacted_number,
+            self.removed_number,
             [Segment(*segment) for segment in self.segments],
             producers,
             [Hole(*hole) for hole in self.holes],

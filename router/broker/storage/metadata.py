@@ -16,7 +16,7 @@ from typing import Final
 from router.broker.disk import database, row_sums
 
 SCHEMA: Final = database.DatabaseSchema(
-    version=12,
+    version=13,
     statements="""
 CREATE TABLE meta (
     key TEXT PRIMARY KEY, value INTEGER NOT NULL,
@@ -33,8 +33,9 @@ CREATE TABLE ledgers (
     partition INTEGER NOT NULL, next_entry INTEGER NOT NULL, next_index INTEGER NOT NULL,
     topic_epoch INTEGER, terminated INTEGER NOT NULL DEFAULT 0,
     removed_entry INTEGER NOT NULL DEFAULT 0, compacted_number INTEGER NOT NULL DEFAULT 0,
+    removed_number INTEGER NOT NULL DEFAULT 0,
     sum INTEGER AS (row_sum(id, topic_id, partition, next_entry, next_index, topic_epoch,
-    terminated, removed_entry, compacted_number)) STORED,
+    terminated, removed_entry, compacted_number, removed_number)) STORED,
     UNIQUE (topic_id, partition)
 );
 CREATE TABLE segments (

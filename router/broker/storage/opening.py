@@ -103,16 +103,23 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
         for ledger in ledgers
         if ledger.deleted_numbers.remove_from(ledger.next_index)
     ]
-    removed = [ledger for ledger in ledgers if ledger.removed_entry > ledger.next_entry]
+    removed = [
+        ledger
+        for ledger in ledgers
+        if ledger.removed_entry > ledger.next_entry or ledger.removed_number > ledger.next_index
+    ]
     for ledger in removed:
-        ledger.removed_entry = ledger.next_entry
+        ledger.removed_entry = min(ledger.removed_entry, ledger.next_entry)
+        ledger.removed_number = min(ledger.removed_number, ledger.next_index)
 
     def begin(connection: sqlite3.Connection) -> int:
         # Before anything is appended: those numbers are given out again.
         for ledger_id, changes in clipped:
             rows.save_deleted(connection, ledger_id, changes)
         for ledger in removed:
-            rows.update(connection, "ledgers", ledger.id, removed_entry=ledger.removed_entry)
+            bounds = {"removed_entry": ledger.removed_entry}
+            bounds["removed_number"] = ledger.removed_number
+            rows.update(connection, "ledgers", ledger.id, **bounds)
         rows.save_cursors(connection, [record.state() for record in fitted])
         return rows.next_boot(connection)
 

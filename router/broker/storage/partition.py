@@ -70,6 +70,7 @@ class Ledger(PartitionReader):
         self.flushed_entry = self._recorded_entry = row.next_entry
         self.next_index = self.flushed_index = row.next_index
         self.removed_entry, self.compacted_number = row.removed_entry, row.compacted_number
+        self.removed_number = row.removed_number
         self.holes = row.holes
         self.deleted_numbers = DeletedRanges(row.deleted)
         self.appended_bytes = 0
@@ -117,8 +118,10 @@ class Ledger(PartitionReader):
         The next checkpoint stores it. Numbers that are not stored, or not any more, are ignored.
         `removed_entry`: a limit deletes them, and all before this entry is gone then.
         """
-        self.removed_entry = max(self.removed_entry, removed_entry)
         lowest, highest, deleted = self.first_number, self.next_index - 1, self.deleted_numbers
+        if removed_entry:
+            last = max((last for _, last in ranges), default=-1)
+            self.note_removed(removed_entry, min(last, highest) + 1)
         count = 0
         for first, last in ranges:
             # `max` and `min` take three times as long.
@@ -128,6 +131,11 @@ class Ledger(PartitionReader):
         if count:
             self._tails.changed[self] = None
         return count
+
+    def note_removed(self, entry: int, number: int) -> None:
+        """Raise `removed_entry` and `removed_number`, in memory."""
+        self.removed_entry = max(self.removed_entry, entry)
+        self.removed_number = max(self.removed_number, number)
 
     def append(
         self,
@@ -293,6 +301,7 @@ class Ledger(PartitionReader):
             states,
             deleted,
             self.removed_entry,
+            self.removed_number,
         )
 
     def _remember(self, records: list[StoredRecord], size: int) -> None:

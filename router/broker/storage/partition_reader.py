@@ -40,14 +40,16 @@ class PartitionReader:
     those of messages that were deleted one by one: entries are read as they were written, or
     without some of those messages, and what delivers them leaves them out. All before
     `removed_entry` is gone, and retention or a limit of a stream took some of it: that is lost to
-    readers that have not received it.
+    readers that have not received it. These and requests to delete all before a message went as far
+    as to before `removed_number`; of what has a higher number and is gone, each message was deleted
+    by itself, as with an aborted transaction.
     """
 
     def __init__(self, ledger_id: int, reader: SegmentReader, readers: Executor) -> None:
         self.id = ledger_id
         self.first_entry = self.durable_entry = 0
         self.first_number = 0
-        self.removed_entry = 0
+        self.removed_entry = self.removed_number = 0
         self.segments: tuple[Segment, ...] = ()
         self.flushed_entry = self.flushed_index = 0
         self.discarded = False

@@ -190,7 +190,10 @@ class _Ledger:
         """Take ranges of messages that were deleted."""
         self.row.removed_entry = max(self.row.removed_entry, removed_entry)
         for first, last in ranges:
-            self.deleted.add(first, min(last, self.next_index - 1))
+            end = min(last, self.next_index - 1)
+            self.deleted.add(first, end)
+            if removed_entry:
+                self.row.removed_number = max(self.row.removed_number, end + 1)
 
 
 class JournalRepair:
@@ -237,6 +240,7 @@ class JournalRepair:
                     state.producers,
                     state.deleted.take_changes(),
                     state.row.removed_entry,
+                    state.row.removed_number,
                 )
             )
         for record in self._replay.cursors:

@@ -118,9 +118,10 @@ def expired_number(
     return left[count - 1].next_index if count else 0
 
 
-def removed_entry(segments: Sequence[Segment], deleted: DeletedRanges) -> int:
-    """Return the entry behind the last of these segments that has messages; 0: none has."""
-    return max((s.next_entry for s in _with_messages(segments, deleted)), default=0)
+def removed_bounds(segments: Sequence[Segment], deleted: DeletedRanges) -> tuple[int, int]:
+    """Return the entry and number behind the last of these segments with messages; 0: none has."""
+    found = ((s.next_entry, s.next_index) for s in _with_messages(segments, deleted))
+    return max(found, default=(0, 0))
 
 
 def _with_messages(segments: Sequence[Segment], deleted: DeletedRanges) -> Sequence[Segment]:

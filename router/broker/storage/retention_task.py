@@ -27,7 +27,7 @@ from router.broker.storage.partition import Ledger
 from router.broker.storage.retention import (
     expired_number,
     removable,
-    removed_entry,
+    removed_bounds,
     without_messages,
 )
 from router.broker.storage.rows import SubscriptionRecord
@@ -110,6 +110,7 @@ class RetentionTask:
         """
         if ledger.first_number < number:
             await self._delete_durably(ledger, ((ledger.first_number, number - 1),))
+        ledger.note_removed(0, number)
         await self._checkpoint(now_ms)
         await self.drop_deleted(ledger)
 
@@ -137,22 +138,20 @@ class RetentionTask:
             # Messages may have been deleted since the checkpoint: that is stored with the removal.
             deleted = [(ledger.id, ledger.deleted_numbers.take_changes()) for ledger in dropped]
 
-            removed = {
-                ledger: max(ledger.removed_entry, removed_entry(segments, ledger.deleted_numbers))
-                for ledger, segments in dropped.items()
-            }
+            removed = {ledger: _removed(ledger, segments) for ledger, segments in dropped.items()}
 
             def drop(connection: sqlite3.Connection) -> None:
                 rows.drop_segments(connection, gone)
-                for ledger, entry in removed.items():
-                    rows.update(connection, "ledgers", ledger.id, removed_entry=entry)
+                rows.save_removed(
+                    connection, ((*bounds, ledger.id) for ledger, bounds in removed.items())
+                )
                 for ledger_id, changes in deleted:
                     rows.save_deleted(connection, ledger_id, changes)
 
             await self._checkpointer.metadata.run(drop)
             for ledger, segments in dropped.items():
                 # Not before: a first entry that readers have seen must not go back.
-                ledger.removed_entry = max(ledger.removed_entry, removed[ledger])
+                ledger.note_removed(*removed[ledger])
                 firsts = {segment.first_entry for segment in segments}
                 ledger.drop(tuple(s for s in ledger.segments if s.first_entry not in firsts))
                 remove = partial(self._context.writer.remove, ledger.id, segments)
@@ -206,6 +205,12 @@ class RetentionTask:
         waiting = _in_slices([*tails.unflushed, *tails.changed])
         ages = {self._catalog.roll_ms(ledger) async for ledger in waiting}
         return min([_HOUR_MS, *(age // 2 for age in ages)])
+
+
+def _removed(ledger: Ledger, segments: Sequence[Segment]) -> tuple[int, int]:
+    """Return `removed_entry` and `removed_number` of a ledger without these segments."""
+    entry, number = removed_bounds(segments, ledger.deleted_numbers)
+    return max(ledger.removed_entry, entry), max(ledger.removed_number, number)
 
 
 def _acked(subscriptions: Iterable[SubscriptionRecord]) -> int | None:

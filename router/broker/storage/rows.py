@@ -89,6 +89,7 @@ class LedgerRow:
     terminated: bool = False
     removed_entry: int = 0
     compacted_number: int = 0
+    removed_number: int = 0
     segments: list[Segment] = field(default_factory=list)
     producers: list[tuple[str, ProducerState]] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
@@ -106,6 +107,7 @@ class LedgerChange:
     producers: dict[str, ProducerState]
     deleted: Sequence[RangeChange] = ()
     removed_entry: int = 0
+    removed_number: int = 0
 
 
 @dataclass(slots=True)
@@ -156,8 +158,9 @@ def insert_topic(
 def _insert_ledger(
     connection: sqlite3.Connection, topic_id: int, partition: int, first_number: int = 0
 ) -> int:
-    row = {"topic_id": topic_id, "partition": partition, "next_index": first_number}
-    return _insert(connection, "ledgers", **row, next_entry=0)
+    numbers = {"next_index": first_number, "removed_number": first_number}
+    row = {"topic_id": topic_id, "partition": partition, "next_entry": 0}
+    return _insert(connection, "ledgers", **row, **numbers)
 
 
 def _insert(connection: sqlite3.Connection, table: str, **values: object) -> int:
@@ -220,9 +223,11 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
     save_cursors(connection, checkpoint.cursors)
     _save_values(connection, checkpoint.values)
     for change in checkpoint.ledgers:
-        row = (change.next_entry, change.next_index, change.removed_entry, change.ledger)
+        row = (change.next_entry, change.next_index, change.removed_entry, change.removed_number)
         updated = connection.execute(
-            "UPDATE ledgers SET next_entry = ?, next_index = ?, removed_entry = ? WHERE id = ?", row
+            "UPDATE ledgers SET next_entry = ?, next_index = ?, removed_entry = ?,"
+            " removed_number = ? WHERE id = ?",
+            (*row, change.ledger),
         )
         # A topic may have been deleted while its last entries were on their way.
         if updated.rowcount:
@@ -284,6 +289,12 @@ def sequence_of(stored: int) -> int:
 def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, int]]) -> None:
     """Remove segments: pairs of ledger and first entry."""
     connection.executemany("DELETE FROM segments WHERE ledger_id = ? AND first_entry = ?", dropped)
+
+
+def save_removed(connection: sqlite3.Connection, removed: Iterable[tuple[int, int, int]]) -> None:
+    """Store how far ledgers are removed: entry, number and ledger of each."""
+    statement = "UPDATE ledgers SET removed_entry = ?, removed_number = ? WHERE id = ?"
+    connection.executemany(statement, removed)
 
 
 def expire_producers(connection: sqlite3.Connection, until_ms: int) -> None:

@@ -120,6 +120,25 @@ def test_what_compaction_removed_at_the_beginning_is_a_gap(tmp_path: Path) -> No
     on_topic(tmp_path, test)
 
 
+def test_what_aborted_transactions_left_out_at_the_beginning_is_a_gap(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        await produced(client, batch(3))
+        ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
+        await server.store.delete_before(ledger, 3)
+        await produced(client, batch(2))
+        server.store.delete_messages(ledger, [(3, 4)])  # as an abort does
+        await server.store.delete_before(ledger, 0)  # removes the segment, which has no others
+        assert ledger.first_number == 5
+        await produced(client, batch(1))
+        for offset in (3, 4, 5):
+            part = await fetched(client, offset)
+            assert [at for at, _ in records(part)] == [5]
+        part = await fetched(client, 2, max_wait_ms=LONG_MS)
+        assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    on_topic(tmp_path, test)
+
+
 def test_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
     async def test(server: KafkaServer, client: KafkaClient) -> None:
         await produced(client, batch(3))

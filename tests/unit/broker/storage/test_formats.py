@@ -30,7 +30,7 @@ from tests.unit.broker.storage.rig import (
     synced,
 )
 
-REFUSED = "has format {}, and this release reads and writes format 12 only: use the release"
+REFUSED = "has format {}, and this release reads and writes format 13 only: use the release"
 
 
 @pytest.fixture(params=[4, 99], ids=["older", "newer"])
@@ -99,7 +99,7 @@ def test_folder_whose_tables_were_not_made_yet_is_in_order_and_opens(folder: Pat
     run(work())
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-    assert version == SCHEMA.version == 12
+    assert version == SCHEMA.version == 13
 
 
 def test_format_and_message_count_of_an_entry_are_kept(folder: Path) -> None:

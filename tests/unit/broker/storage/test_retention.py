@@ -203,6 +203,7 @@ def test_a_ledger_that_lost_everything_goes_on_with_its_ids(folder: Path) -> Non
         async with opened(folder, options) as store:
             ledger = await one_ledger(store)
             assert (ledger.first_entry, ledger.next_entry, ledger.next_index) == (30, 30, 30)
+            assert ledger.removed_number == 30
             await fill(store, ledger, [b"new"])
             (entry,) = await read_all(ledger)
             assert (entry.entry_id, entry.index, entry.payload) == (30, 30, b"new")
@@ -230,6 +231,30 @@ def test_segments_before_a_number_are_deleted_for_good(folder: Path) -> None:
             ledger = await one_ledger(store)
             (entry,) = await read_all(ledger)
             assert (ledger.first_number, entry.index, entry.payload) == (30, 30, b"new")
+        assert check(folder / "data") == []
+
+    run(work())
+
+
+def test_it_is_known_after_a_start_how_far_more_than_single_messages_went(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [payload(n) for n in range(10)], each=True)
+            await store.delete_before(ledger, 4)
+            store.delete_messages(ledger, [(4, 9)])
+            await store.delete_before(ledger, 0)
+            assert (ledger.first_number, ledger.removed_number) == (10, 4)
+            await fill(store, ledger, [b"a", b"b", b"c"])
+        async with opened(folder) as store:
+            ledger = await one_ledger(store)
+            assert (ledger.first_number, ledger.removed_number) == (10, 4)
+            store.delete_messages(ledger, [(12, 12)])
+            assert ledger.removed_number == 4
+            store.delete_messages(ledger, [(10, 10)], None, 11)  # as a limit of a stream does
+            assert ledger.removed_number == 11
+        async with opened(folder) as store:
+            assert (await one_ledger(store)).removed_number == 11
         assert check(folder / "data") == []
 
     run(work())
