@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
+from router.cli.user import hashed
 from tests.kafka.clients import CODECS
-from tests.kafka.conftest import Clients
+from tests.kafka.conftest import OURS, Clients
 from tests.kafka.kcat import kcat, records
 from tests.kafka.scenarios import T0, new_topic, numbered
+from tests.ports import free_port
+from tests.processes import BrokerProcess
+from tests.servers.kafka import PASSWORD, USER
 
 pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module", params=["kafka", OURS])
+def secured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The listener of Apache Kafka that asks for USER and PASSWORD, then the router's own."""
+    if request.param == "kafka":
+        yield request.getfixturevalue("kafka").sasl
+        return
+    folder, address = tmp_path_factory.mktemp("secured"), f"127.0.0.1:{free_port()}"
+    users, permissions = folder / "users", folder / "permissions"
+    users.write_text(f"{USER}:{hashed(PASSWORD)}\n")
+    permissions.write_text(f"{USER} * publish, subscribe\n")
+    access = {"auth_users": str(users), "auth_permissions": str(permissions)}
+    process = BrokerProcess(folder / "data", free_port(), broker_kafka=address, **access)
+    process.start()
+    yield address
+    process.stop()
 
 
 def test_kcat_reads_what_it_produced_with_every_compression(clients: Clients) -> None:
@@ -56,3 +80,16 @@ def test_kcat_follows_a_group(clients: Clients) -> None:
     clients["confluent-kafka"].produce(topic, numbered(1, 10), partition=1)
     (late,) = records(kcat(clients.bootstrap, *settings, *group))
     assert (late["partition"], late["payload"]) == (1, "m10")
+
+
+def test_kcat_authenticates(secured: str) -> None:
+    topic = f"t-{uuid.uuid4()}"
+    login = [
+        *("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"),
+        *("-X", f"sasl.username={USER}", "-X", f"sasl.password={PASSWORD}"),
+    ]
+    kcat(secured, *login, "-P", "-t", topic, lines=["value"])
+    listed = records(kcat(secured, *login, "-L", "-J", "-t", topic))[0]["topics"]
+    assert [(one["topic"], len(one["partitions"])) for one in listed] == [(topic, 1)]
+    read = kcat(secured, *login, "-C", "-t", topic, "-o", "beginning", "-e")
+    assert read.split() == ["value"]

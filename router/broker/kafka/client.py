@@ -113,7 +113,7 @@ class KafkaClient:
     """One client of the listener; `software` is what it says of its library, `client_id` its name.
 
     `on_close` are called when its connection is closed. `refusal` encodes the failure of an
-    authentication that is under way.
+    authentication that is under way. `sends_tokens`: its frames are tokens of SASL, not requests.
     """
 
     def __init__(self, connection: ClientConnection, context: KafkaContext) -> None:
@@ -124,6 +124,7 @@ class KafkaClient:
         self.client_id = ""
         self.on_close: dict[Callable[[], None], None] = {}
         self.refusal: Callable[[RouterError], bytes] | None = None
+        self.sends_tokens = False
         self._parts: dict[Callable[[KafkaClient], Any], Any] = {}
 
     @property

@@ -3,6 +3,10 @@
 By PLAIN a client presents the name and password of a user, or any name and the password
 `token:TOKEN`. By SCRAM it proves that it knows the password of a user that was added with
 `--scram`. A client that is refused is sent the reason, and its connection closes.
+
+After SaslHandshake of version 0 the client sends its tokens bare, each as a frame without the
+request around it, until it is known. The answers are as bare, so a refusal has no reason in it.
+librdkafka before 2.11.1 looks for version 0, and then uses version 1.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
 from router.broker.kafka.failures import ErrorCode
 from router.broker.transport.authentication import BASIC, TOKEN
 from router.errors import RouterError, UnauthenticatedError
+from router.wire.kafka.frames import SIZE
+from router.wire.kafka.runtime import KafkaMessage
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
@@ -30,6 +36,18 @@ class SaslState:
         self.scram: ScramExchange | None = None
 
 
+class BareToken(KafkaRequest):
+    """A token without the request SaslAuthenticate around it; its answer is as bare."""
+
+    __slots__ = ()
+
+    def encode(self, response: KafkaMessage) -> bytes:
+        """Return the frame of the token that answers, of a refusal nothing."""
+        answer: Any = response
+        token = bytes(answer.auth_bytes)
+        return b"" if answer.error_code else SIZE.pack(len(token)) + token
+
+
 def sasl_handshake(request: KafkaRequest) -> Any:
     """Answer whether a mechanism is served, and which are."""
     response = request.response(mechanisms=MECHANISMS)
@@ -40,6 +58,7 @@ def sasl_handshake(request: KafkaRequest) -> Any:
         response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
     else:
         state.mechanism = request.body.mechanism
+        request.client.sends_tokens = request.version == 0
     return response
 
 
@@ -94,6 +113,7 @@ def _credentials(sent: bytes) -> tuple[str, bytes]:
 
 def _welcome(request: KafkaRequest, answer: bytes) -> None:
     request.client.refusal = None
+    request.client.sends_tokens = False
     request.answer(request.response(auth_bytes=answer))
 
 
@@ -104,5 +124,5 @@ def _refused(request: KafkaRequest, failure: RouterError) -> bytes:
     return request.encode(response)
 
 
-SASL_HANDSHAKE: Final = KafkaApi(17, "SaslHandshake", (1, 1), sasl_handshake, public=True)
+SASL_HANDSHAKE: Final = KafkaApi(17, "SaslHandshake", (0, 1), sasl_handshake, public=True)
 SASL_AUTHENTICATE: Final = KafkaApi(36, "SaslAuthenticate", (0, 2), sasl_authenticate, public=True)

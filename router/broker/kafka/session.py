@@ -26,6 +26,7 @@ from router.broker.kafka.apis import APIS
 from router.broker.kafka.client import NO_ANSWER, KafkaClient, KafkaRequest, ServedApi
 from router.broker.kafka.context import KafkaContext
 from router.broker.kafka.produce import PRODUCE
+from router.broker.kafka.sasl import SASL_AUTHENTICATE, BareToken
 from router.broker.transport.connection import ClientConnection
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
@@ -140,6 +141,10 @@ class KafkaSession(KafkaClient):
         if not self.connection.writable:
             self.connection.when_writable(self._advance_guarded)
             return False
+        if self.sends_tokens:
+            return not self._in_flight
+        if len(self._waiting[0]) < _HEAD.size:
+            raise ProtocolError(f"a request of {len(self._waiting[0])} bytes")
         (key,) = _HEAD.unpack_from(self._waiting[0])[:1]
         if key == PRODUCE.key and self._store.congested:
             self._store.pressure[self._relieved] = None
@@ -158,7 +163,7 @@ class KafkaSession(KafkaClient):
         self.connection.guard(self._advance)
 
     def _begin(self, frame: bytes) -> None:
-        request = self._read(frame)
+        request = self._read_token(frame) if self.sends_tokens else self._read(frame)
         self.client_id = request.client_id
         self._in_flight.append(request)
         self._in_flight_bytes += request.size
@@ -168,6 +173,12 @@ class KafkaSession(KafkaClient):
             self._serve(request)
         else:
             identity.authenticate("none", b"", partial(self._serve, request))
+
+    def _read_token(self, frame: bytes) -> KafkaRequest:
+        served = self._served[SASL_AUTHENTICATE.key]
+        body = served.request()
+        body.auth_bytes = frame  # type: ignore[attr-defined]
+        return BareToken(served, 0, 0, self.client_id, body, len(frame), self, self._answer)
 
     def _read(self, frame: bytes) -> KafkaRequest:
         """Return the request of a frame; raise ProtocolError."""

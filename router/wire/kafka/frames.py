@@ -8,8 +8,6 @@ from typing import Final
 from router.wire import ProtocolError
 
 SIZE: Final = Struct(">i")
-MIN_FRAME_BYTES: Final = 8
-"""A request begins with its API, version and correlation id."""
 
 
 class KafkaFrameReader:
@@ -64,6 +62,6 @@ class KafkaFrameReader:
 
     def _size(self, data: bytes, start: int) -> int:
         (size,) = SIZE.unpack_from(data, start)
-        if not MIN_FRAME_BYTES <= size <= self._limit:
+        if not 0 <= size <= self._limit:
             raise ProtocolError(f"a frame of {size} bytes, allowed are {self._limit}")
         return int(size)

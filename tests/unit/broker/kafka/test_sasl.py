@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from router.access.scram import write_verifiers
+from router.backends.kafka.sasl import exchange
 from router.broker.kafka.failures import ErrorCode
+from router.broker.kafka.session import MAX_REQUEST_BYTES
 from router.broker.node.counters import NodeCounters
 from router.broker.node.registry import FileRegistry
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.context import TransportContext
+from router.broker.transport.identity import MAX_UNAUTHENTICATED_BYTES
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.cli.user import hashed
 from router.model import TopicName
 from router.settings import load
+from router.wire.kafka.frames import SIZE
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.kafka.test_fetch import fetched, listed
 from tests.unit.broker.kafka.test_produce import batch, produced
@@ -160,6 +164,124 @@ def test_the_steps_come_in_their_order(tmp_path: Path) -> None:
         assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
     with_users(tmp_path, test)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_tokens_are_bare_after_a_handshake_of_version_0(tmp_path: Path, mechanism: str) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server, mechanism)
+        steps = exchange(mechanism, "root", "secret")
+        sent: bytes | None = next(steps)
+        while sent is not None:
+            send_token(client, sent)
+            answer = await client.receive_frame()
+            try:
+                sent = steps.send(answer)
+            except StopIteration:
+                sent = None
+        topics = (await client.ask("Metadata", 4, topics=None)).topics
+        assert {topic.name for topic in topics} == {"hidden", "t"}
+        counters = server.context.broker.counters
+        await counters.refresh()
+        count = 1 if mechanism == "PLAIN" else 2
+        asked = f'router_kafka_requests_total{{api="SaslAuthenticate"}} {count}.0'
+        assert asked in counters.render().splitlines()
+
+    with_users(tmp_path, test)
+
+
+def test_a_request_behind_a_bare_token_waits_until_the_client_is_known(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server)
+        token = b"\0root\0secret"
+        request = client.request("Metadata", 4, topics=None)
+        client.connection.data_received(SIZE.pack(len(token)) + token + request)
+        assert await client.receive_frame() == b""
+        assert len((await client.receive()).topics) == 2
+
+    with_users(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sent"),
+    [
+        ("PLAIN", b"\0anna\0wrong"),
+        ("PLAIN", b""),
+        ("PLAIN", b"\0a\0b"),
+        ("PLAIN", b"\xff" * 100),
+        ("SCRAM-SHA-256", b"\xff" * 100),
+        ("SCRAM-SHA-256", b"n,,n=root"),
+    ],
+)
+def test_a_bare_token_that_is_refused_ends_the_connection_without_an_answer(
+    tmp_path: Path, mechanism: str, sent: bytes
+) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server, mechanism)
+        send_token(client, sent)
+        await client.connection.settled()
+        assert client.connection.closed
+        assert client.take() == []
+
+    with_users(tmp_path, test)
+
+
+def test_a_wrong_proof_by_bare_tokens_ends_the_connection(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server, "SCRAM-SHA-256")
+        steps = exchange("SCRAM-SHA-256", "root", "wrong")
+        send_token(client, next(steps))
+        send_token(client, steps.send(await client.receive_frame()))
+        assert client.connection.closed
+        assert client.take() == []
+
+    with_users(tmp_path, test)
+
+
+@pytest.mark.parametrize("size", [MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1, -1])
+def test_a_bare_token_has_the_bounds_of_what_comes_from_a_client_not_known(
+    tmp_path: Path, size: int
+) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server)
+        client.connection.data_received(SIZE.pack(size))
+        assert client.connection.closed == (size != MAX_REQUEST_BYTES)
+        client.connection.data_received(bytes(MAX_UNAUTHENTICATED_BYTES))
+        assert client.connection.closed
+        assert client.take() == []
+
+    with_users(tmp_path, test)
+
+
+def test_a_request_in_place_of_a_bare_token_is_refused(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server)
+        client.send("SaslAuthenticate", 2, auth_bytes=b"\0anna\0secret")
+        assert client.connection.closed
+        assert client.take() == []
+
+    with_users(tmp_path, test)
+
+
+def test_version_0_of_the_handshake_is_advertised(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        keys = (await server.client().ask("ApiVersions", 0)).api_keys
+        versions = {key.api_key: (key.min_version, key.max_version) for key in keys}
+        assert versions[17] == (0, 1)
+
+    with_users(tmp_path, test)
+
+
+async def bare(server: KafkaServer, mechanism: str = "PLAIN") -> KafkaClient:
+    """Return a client after its handshake of version 0."""
+    client = server.client()
+    handshake = await client.ask("SaslHandshake", 0, mechanism=mechanism)
+    assert handshake.error_code == 0
+    return client
+
+
+def send_token(client: KafkaClient, token: bytes) -> None:
+    client.connection.data_received(SIZE.pack(len(token)) + token)
 
 
 def test_a_listener_without_users_asks_for_none(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from router import errors
 from router.broker.kafka import failures as error_codes
@@ -129,9 +130,24 @@ def _named(client: KafkaClient, name: str) -> object:
     return client.struct("MetadataRequest", "MetadataRequestTopic", name=name)
 
 
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_frame_that_is_too_short_for_a_request_ends_its_connection(
+    tmp_path: Path, size: int
+) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        with capture_logs() as logs:
+            client.connection.data_received(struct.pack(">i", size) + bytes(size))
+        assert [one["event"] for one in logs] == ["client-broke-protocol"]
+        assert client.connection.closed
+        assert client.take() == []
+
+    with_server(tmp_path, test)
+
+
 @pytest.mark.parametrize("step", [1, 3, 7, 1000])
 def test_frames_survive_any_chunking(step: int) -> None:
-    frames = [bytes([number]) * (8 + number) for number in range(20)]
+    frames = [bytes([number]) * number for number in range(20)]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     reader = KafkaFrameReader(100)
     found = []
