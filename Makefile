@@ -166,7 +166,6 @@ clean:
 
 .venv/installed: .venv/bin/python $(METADATA)
 	@echo "Installing the router and the packages that it needs into .venv: half a minute or more, once."
-	@$(FORMER)
 	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --constraint $(CONSTRAINTS) --editable .
 	touch $@
 
