@@ -41,7 +41,11 @@ _SLOT: Final = 16
 
 
 class Delayed:
-    """The entries of one subscription whose time has not come; `wake` is called when one's has."""
+    """The entries of one subscription whose time has not come; `wake` is called when one's has.
+
+    What is due is judged by one reading of the clock, `look`, from taking out to arming: with two
+    readings an entry whose time comes between them is neither taken out nor waited for.
+    """
 
     def __init__(self, now_ms: Callable[[], int], wake: Callable[[], None]) -> None:
         self._now_ms = now_ms
@@ -49,6 +53,7 @@ class Delayed:
         # A time, a slot and an entry in one number: half the bytes of a tuple.
         self._waiting: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._looked_ms = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -70,21 +75,24 @@ class Delayed:
         heappush(self._waiting, (when_ms << _SLOT | slot) << _ENTRY | entry)
         return True
 
+    def look(self) -> None:
+        """Read the clock: `due` and `arm` go by it until the next look."""
+        self._looked_ms = self._now_ms()
+
     def due(self) -> tuple[int, int] | None:
         """Take out an entry, and its slot, whose time has come: the one whose time came first."""
-        if not self._waiting or self._next_ms() > self._now_ms():
+        if not self._waiting or self._next_ms() > self._looked_ms:
             return None
         found = heappop(self._waiting)
         return found & (1 << _ENTRY) - 1, found >> _ENTRY & (1 << _SLOT) - 1
 
     def arm(self) -> None:
-        """See to it that `wake` is called when the next one is due; not if it is already."""
+        """See to it that `wake` is called when the next one is due; not if it was at the look."""
         self.disarm()
-        if self._waiting:
-            left = self._next_ms() - self._now_ms()
-            if left > 0:
-                loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(min(left / 1000, MAX_TIMER_SECONDS), self._wake)
+        if self._waiting and self._next_ms() > self._looked_ms:
+            left = max(0, self._next_ms() - self._now_ms())
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(left / 1000, MAX_TIMER_SECONDS), self._wake)
 
     def drop(self, done: Callable[[int], bool]) -> None:
         """Forget the entries that are done with."""

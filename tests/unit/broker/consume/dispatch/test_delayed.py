@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,7 @@ def test_entries_come_out_once_their_time_has_come_the_earliest_first(
     for entry, (when, slot) in enumerate(waiting):
         assert aside.put_aside(entry, when, slot)
     now = at
+    aside.look()
     out = []
     while (due := aside.due()) is not None:
         out.append((waiting[due[0]][0], due[1], due[0]))
@@ -90,6 +93,27 @@ def test_timer_delivers_what_has_become_due(folder: Path, kind: SubscriptionType
         assert bench.notes.entries() == [0]
 
     on_a_partition(folder, test, clock=lambda: seconds)
+
+
+@pytest.mark.parametrize("before", range(8))
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_what_becomes_due_between_two_readings_of_the_clock_is_delivered(
+    folder: Path, kind: SubscriptionType, before: int
+) -> None:
+    """As the wall clock is slewed, the timer may fire in the millisecond before."""
+    passing: Iterator[int] = itertools.repeat(NOW)
+
+    async def test(bench: Bench) -> None:
+        nonlocal passing
+        subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", kind, permits=9)
+        await bench.publish(1, messages=[Message(b"v", deliver_at=NOW + 60_000)])
+        passing = itertools.count(NOW + 60_000 - before)
+        subscription.flow(consumer, 1)
+        await asyncio.wait_for(bench.notes.something.wait(), 10)
+        assert bench.notes.entries() == [0]
+
+    on_a_partition(folder, test, clock=lambda: next(passing) / 1000)
 
 
 def chunk(number: int, chunks: int, uuid: str) -> bytes:
