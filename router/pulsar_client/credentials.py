@@ -47,6 +47,15 @@ class PulsarCredentials:
             return "token"
         return "tls" if self.cert else "none"
 
+    @property
+    def shown(self) -> str:
+        """Return what is shown, in words that hold no secret."""
+        if self.method == "token":
+            return f"the token of pulsar.{'token_file' if self.token_file else 'token'}"
+        if self.method == "tls":
+            return "the certificate of pulsar.cert"
+        return "a client without credentials (pulsar.token, pulsar.token_file, pulsar.cert)"
+
     def secret(self) -> bytes:
         """Return what goes with the method; raise OSError."""
         if self.token_file:

@@ -27,7 +27,7 @@ def shake_hands(
     """Make a connection of a socket that just connected; close the socket on failure.
 
     Raises OSError, BackendUnavailableError, and NotServedError where the peer is a broker of ours
-    with another version of the node protocol.
+    with another version of the node protocol, or refuses the credentials.
     """
     try:
         connect = pb.CommandConnect(

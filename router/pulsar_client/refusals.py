@@ -1,7 +1,7 @@
 """What each error of the Pulsar protocol means to the router: one total table.
 
 The peer's refusals of the router itself (its credentials, its load) are not the client's fault, so
-they become BackendUnavailableError rather than 401 or 429.
+they become BackendUnavailableError, or a kind of it, rather than 401 or 429.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ class NotServedError(BackendUnavailableError):
     """The backend cannot be used however long the caller waits."""
 
 
+class CredentialsRefusedError(NotServedError):
+    """The backend does not accept the credentials of the router, however often they are shown."""
+
+    retriable = False
+
+
 class ElsewhereError(BackendUnavailableError):
     """The broker does not serve the topic, or not yet: another lookup will tell who does."""
 
@@ -45,7 +51,7 @@ TABLE: Final[Mapping[int, type[RouterError]]] = {
     pb.UnknownError: BackendUnavailableError,
     pb.MetadataError: BackendUnavailableError,
     pb.PersistenceError: PublishRefusedError,
-    pb.AuthenticationError: BackendUnavailableError,
+    pb.AuthenticationError: CredentialsRefusedError,
     pb.AuthorizationError: NotAllowedError,
     pb.ConsumerBusy: SubscriptionBusyError,
     pb.ServiceNotReady: ElsewhereError,

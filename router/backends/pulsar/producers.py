@@ -281,7 +281,9 @@ class NamedProducers:
                     connection = self._routes.connection(producer.topic, deadline)
                     producer.open(connection, deadline)
                 return publishing.attempt(connection.max_message, deadline)
-            except NotServedError:
+            except NotServedError as error:
+                if publishing.sent:
+                    raise OutcomeUnknownError.because(error) from error
                 raise
             except BackendTimeoutError as error:
                 if publishing.sent:

@@ -31,7 +31,12 @@ from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLo
 from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import MIN_PAUSE_SECONDS, Dial, PulsarLink
-from router.pulsar_client.refusals import ElsewhereError, NotServedError, refusal
+from router.pulsar_client.refusals import (
+    CredentialsRefusedError,
+    ElsewhereError,
+    NotServedError,
+    refusal,
+)
 from router.pulsar_client.tls import secured
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -267,7 +272,11 @@ def dial(
     deadline: float,
     credentials: PulsarCredentials = NO_CREDENTIALS,
 ) -> PulsarConnection:
-    """Open a connection to the first host that answers; raise OSError, BackendUnavailableError."""
+    """Open a connection to the first host that answers.
+
+    Raises BackendUnavailableError, and CredentialsRefusedError if a host refuses the credentials:
+    all hosts have the same users.
+    """
     failure: Exception | None = None
     reason = "it names no host"
     for host, port in address.hosts:
@@ -278,6 +287,10 @@ def dial(
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             stream = secured(peer, host, left, context) if address.tls else peer
             return shake_hands(stream, time.monotonic() + left, proxy_to, credentials)
+        except CredentialsRefusedError as error:
+            raise CredentialsRefusedError(
+                f"{address} refuses {credentials.shown}: {error}"
+            ) from error
         except BackendUnavailableError as error:
             failure, reason = error, str(error)
         except (OSError, ssl.SSLError) as error:

@@ -31,6 +31,7 @@ from router.pipelines.source.offsets import (
     Part,
 )
 from router.pipelines.source_columns import Layout
+from router.pulsar_client.refusals import CredentialsRefusedError
 from router.settings import BY_NAME, Settings, load, without_password
 from router.wire.nats.subjects import is_valid
 
@@ -266,6 +267,8 @@ class SourceOptions:
     def _check_broker(self, backend: Backend) -> None:
         try:
             met = history(backend)
+        except CredentialsRefusedError:
+            raise
         except (BackendUnavailableError, BackendTimeoutError) as error:
             raise BackendUnavailableError(f"{error}{self._elsewhere()}") from error
         if met != self.broker:

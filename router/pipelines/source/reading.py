@@ -2,8 +2,9 @@
 
 A worker opens a connection of its own, asks for entries in bulk, range after range, and closes it
 when the last one is done or Spark loses interest. A broker that goes away is waited for,
-`TIMEOUT_SECONDS` seconds without progress: reading goes on behind the last entry that came. The
-batch is as exactly half-open as it was planned: nothing behind its last entry is given.
+`TIMEOUT_SECONDS` seconds without progress: reading goes on behind the last entry that came. One
+that refuses the credentials is not. The batch is as exactly half-open as it was planned: nothing
+behind its last entry is given.
 
 Entries that do not come are gaps. The broker says which of them are a loss: what retention removed
 and what a repair gave up. All others were deleted. A bucket or a work queue may have a gap at every
@@ -38,6 +39,7 @@ from router.pipelines.source.offsets import MessagePoint, RowKey
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.ranges import MissingEntries, Range, gap_losses
 from router.pipelines.source_columns import Gathered
+from router.pulsar_client.refusals import NotServedError
 from router.wire.nats.headers import SUBJECT
 from router.wire.nats.subjects import matches
 from router.wire.pulsar import Columns
@@ -152,6 +154,8 @@ class _RangePass:
         while self._at <= span.last:
             try:
                 found = self._next(timeout)
+            except NotServedError:
+                raise
             except (BackendUnavailableError, BackendTimeoutError):
                 self.close()
                 if time.monotonic() >= timeout:

@@ -13,12 +13,14 @@ from router.backends.pulsar.routes import OneBroker
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    OutcomeUnknownError,
     PartialPublishError,
     PublishRefusedError,
     QuotaExceededError,
     TopicNotFoundError,
 )
 from router.model import NOT_PARTITIONED, Message, Position, TopicName
+from router.pulsar_client.refusals import CredentialsRefusedError
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar import read_metadata, unpack
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
@@ -142,6 +144,27 @@ def test_an_outcome_that_is_not_known_is_a_timeout(worker: Worker) -> None:
     with pytest.raises(BackendTimeoutError):
         worker.publish(timeout=0.3)
     assert set(worker.sequences()) == {0}
+
+
+def test_entry_that_was_sent_before_the_credentials_were_refused_may_be_stored(
+    worker: Worker,
+) -> None:
+    worker.publish()
+
+    def refuse(side: Side, _command: Any, _payload: bytes) -> None:
+        refused = pb.AuthenticationError
+        failure = pb.CommandError(request_id=0, error=refused, message="unauthenticated: ended")
+        side.send(T.ERROR, error=failure)
+
+    def cut(side: Side, _command: Any, _payload: bytes) -> None:
+        worker.broker.on[T.CONNECT] = refuse
+        side.cut()
+
+    worker.broker.on[T.SEND] = cut
+    with pytest.raises(OutcomeUnknownError, match="ended"):
+        worker.publish()
+    with pytest.raises(CredentialsRefusedError):
+        worker.publish()
 
 
 def test_a_number_of_unknown_outcome_is_not_used_again(worker: Worker) -> None:

@@ -10,7 +10,12 @@ from router.errors import (
     TopicNotFoundError,
     by_code,
 )
-from router.pulsar_client.refusals import TABLE, ProducerNameBusyError, refusal
+from router.pulsar_client.refusals import (
+    TABLE,
+    CredentialsRefusedError,
+    ProducerNameBusyError,
+    refusal,
+)
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
@@ -36,6 +41,12 @@ def test_a_full_disk_is_told_from_other_failures_to_store() -> None:
 
 def test_a_name_in_use_is_told_from_other_refusals() -> None:
     assert type(refusal(pb.ProducerBusy, "not-allowed: taken")) is ProducerNameBusyError
+
+
+def test_refused_credentials_are_not_shown_again() -> None:
+    failure = refusal(pb.AuthenticationError, "unauthenticated: The token has expired.")
+    assert type(failure) is CredentialsRefusedError
+    assert not failure.retriable
 
 
 def test_a_topic_that_is_held_is_told_from_a_name_in_use() -> None:

@@ -1,0 +1,84 @@
+"""Plain reading and writing of topics at a broker with users: who is refused, and how soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StringType, StructField, StructType
+
+from router.backends.pulsar.extents import EntryPosition
+from router.model import NOT_PARTITIONED, Message, TopicName
+from router.pipelines.sinks.chunks import AppendChunk
+from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
+from router.pipelines.source.offsets import Offset, Part
+from router.pipelines.source.options import SourceOptions
+from router.pipelines.source.ranges import Range
+from router.pipelines.source.reading import batches
+from router.pipelines.source.router_source import RouterBatchReader, RouterStreamReader
+from router.pipelines.source.writing import publish, started
+from router.pulsar_client.refusals import CredentialsRefusedError
+from tests.broker.guarded import Guarded
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+ROWS = StructType([StructField("value", StringType())])
+TOPIC = TopicName.parse("orders.all")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with Guarded(tmp_path_factory.mktemp("guarded")) as guarded:
+        yield guarded
+
+
+def options(broker: Guarded, token: str, **texts: str) -> SourceOptions:
+    return SourceOptions.of_texts({"url": broker.process.url, "pulsar.token": token, **texts})
+
+
+def dead_letters(given: SourceOptions) -> None:
+    """Publish as a pipeline's sinks do, those of dead letters too."""
+    with given.opened() as backend:
+        publisher = open_publisher(backend, PublisherIdentity("p", "dead-letters", "c"), 60.0)
+        chunk = AppendChunk(TOPIC, NOT_PARTITIONED, 0, [Message(b"{")])
+        publisher.publish(0, lambda: [chunk])
+
+
+def task(given: SourceOptions) -> None:
+    """Read as a task does, of which the driver knows what it reads."""
+    place, stop = EntryPosition(1, 0), EntryPosition(1, 1)
+    part = Part(str(TOPIC), NOT_PARTITIONED)
+    list(batches(given, [Range(part, place, place, stop, ((1, 1),), True, 0)]))
+
+
+@pytest.mark.parametrize(
+    "enter",
+    [
+        lambda given: RouterBatchReader(given.of_reading()).partitions(),
+        lambda given: RouterStreamReader(given.of_reading()).initialOffset(),
+        lambda given: RouterStreamReader(given.of_reading()).latestOffset(
+            Offset().json(), ReadAllAvailable()
+        ),
+        lambda given: started(given, ROWS),
+        lambda given: publish(given, iter([pa.record_batch({"value": ["a"]})])),
+        dead_letters,
+        task,
+        lambda given: task(replace(given, broker="met by the driver")),
+    ],
+    ids=["batch", "stream", "next", "write", "write-task", "dead-letters", "task", "met"],
+)
+def test_wrong_token_ends_reading_and_writing_at_once(
+    broker: Guarded, enter: Callable[[SourceOptions], object]
+) -> None:
+    given = options(broker, "a.b.c", topics=TOPIC.local, topic=TOPIC.local)
+    began = time.monotonic()
+    with pytest.raises(CredentialsRefusedError) as refused:
+        enter(given)
+    # What may pass is waited for: 60 s.
+    assert time.monotonic() - began < 30
+    sentence = f"{broker.process.url} refuses the token of pulsar.token: unauthenticated: "
+    assert str(refused.value).startswith(sentence)
