@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import statistics
 import threading
 import time
@@ -17,7 +18,7 @@ from bench.load import Connection, Result, request, run
 from bench.servers import Server, router
 
 MESSAGES = 1_000_000
-BATCH = 10_000
+BATCH = 1_000
 TURNS = 6
 CONNECTIONS = 16
 RATE = 200
@@ -28,12 +29,17 @@ PAUSE = 0.05
 
 
 class Paced(Connection):
-    """One that sends RATE / CONNECTIONS requests a second, whatever the answers take."""
+    """One that sends RATE / CONNECTIONS requests a second, whatever the answers take.
+
+    Connections begin at different times: in step, each would wait for the others.
+    """
 
     def send(self) -> None:
         """Send the next request in its turn."""
         pause = CONNECTIONS / RATE
-        self.next_at = getattr(self, "next_at", time.perf_counter()) + pause
+        if not hasattr(self, "next_at"):
+            self.next_at = time.perf_counter() + random.uniform(-pause, 0)
+        self.next_at += pause
         wait = max(0.0, self.next_at - time.perf_counter())
         self.done.get_loop().call_later(wait, super().send)
 
