@@ -46,7 +46,8 @@ TOPIC_IDS: Final = 13
 class FetchJob:
     """A request while it is under way; it is answered at `deadline`, with what is there then.
 
-    `continues`: it goes on with its session, and is answered what changed.
+    `continues`: it goes on with its session, and is answered what changed. `over`: its timer has
+    fired, which may be before `deadline` by the loop's clock: that of uvloop counts milliseconds.
     """
 
     request: KafkaRequest
@@ -56,6 +57,7 @@ class FetchJob:
     continues: bool = False
     timer: asyncio.TimerHandle | None = None
     due: bool = False
+    over: bool = False
     listens: list[Partition] = field(default_factory=list)
 
 
@@ -194,12 +196,12 @@ class Fetching:
     def _answer_or_wait(self, job: FetchJob) -> None:
         size = sum(map(_available, job.partitions))
         ready = not job.partitions or any(one.code for one in job.partitions)
-        left = job.deadline - self._loop.time()
-        if ready or left <= 0 or size >= min(job.request.body.min_bytes, self._limit(job)):
+        over = job.over or job.deadline <= self._loop.time()
+        if ready or over or size >= min(job.request.body.min_bytes, self._limit(job)):
             self._answer(job)
             return
         if job.timer is None:
-            job.timer = self._loop.call_at(job.deadline, self._try_guarded, job)
+            job.timer = self._loop.call_at(job.deadline, self._end_wait, job)
             for one in job.partitions:
                 if one.partition is not None:
                     one.partition.ledger.listeners[self._arrived] = None
@@ -211,6 +213,10 @@ class Fetching:
         if job is not None and not job.due:
             job.due = True
             self._loop.call_soon(self._try_guarded, job)
+
+    def _end_wait(self, job: FetchJob) -> None:
+        job.over = True
+        self._try_guarded(job)
 
     def _try_guarded(self, job: FetchJob) -> None:
         job.due = False

@@ -339,6 +339,25 @@ def test_a_fetch_waits_no_longer_than_it_says(tmp_path: Path) -> None:
     on_topic(tmp_path, test)
 
 
+def test_a_fetch_ends_when_its_timer_fires_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timers of uvloop do, because its clock counts milliseconds."""
+
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+
+        def early(when: float, *call: Any, **how: Any) -> asyncio.TimerHandle:
+            return call_at(when - 0.02, *call, **how)
+
+        monkeypatch.setattr(loop, "call_at", early)
+        part = await fetched(client, 0, max_wait_ms=40)
+        assert (part.error_code, bytes(part.records)) == (0, b"")
+
+    on_topic(tmp_path, test)
+
+
 def test_a_client_that_left_waits_for_nothing(tmp_path: Path) -> None:
     async def test(server: KafkaServer, client: KafkaClient) -> None:
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
