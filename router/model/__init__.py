@@ -26,6 +26,8 @@ UNDECODED: Final = "router-undecoded"
 message, the bytes of a `body` or a whole `entry` that cannot be taken apart, or a body that is
 `oversized`, still compressed."""
 OVERSIZED: Final = "oversized"
+REPLAYED: Final = "router-replayed"
+"""A property: the archived message that this one is a replay of."""
 
 REQUEST_PRODUCER: Final = "idempotency:"
 """Begins the names of producers that stand for one request; brokers take them from routers only."""
@@ -349,13 +351,17 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
-    """Where one subscription stands on one partition; backlog in messages."""
+    """Where one subscription stands on one partition; backlog in messages.
+
+    `last_used_ms`: when it was read or acknowledged last, in ms since 1970; 0: not known.
+    """
 
     name: str
     partition: int
     backlog: int
     consumers: int = 0
     durable: bool = True
+    last_used_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

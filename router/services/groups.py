@@ -67,6 +67,11 @@ class TopicGroup:
         return sum(partition.consumers for partition in self.partitions)
 
     @property
+    def last_used_ms(self) -> int:
+        """Return when it was read or acknowledged last, in ms since 1970; 0: not known."""
+        return max(partition.last_used_ms for partition in self.partitions)
+
+    @property
     def durable(self) -> bool:
         """Return whether it outlives its consumers."""
         return all(partition.durable for partition in self.partitions)

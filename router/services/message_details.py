@@ -21,7 +21,17 @@ from google.protobuf.message import DecodeError
 
 from router import schemas
 from router.errors import InvalidSchemaError, PayloadMismatchError, ValueNotFoundError
-from router.model import Message, Position, Schema, SchemaType, Stored, TopicName
+from router.model import (
+    REPLAYED,
+    UNDECODED,
+    Message,
+    Position,
+    Schema,
+    SchemaType,
+    Stored,
+    TopicName,
+)
+from router.services.dead_letters.letters import NOTES as LETTER_NOTES
 from router.services.pages import after
 from router.services.read import TopicReader
 from router.services.scan import After, ScanBounds
@@ -37,7 +47,12 @@ _NOTES: Final[Mapping[str, str]] = {
     SUBJECT: "NATS subject",
     KAFKA_HEADERS: "Kafka headers with bytes",
     NATS_HEADERS: "NATS headers as they were sent",
+    UNDECODED: "Not decoded",
+    REPLAYED: "Replayed from the archive",
+    **LETTER_NOTES,
 }
+_REPEATING: Final = frozenset({KAFKA_HEADERS, NATS_HEADERS, HEADERS})
+"""They say the headers once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +101,9 @@ def headers_of(message: Message) -> MessageHeaders:
 
 
 def with_headers(message: Message, headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a message with other headers; the subject of NATS stays."""
-    kept = {SUBJECT: message.properties[SUBJECT]} if SUBJECT in message.properties else {}
-    return {**headers, **kept}
+    """Return the properties of a message with other headers; what the router keeps stays."""
+    kept = _NOTES.keys() - _REPEATING
+    return {**headers, **{name: text for name, text in message.properties.items() if name in kept}}
 
 
 def unpacked(value: bytes) -> bytes | None:

@@ -97,6 +97,7 @@ class Pipelines:
             "updated": _text(status.get("updated", "")),
             "rows_per_second": sum(row["rows_per_second"] for row in rows),
             "lag": max((row["lag"] for row in rows), default=None),
+            "lag_seconds": max((row["lag_seconds"] for row in rows), default=None),
             "bad_records": _number(status.get("dead_letters")),
             "error": _text(pipeline.problem or status.get("error", "")),
             "sinks": rows,
@@ -166,6 +167,7 @@ def _sink(name: str, found: dict[str, Any]) -> dict[str, Any]:
         "rows_per_second": round(_number(found.get("rows_per_second")), 1),
         "batch_ms": _number(found.get("batch_ms")),
         "lag": sum(lags),
+        "lag_seconds": round(_number(found.get("lag_seconds")), 1),
         "lost": _number(found.get("lost")),
     }
 

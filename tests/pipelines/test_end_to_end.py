@@ -12,10 +12,9 @@ import pytest
 
 from router.clocks import wall_ms
 from router.errors import RouterError
-from router.model import Message
+from router.model import REPLAYED, Message
 from router.pipelines import finding
 from router.pipelines.derived import rebuild_of, swap_of
-from router.pipelines.jobs.replaying import MARK
 from router.services.pipelines import read_status
 from tests.pipelines.running import STORES, Site, site
 from tests.pipelines.topics import create, publish, read
@@ -333,7 +332,7 @@ def test_archive_is_audited_and_replayed_byte_for_byte(place: Site) -> None:
         assert len(after) == 1_000
         for one, again in zip(before, after, strict=False):
             properties = dict(again.message.properties)
-            assert properties.pop(MARK).startswith(f"{topic.local}:{number}:")
+            assert properties.pop(REPLAYED).startswith(f"{topic.local}:{number}:")
             old, new = one.message, again.message
             assert (new.key, new.value, new.null) == (old.key, old.value, old.null)
             assert (properties, new.event_time) == (dict(old.properties), old.event_time)

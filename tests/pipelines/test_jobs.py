@@ -16,9 +16,9 @@ import pytest
 
 from router.backends import Backend, memory
 from router.errors import SettingError
+from router.model import REPLAYED
 from router.pipelines.declaration import JobSpec, Pipeline, SinkSpec, SourceSpec
 from router.pipelines.jobs import JobContext, maintaining, problem, run
-from router.pipelines.jobs.replaying import MARK
 from tests.contract.conftest import Opened, open_kafka, open_with_node, settings_for
 from tests.pipelines.topics import read
 from tests.processes import ManualClock
@@ -159,7 +159,7 @@ def test_replay_is_the_same_bytes_in_order_and_goes_on_after_a_stop(
     assert len(found) == 3
     for partition, stored in enumerate(found):
         expected = [row for row in rows if row[1] == partition]
-        assert [dict(one.message.properties)[MARK] for one in stored] == [
+        assert [dict(one.message.properties)[REPLAYED] for one in stored] == [
             f"orders:{partition}:{row[2]}" for row in expected
         ]
         for one, (_, _, _, _, key, value, properties, event_time, _) in zip(
@@ -167,7 +167,7 @@ def test_replay_is_the_same_bytes_in_order_and_goes_on_after_a_stop(
         ):
             got = one.message
             assert (got.key, None if got.null else got.value) == (key, value)
-            assert {k: v for k, v in got.properties.items() if k != MARK} == properties
+            assert {k: v for k, v in got.properties.items() if k != REPLAYED} == properties
             ms = round(event_time.timestamp() * 1000) if event_time else None
             assert got.event_time == ms
 
@@ -190,7 +190,7 @@ def test_replay_takes_only_the_topics_and_times_that_were_asked_for(
             **{"from": at(5).isoformat(), "until": at(25).isoformat()},
         )
         [stored] = read(store.backend, "orders.again")
-    assert [one.message.properties[MARK] for one in stored] == [
+    assert [one.message.properties[REPLAYED] for one in stored] == [
         f"orders:0:{row[2]}" for row in archived(30)[5:25]
     ]
 

@@ -143,6 +143,7 @@ async def _subscription_stats(
         backlog=await counter.backlog(subscription.visible, subscription.cursor),
         consumers=len(subscription.consumers) + _live_readers(subscription),
         durable=subscription.durable,
+        last_used_ms=0 if subscription.record is None else subscription.record.last_used_ms,
     )
 
 

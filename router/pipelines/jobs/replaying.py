@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from router.backends import Deduplicating
 from router.errors import ReadFailedError, SettingError, TopicExistsError, TopicNotFoundError
-from router.model import TopicInfo, TopicName
+from router.model import REPLAYED, TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.jobs.audit import POSITION, archive, order
 from router.pipelines.jobs.options import JobContext, JobOptions
@@ -28,8 +28,6 @@ from router.pipelines.sinks.context import SinkTopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
 
-# The property that marks a message as replayed; it names the archived one.
-MARK: Final = "router-replayed"
 MAX_TOPICS: Final = 1_000
 _RETRY_SECONDS: Final = 300.0
 _APPEND_ROWS: Final = 1_000
@@ -178,7 +176,7 @@ def _sorted(rows: DataFrame, options: JobOptions) -> DataFrame:
         functions.coalesce(
             column("properties"), functions.expr("map()").cast("map<string,string>")
         ),
-        lambda name, _: name != lit(MARK),
+        lambda name, _: name != lit(REPLAYED),
     )
     mark = functions.concat_ws(":", column("topic"), column("partition"), column("position"))
     return (
@@ -193,7 +191,9 @@ def _sorted(rows: DataFrame, options: JobOptions) -> DataFrame:
             "partition",
             "key",
             "value",
-            functions.map_concat(own, functions.create_map(lit(MARK), mark)).alias("properties"),
+            functions.map_concat(own, functions.create_map(lit(REPLAYED), mark)).alias(
+                "properties"
+            ),
             functions.unix_millis("event_time").alias("event_time"),
         )
         .select(*COLUMNS)

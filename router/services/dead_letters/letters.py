@@ -21,24 +21,24 @@ PIPELINE_TIME: Final = "router-publish-time"
 CLIENT_TOPIC: Final = "REAL_TOPIC"
 CLIENT_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 CLIENT_ID: Final = "ORIGIN_MESSAGE_ID"
-_NOTES: Final = frozenset(
-    {
-        ORIGIN_GROUP,
-        ORIGIN_POSITION,
-        ORIGIN_TOPIC,
-        PIPELINE_ERROR,
-        PIPELINE_TOPIC,
-        PIPELINE_PARTITION,
-        PIPELINE_POSITION,
-        PIPELINE_NAME,
-        PIPELINE_TIME,
-        CLIENT_TOPIC,
-        CLIENT_SUBSCRIPTION,
-        CLIENT_ID,
-        "ORIGIN_MESSAGE_IDY_TIME",
-        "RECONSUMETIMES",
-    }
-)
+ORIGINAL_TIME: Final = "Original publish time"
+NOTES: Final[Mapping[str, str]] = {
+    ORIGIN_TOPIC: "Original topic",
+    PIPELINE_TOPIC: "Original topic",
+    CLIENT_TOPIC: "Original topic",
+    PIPELINE_PARTITION: "Original partition",
+    ORIGIN_POSITION: "Original position",
+    PIPELINE_POSITION: "Original position",
+    CLIENT_ID: "Original position",
+    "ORIGIN_MESSAGE_IDY_TIME": "Original position",
+    PIPELINE_TIME: ORIGINAL_TIME,
+    ORIGIN_GROUP: "Group",
+    CLIENT_SUBSCRIPTION: "Subscription",
+    PIPELINE_NAME: "Pipeline",
+    PIPELINE_ERROR: "Error",
+    "RECONSUMETIMES": "Redeliveries",
+}
+"""The properties that make a message a dead letter, and what they are for people."""
 
 MAX_MARKS: Final = 1_000
 """Partitions of one place."""
@@ -105,7 +105,7 @@ def origin(message: Message, dead: TopicName) -> DeadLetterOrigin:
 
 def as_it_was(message: Message) -> Message:
     """Return the message without the properties that made it a dead letter."""
-    kept = {key: value for key, value in message.properties.items() if key not in _NOTES}
+    kept = {key: value for key, value in message.properties.items() if key not in NOTES}
     return Message(
         message.value, message.key, kept, event_time=message.event_time, null=message.null
     )

@@ -18,10 +18,12 @@ from router.services.dead_letters.letters import (
     write_marks,
 )
 from router.services.dead_letters.service import GROUP, DeadLetterOutcome, DeadLetterSelection
+from router.services.message_details import headers_of
 from router.web.access import Right
 from router.web.console import commands, shown
 from router.web.console.context import PageViews, words
 from router.web.console.fields import Fields
+from router.web.console.message_page import delivery_notes
 from router.web.console.pages import WHOLE_NUMBER, action, page, wants_json_page
 from router.web.openapi.description import number, one_of, text
 from router.web.requests import CHANGES_NOTHING, Query
@@ -169,6 +171,7 @@ def _shown(letter: Letter) -> dict[str, Any]:
     return {
         "id": write_letter(letter.stored.position),
         "time": shown.at(letter.stored.publish_time),
+        "stored": letter.stored.publish_time,
         "from": None if came.topic is None else came.topic.local,
         "from_partition": came.partition,
         "from_position": came.position,
@@ -178,7 +181,8 @@ def _shown(letter: Letter) -> dict[str, Any]:
         "value": value[:SHOWN_CHARACTERS],
         "left_out": max(0, len(value) - SHOWN_CHARACTERS),
         "text": plain,
-        "headers": dict(message.properties),
+        "headers": dict(headers_of(message).pairs),
+        "notes": delivery_notes(message),
     }
 
 

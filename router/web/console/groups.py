@@ -93,6 +93,7 @@ class GroupPageViews(PageViews):
                 "topic": topic.local,
                 "lag": group.backlog,
                 "members": group.consumers,
+                "last_used": group.last_used_ms or None,
                 "may_reset": managed,
             }
             for group in found

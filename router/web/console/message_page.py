@@ -21,7 +21,7 @@ from router.errors import (
 from router.model import UNDECODED, Message, Position, Principal, Stored, TopicName, TopicStats
 from router.services import message_details as details
 from router.services import messagepack
-from router.services.dead_letters.letters import origin
+from router.services.dead_letters.letters import ORIGINAL_TIME, origin
 from router.services.position_texts import write_position
 from router.services.publish import timeouts_of_publish
 from router.web.access import Right
@@ -230,7 +230,6 @@ def described(one: VisibleMessage) -> dict[str, Any]:
     stored = one.stored
     message, position = stored.message, stored.position
     key, key_is_text = shown.text(message.key or b"")
-    headers = details.headers_of(message)
     return {
         "id": ids.write_colons(position),
         "partition": max(0, position.partition),
@@ -241,9 +240,18 @@ def described(one: VisibleMessage) -> dict[str, Any]:
         "size": one.size,
         "key": None if message.key is None else key,
         "key_is_text": key_is_text,
-        "headers": [list(pair) for pair in headers.pairs],
-        "notes": dict(headers.notes),
+        "headers": [list(pair) for pair in details.headers_of(message).pairs],
+        "notes": delivery_notes(message),
     }
+
+
+def delivery_notes(message: Message) -> dict[str, str]:
+    """Return what the router or a client keeps beside the headers of a message, for people."""
+    notes = dict(details.headers_of(message).notes)
+    published = notes.get(ORIGINAL_TIME, "")
+    if published.isdecimal():
+        notes[ORIGINAL_TIME] = shown.at(int(published))
+    return notes
 
 
 def _letter(name: TopicName, message: Message) -> dict[str, str] | None:

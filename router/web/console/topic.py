@@ -117,7 +117,12 @@ def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> 
     found: list[TopicGroup] = [] if stats is None else grouped(stats.subscriptions)
     return {
         "groups": [
-            {"group": group.name, "lag": group.backlog, "members": group.consumers}
+            {
+                "group": group.name,
+                "lag": group.backlog,
+                "members": group.consumers,
+                "last_used": group.last_used_ms or None,
+            }
             for group in found
             if group.durable
         ],

@@ -463,20 +463,22 @@ class PartitionStats(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ..., deleted: _Optional[int] = ..., message_rate: _Optional[float] = ..., byte_rate: _Optional[float] = ..., undecided: _Optional[int] = ...) -> None: ...
 
 class SubscriptionStats(_message.Message):
-    __slots__ = ("name", "partition", "backlog", "consumers", "mark_delete", "durable")
+    __slots__ = ("name", "partition", "backlog", "consumers", "mark_delete", "durable", "last_used_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     MARK_DELETE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    LAST_USED_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     partition: int
     backlog: int
     consumers: int
     mark_delete: int
     durable: bool
-    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., backlog: _Optional[int] = ..., consumers: _Optional[int] = ..., mark_delete: _Optional[int] = ..., durable: _Optional[bool] = ...) -> None: ...
+    last_used_ms: int
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., backlog: _Optional[int] = ..., consumers: _Optional[int] = ..., mark_delete: _Optional[int] = ..., durable: _Optional[bool] = ..., last_used_ms: _Optional[int] = ...) -> None: ...
 
 class AcknowledgePositions(_message.Message):
     __slots__ = ("topic", "subscription", "message_id", "cumulative")

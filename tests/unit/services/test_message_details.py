@@ -41,6 +41,21 @@ def test_headers_of_clients_are_apart_from_what_the_router_keeps() -> None:
     assert details.with_headers(message, {"b": "3"}) == {"b": "3", "Nats-Subject": "t.x"}
 
 
+def test_what_a_dead_letter_says_of_its_origin_is_no_header_of_its_publisher() -> None:
+    notes = {"router-topic": "t", "router-error": "no JSON", "router-position": "1:2"}
+    message = Message(b"", None, {"a": "1", **notes, "router-undecoded": "body"})
+    found = details.headers_of(message)
+    assert found.pairs == (("a", "1"),)
+    assert found.notes == {
+        "Not decoded": "body",
+        "Original topic": "t",
+        "Original position": "1:2",
+        "Error": "no JSON",
+    }
+    # What is edited and sent stays a dead letter that can be requeued.
+    assert details.with_headers(message, {}) == notes | {"router-undecoded": "body"}
+
+
 def test_gzip_is_unpacked_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(details, "MAX_UNPACKED_BYTES", 1_000)
     assert details.unpacked(gzip.compress(b"text")) == b"text"

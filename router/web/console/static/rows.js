@@ -6,6 +6,8 @@ const MAX_PREVIEW = 400;
 const LINE_HEIGHT = 34;
 const LINES_AHEAD = 20;
 const COLUMNS = { time: "Time", partition: "Partition", offset: "Position", key: "Key", headers: "Headers", value: "Value", size: "Size" };
+// Names of properties that are no headers of a client's: message_details.py has the same.
+const OWN = /^(router-((kafka-|nats-)?headers|(origin-)?(topic|group|position)|partition|publish-time|pipeline|error|undecoded|replayed)|Nats-Subject|REAL_(TOPIC|SUBSCRIPTION)|ORIGIN_MESSAGE_ID(Y_TIME)?|RECONSUMETIMES)$/;
 const HIDDEN = "console.columns";
 
 function add(parent, name, text, kind) {
@@ -89,7 +91,7 @@ export function row(message, view, topic) {
   else add(line, "span", key, `c-key key${message.key_base64 === undefined ? "" : " bytes"}`);
   const headers = add(line, "span", "", "c-headers");
   for (const [name, text] of Object.entries(message.properties)) {
-    if (!/^(router-(kafka-|nats-)?headers|Nats-Subject)$/.test(name)) add(headers, "span", `${name}: ${text}`);
+    if (!OWN.test(name)) add(headers, "span", `${name}: ${text}`);
   }
   const bytes = message.bytes ?? sizeOf(message);
   value(line, message, view, bytes);

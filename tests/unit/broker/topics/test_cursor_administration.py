@@ -185,6 +185,9 @@ def test_acknowledging_without_a_consumer_is_use_of_the_subscription(direct: Dir
     asked.message_id.append(direct.place(0, 3))
     direct.runner.run(direct.admin.acknowledge(asked, npb.CommandAdminResponse()))
     assert record.last_used_ms > 0
+    described = direct.runner.run(direct.topics.describe(T)).subscriptions
+    used = [one.last_used_ms for one in described if one.partition == 0]
+    assert used == [record.last_used_ms]
 
 
 def test_positions_from_before_a_reset_are_refused_all_together(direct: Direct) -> None:

@@ -67,6 +67,19 @@ def test_letters_are_shown_with_their_reason_as_text(dead: Site) -> None:
     assert f'name="letter-{letter["id"]}"' in page
 
 
+def test_headers_of_a_letter_are_those_of_its_publisher(dead: Site) -> None:
+    bury(dead, b"4", **{"a": "1", "router-publish-time": "86400000"})
+    letter = twin(dead, PAGE)["letters"][3]
+    assert letter["headers"] == {"a": "1"}
+    assert letter["notes"]["Original publish time"] == "1970-01-02 00:00:00.000Z"
+    message = f"/console/topics/orders.dlq/messages/{letter['id']}"
+    found = twin(dead, f"{message}?format=json")
+    assert (found["headers"], found["notes"]) == ([["a", "1"]], letter["notes"])
+    page = dead.client.get(message, headers=BROWSER).text
+    assert "Delivery" in page
+    assert "router-error" not in page
+
+
 def test_chosen_letters_are_requeued_and_the_page_says_so(dead: Site) -> None:
     letter = twin(dead, PAGE)["letters"][1]
     form = {"which": "selected", f"letter-{letter['id']}": "on"}

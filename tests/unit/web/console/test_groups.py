@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,8 @@ def test_groups_of_all_topics_are_told_with_their_lag(read: Site) -> None:
     read.post("/events/u", "a")
     read.poll("/events/u/h/c")
     assert twin(read, "/console/groups")["groups"] == [
-        {"group": "g", "topic": "t", "lag": 1, "members": 0, "may_reset": True},
-        {"group": "h", "topic": "u", "lag": 0, "members": 0, "may_reset": True},
+        {"group": "g", "topic": "t", "lag": 1, "members": 0, "last_used": None, "may_reset": True},
+        {"group": "h", "topic": "u", "lag": 0, "members": 0, "last_used": None, "may_reset": True},
     ]
     assert [row["group"] for row in twin(read, "/console/groups?q=H")["groups"]] == ["h"]
     assert [row["group"] for row in twin(read, "/console/groups?topic=t")["groups"]] == ["g"]
@@ -51,6 +52,20 @@ def test_groups_of_all_topics_are_told_with_their_lag(read: Site) -> None:
     assert 'aria-label="Groups"' in page
     assert f'action="{RESET}"' in page
     assert 'href="/console/topics/t/groups/g"' in page
+
+
+@pytest.mark.parametrize("path", ["/console/groups", "/console/topics/t?tab=groups"])
+def test_groups_say_how_long_ago_they_were_used(
+    read: Site, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    stats = read.backend.describe_topic(TopicName.parse("t"), 5)
+    used = tuple(replace(one, last_used_ms=86_400_000) for one in stats.subscriptions)
+    monkeypatch.setattr(
+        read.backend, "describe_topic", lambda *_: replace(stats, subscriptions=used)
+    )
+    assert twin(read, path)["groups"][0]["last_used"] == 86_400_000
+    page = read.client.get(path, headers=BROWSER).text
+    assert re.search(r'title="1970-01-02 00:00:00.000Z">[0-9.]+ d ago</time>', page)
 
 
 def test_what_reads_without_a_group_is_none(read: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,13 @@ RUNNING = {
     "updated": "2026-07-31T13:46:00+00:00",
     "dead_letters": 3,
     "sinks": {
-        "table": {"batch": 4, "rows": 10, "rows_per_second": 2.5, "lag": {"orders/0": 7, "b": 1}},
+        "table": {
+            "batch": 4,
+            "rows": 10,
+            "rows_per_second": 2.5,
+            "lag": {"orders/0": 7, "b": 1},
+            "lag_seconds": 90.04,
+        },
         "topic": {"batch": 4, "rows": 10, "rows_per_second": 1.5, "lag": {"orders/0": 2}},
     },
 }
@@ -83,8 +89,10 @@ def test_declared_pipelines_are_shown_with_their_runs(page: Site, folders: Folde
     orders = found["orders"]
     assert (orders["state"], orders["node"]) == ("running", socket.gethostname())
     assert (orders["rows_per_second"], orders["lag"], orders["bad_records"]) == (4.0, 8, 3)
+    assert orders["lag_seconds"] == 90.0
     assert [sink["name"] for sink in orders["sinks"]] == ["table", "topic"]
     text = page.client.get(PAGE, headers=BROWSER).text
+    assert "1.5 min" in text
     assert "Orders &lt;b&gt;as&lt;/b&gt; a table." in text
     assert "router pipeline status orders" in text
 

@@ -173,7 +173,7 @@ def test_groups_of_a_topic_are_told_with_their_lag(site: Site) -> None:
     site.poll()
     site.post("/events/t", "b\nc")
     found = twin(site, "/console/topics/t?tab=groups")
-    assert found["groups"] == [{"group": "g", "lag": 2, "members": 0}]
+    assert found["groups"] == [{"group": "g", "lag": 2, "members": 0, "last_used": None}]
 
 
 def test_settings_of_a_topic_say_what_it_keeps(site: Site) -> None:
