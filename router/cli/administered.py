@@ -8,6 +8,7 @@ out, so that who may do what is decided by the same code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from router.broker.transport import listening
 from router.cli import front
 from router.cli.health import answers, http_address, scheme_of
 from router.cli.options import settings_for
-from router.cli.serve import run_node
+from router.cli.serve import await_killed, run_node
 from router.errors import SettingError
 from router.settings import Settings
 from router.web.origins import is_loopback
@@ -38,7 +39,8 @@ def serve(config: Path | None, flags: Mapping[str, str | None]) -> None:
     log.begin("supervisor", settings.text("log.level"), settings.text("log.format"))
     listeners.check(settings)
     address = check(settings)
-    with front.reserve(address.host, address.port, "--http") as kept:
+    in_use = partial(await_killed, settings)
+    with front.reserve(address.host, address.port, "--http", in_use) as kept:
         port = kept.getsockname()[1]
         settings = settings_for(config, **dict(flags) | _server(address.host, port))
         options(settings)

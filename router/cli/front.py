@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import math
 import os
 import signal
 import socket
@@ -40,16 +42,37 @@ PRELOADED: Final = (
 )
 
 
-def reserve(host: str, port: int, option: str = "--port") -> socket.socket:
+def reserve(
+    host: str, port: int, option: str = "--port", in_use: Callable[[], float] = lambda: 0.0
+) -> socket.socket:
     """Return a socket that keeps the port ours for as long as it is open, without listening on it.
 
     Workers bind with SO_REUSEPORT, so that a second router on the same port would start without a
     word and take half of the connections: whether the port is free is asked without that option.
-    Raises SettingError if another process has it. Port 0 becomes a free one.
+    `in_use` is called if another process has it, and returns for how many seconds to wait.
+    Raises SettingError if it is still in use then. Port 0 becomes a free one.
     """
     if port > MAX_PORT:
         raise SettingError(f"{option} {port}: the highest port is {MAX_PORT}")
     family, kind, _, _, address = _resolve(host, port)
+    until = math.inf
+    while True:
+        try:
+            return _bind(family, kind, address)
+        except OSError as error:
+            if until == math.inf and error.errno == errno.EADDRINUSE:
+                until = time.monotonic() + in_use()
+            if time.monotonic() < until < math.inf:
+                time.sleep(POLL_SECONDS)
+                continue
+            raise SettingError(
+                f"cannot listen on {bind_address(host, port)}: {error.strerror}; is another router"
+                f" running there? Choose another port with {option}"
+            ) from error
+
+
+def _bind(family: socket.AddressFamily, kind: socket.SocketKind, address: Any) -> socket.socket:
+    """Return a socket that keeps an address; raise OSError if another process has it."""
     kept = socket.socket(family, kind)
     try:
         with socket.socket(family, kind) as probe:
@@ -59,12 +82,9 @@ def reserve(host: str, port: int, option: str = "--port") -> socket.socket:
         # Without SO_REUSEADDR, so that the next router's probe fails before this one listens.
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         kept.bind(address)
-    except OSError as error:
+    except OSError:
         kept.close()
-        raise SettingError(
-            f"cannot listen on {bind_address(host, port)}: {error.strerror}; is another router"
-            f" running there? Choose another port with {option}"
-        ) from error
+        raise
     return kept
 
 

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -26,6 +26,7 @@ from router.cli.options import backend, config, data, examples, settings_for, tl
 from router.cli.options import listeners as listener_options
 from router.cli.supervise import Child, GaveUpError, Supervisor, ignore_hangup
 from router.errors import SettingError
+from router.process import supervised
 from router.process.systemd import Notifier
 from router.settings import Settings, without_password
 from router.web.server import bind_address, options, workers
@@ -103,10 +104,11 @@ def command(config: Path | None, **flags: str | None) -> None:
     listeners.check(settings)
     host, more = settings.text("server.host"), settings.number("server.tls_port")
     with ExitStack() as kept:
-        port = kept.enter_context(front.reserve(host, settings.number("server.port")))
-        taken = port.getsockname()[1]
+        in_use = partial(await_killed, settings)
+        port = front.reserve(host, settings.number("server.port"), in_use=in_use)
+        taken = kept.enter_context(port).getsockname()[1]
         if more:
-            kept.enter_context(front.reserve(host, more, "--tls-port"))
+            kept.enter_context(front.reserve(host, more, "--tls-port", in_use))
         if taken != settings.number("server.port"):
             settings = settings.replaced(OWN, server__port=str(taken))
         serve(settings)
@@ -131,7 +133,7 @@ def run_node(
             "the HTTP server",
             run=partial(front.run, settings, ready, only_admin=only_admin),
             judge=front.judge,
-            patience=settings.seconds("server.graceful_timeout") + MARGIN_SECONDS,
+            patience=_stop_seconds(settings),
             reload=front.RELOAD_SIGNAL,
         )
     ]
@@ -143,12 +145,34 @@ def run_node(
             forked: Callable[[], None] = _keep_nothing
             if has_broker(settings):
                 children.insert(0, broker_child.child(settings))
-                forked = held.enter_context(closing(broker_child.supervise(settings))).close
+                supervision = broker_child.supervise(settings)
+                held.callback(supervision.end)
+                forked = supervision.close
             supervisor = Supervisor(children, report, notifier, forked)
             supervisor.run(partial(herald.watch, announce))
     except GaveUpError as error:
         report(str(error))
         raise SystemExit(error.status) from error
+
+
+def await_killed(settings: Settings) -> float:
+    """Return for how many seconds a port may be in use by a router of this folder, and report it.
+
+    The broker and the HTTP server of a router that was killed end in order, which takes a moment.
+    """
+    former = supervised.killed(Path(settings.text("data.dir")))
+    if former is None:
+        return 0.0
+    timeout = _stop_seconds(settings)
+    report(
+        f"a port is in use: the former router (process {former}) may still be ending; waiting for"
+        f" at most {timeout:g} s"
+    )
+    return timeout
+
+
+def _stop_seconds(settings: Settings) -> float:
+    return settings.seconds("server.graceful_timeout") + MARGIN_SECONDS
 
 
 def _keep_nothing() -> None:

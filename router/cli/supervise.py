@@ -3,7 +3,7 @@
 `serve` is one small process above two others: the broker and the HTTP server (gunicorn's master
 above its workers). It holds no data and serves nothing, so it hardly ever dies; either child may
 be killed at any moment and is started again after 0.1 to 5 s. Should this process itself be killed,
-the kernel sends its children SIGTERM (PR_SET_PDEATHSIG): a new `serve` finds folder and port free.
+the kernel sends its children SIGTERM (PR_SET_PDEATHSIG), and a new `serve` waits for their ports.
 
 SIGHUP never stops it: it is passed on as the signal by which each child reloads its files. Before
 there are children, and after them, it is ignored: systemd takes an end by SIGHUP for a wanted one.

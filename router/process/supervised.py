@@ -9,6 +9,9 @@ The lock is one of the kernel's open file descriptions (F_OFD_SETLK): it ends wi
 however that ends, outlives an exec of the holder, and can be asked for without being taken
 (F_OFD_GETLK). The alternative, flock, has to be taken for a moment to be asked for, and a
 supervisor that starts in that moment finds it taken.
+
+A supervisor that ends in order empties the file. So one that finds the lock free and a process id
+in the file follows a supervisor that was killed, whose children may need a moment to end.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 LOCK: Final = "supervisor.lock"
+_UNKNOWN: Final = "unknown"
 PATIENCE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.02
 # A link in the place of the lock would have another file truncated.
@@ -52,6 +57,13 @@ class Supervision:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def end(self) -> None:
+        """Give up the lock, after the children ended; callable twice, or after `close`."""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+        self.close()
 
     def outlive_exec(self) -> None:
         """Have the program that takes the place of this one hold the lock."""
@@ -84,15 +96,25 @@ def take(
 
 def holder(folder: Path) -> str | None:
     """Return the process id of the folder's supervisor as text, None: there is none."""
+    held, name = _look(folder)
+    return (name or _UNKNOWN) if held else None
+
+
+def killed(folder: Path) -> str | None:
+    """Return the process id of the last supervisor if it was killed, None: it was not, or runs."""
+    held, name = _look(folder)
+    return None if held else (name or None)
+
+
+def _look(folder: Path) -> tuple[bool, str]:
+    """Return whether the lock is held, and the process id in the file, empty: there is none."""
     try:
         descriptor = os.open(folder / LOCK, _FLAGS)
     except OSError:
-        return None
+        return False, ""
     try:
         found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole(fcntl.F_WRLCK))
-        if _FLOCK.unpack(found)[0] == fcntl.F_UNLCK:
-            return None
-        return _name(descriptor)
+        return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK, _name(descriptor)
     finally:
         os.close(descriptor)
 
@@ -107,8 +129,8 @@ def _lock(descriptor: int, folder: Path, patience: float, pause: Callable[[float
         else:
             return
     raise SupervisedError(
-        f"another router (process {_name(descriptor)}) uses the data folder {folder}: stop it, or"
-        " name another folder with --data",
+        f"another router (process {_name(descriptor) or _UNKNOWN}) uses the data folder {folder}:"
+        " stop it, or name another folder with --data",
         os.EX_TEMPFAIL,
     )
 
@@ -124,7 +146,7 @@ def _sign(descriptor: int, folder: Path) -> None:
 
 
 def _name(descriptor: int) -> str:
-    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
 
 
 def _whole(kind: int) -> bytes:

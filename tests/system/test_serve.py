@@ -276,14 +276,28 @@ def test_serve_starts_the_server_again_when_it_is_killed(router: Stack) -> None:
     assert router.broker() == broker
 
 
-def test_serve_finds_the_folder_free_when_its_supervisor_was_killed(router: Stack) -> None:
+def test_serve_waits_for_the_port_when_its_supervisor_was_killed(router: Stack) -> None:
     assert router.process is not None
     assert publish(router, b"before") == 200
-    left = children(router.process.pid)
+    broker = router.broker()
+    master = next(pid for pid in children(router.process.pid) if pid != broker)
+    os.kill(master, signal.SIGSTOP)  # it cannot end, and has the port, until it goes on
+
+    def go_on() -> None:
+        try:
+            wait_until(lambda: b"the former router" in log.read_bytes(), PATIENCE)
+        finally:
+            os.kill(master, signal.SIGCONT)
+
+    log = router.folder / "serve.log"
     router.process.kill()
-    router.process.wait()
-    wait_until(lambda: not any(command_line(pid) for pid in left), PATIENCE)
-    router.start()
+    assert router.process.wait() == -signal.SIGKILL
+    going_on = threading.Thread(target=go_on)
+    going_on.start()
+    try:
+        router.start()
+    finally:
+        going_on.join()
     assert poll(router, "from=earliest&timeout=5000") == (200, ["before"])
 
 

@@ -82,6 +82,26 @@ def test_reserve_refuses_a_port_that_another_router_has(free_port: int) -> None:
         front.reserve("127.0.0.1", free_port)
 
 
+def test_reserve_waits_for_a_router_that_is_ending(free_port: int) -> None:
+    former = front.reserve("127.0.0.1", free_port)
+    timeouts = iter([60.0])
+
+    def in_use() -> float:
+        former.close()
+        return next(timeouts)
+
+    front.reserve("127.0.0.1", free_port, in_use=in_use).close()
+    assert not list(timeouts)
+
+
+def test_reserve_waits_only_so_long(free_port: int) -> None:
+    with (
+        front.reserve("127.0.0.1", free_port),
+        pytest.raises(SettingError, match="another router"),
+    ):
+        front.reserve("127.0.0.1", free_port, in_use=lambda: 0.05)
+
+
 def test_reserve_finds_a_free_port_when_asked_for_any() -> None:
     with front.reserve("127.0.0.1", 0) as kept:
         assert kept.getsockname()[1] > 0

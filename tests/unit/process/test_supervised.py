@@ -70,6 +70,27 @@ def test_holder_is_named_as_long_as_it_holds(tmp_path: Path) -> None:
     assert supervised.holder(folder) is None
 
 
+def test_supervisor_that_was_killed_is_named_and_one_that_ended_is_not(tmp_path: Path) -> None:
+    assert supervised.killed(tmp_path) is None
+    with held_elsewhere(tmp_path, HOLD) as other:
+        assert supervised.killed(tmp_path) is None
+        other.kill()
+        other.wait()
+        assert supervised.killed(tmp_path) == str(other.pid)
+    taken = supervised.take(tmp_path)
+    assert supervised.killed(tmp_path) is None
+    taken.end()
+    assert supervised.killed(tmp_path) is None
+    assert supervised.holder(tmp_path) is None
+
+
+def test_forked_child_that_closed_its_copy_does_not_end_the_supervision(tmp_path: Path) -> None:
+    taken = supervised.take(tmp_path)
+    taken.close()
+    taken.end()
+    assert supervised.killed(tmp_path) == str(os.getpid())
+
+
 @pytest.mark.parametrize("program", [HOLD, EXEC])
 def test_there_is_no_holder_when_it_was_killed(tmp_path: Path, program: str) -> None:
     with held_elsewhere(tmp_path, program) as other:
