@@ -10,7 +10,7 @@ holds nothing, so that after its abort only the consumer that made it has anythi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -32,7 +32,7 @@ from router.errors import RouterError
 MAX_ACKS: Final = 100_000
 """Entries that one transaction acknowledges."""
 ACKS_IN_STEP: Final = 1_000
-"""Entries that a commit acknowledges before the event loop serves others."""
+"""Entries of a decided transaction that are done before the event loop serves others."""
 ENTRY: Final = "a"
 """Begins the keys of values that are entries acknowledged one by one."""
 CUMULATIVE: Final = "c"
@@ -131,14 +131,39 @@ class TransactionAcknowledgements:
         Delivery sees no difference, as nothing that is held is sent either. A start that finds the
         decision on disk makes them all once more.
         """
+        async for subscription, parts in self._steps(transaction):
+            self._acknowledge(subscription, parts, None)
+
+    async def begin_abort(self, transaction: Transaction) -> None:
+        """Deliver again most of what is much, in its order, ACKS_IN_STEP entries in each step.
+
+        Nothing new is delivered meanwhile. A start that finds the decision on disk delivers again
+        what is not acknowledged by then.
+        """
+        async for subscription, parts in self._steps(transaction):
+            _pending(subscription).aborts.add(transaction)
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.restore(parts)
+
+    async def _steps(
+        self, transaction: Transaction
+    ) -> AsyncIterator[tuple[PartitionSubscription, dict[int, EntryPart]]]:
+        """Yield entries in order, held no more, until ACKS_IN_STEP are left for the last step.
+
+        Of each subscription one is left at least: it is held until then.
+        """
+        left = sum(map(len, transaction.acks.values()))
         for key, parts in transaction.acks.items():
-            while len(parts) > ACKS_IN_STEP:
+            waiting = iter(sorted(parts))
+            while left > ACKS_IN_STEP and len(parts) > 1:
                 subscription = self._find(key)
                 if subscription is None or not isinstance(subscription.delivered, PendingAcks):
                     break
-                some = {entry: parts.pop(entry) for entry in list(islice(parts, ACKS_IN_STEP))}
+                size = min(ACKS_IN_STEP, len(parts) - 1)
+                some = {entry: parts.pop(entry) for entry in islice(waiting, size)}
+                left -= size
                 subscription.delivered.release(some.items())
-                self._acknowledge(subscription, some, None)
+                yield subscription, some
                 await asyncio.sleep(0)
 
     def commit(self, transaction: Transaction) -> None:
@@ -147,7 +172,7 @@ class TransactionAcknowledgements:
             self._acknowledge(subscription, parts, cumulative)
 
     def abort(self, transaction: Transaction) -> None:
-        """Deliver again what was acknowledged."""
+        """Deliver again what is left."""
         for subscription, parts, cumulative in self._released(transaction):
             if subscription.dispatcher is not None and parts:
                 subscription.dispatcher.restore(sorted(parts))
@@ -181,6 +206,7 @@ class TransactionAcknowledgements:
                 )
                 continue
             pending, parts = subscription.delivered, transaction.acks.get(key, {})
+            pending.aborts.discard(transaction)
             pending.release(parts.items())
             cumulative = None
             if key in transaction.cumulative:

@@ -249,6 +249,8 @@ class TransactionCoordinator:
         if transaction.committed:
             placed = await self._place(transaction)
             await self.acknowledgements.begin_commit(transaction)
+        else:
+            await self.acknowledgements.begin_abort(transaction)
         # From here on it is one step.
         for one in placed:
             try:

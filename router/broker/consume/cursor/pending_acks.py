@@ -4,7 +4,8 @@ Theory of operation. The cursor has what is acknowledged for good. What a transa
 is *held* beside it until the transaction is decided: delivery asks for what is left by these two
 together, and everything else (backlogs, retention, positions) by the cursor alone. As in Apache
 Pulsar a message is held by one transaction, and a cumulative acknowledgement holds nothing: it only
-keeps other transactions from making one.
+keeps other transactions from making one. While an abort gives back what was held, in several steps,
+nothing new is delivered, so that nothing new comes between what is delivered again.
 """
 
 from __future__ import annotations
@@ -60,12 +61,14 @@ class CumulativeAck(NamedTuple):
 class PendingAcks:
     """What is held of one subscription; asked like its cursor, it answers what is to be sent."""
 
-    __slots__ = ("_cursor", "cumulative", "held")
+    __slots__ = ("_cursor", "aborts", "cumulative", "held")
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self.held: dict[int, list[EntryPart]] = {}
         self.cumulative: CumulativeAck | None = None
+        # The transactions of which an abort gives back what was held.
+        self.aborts: set[object] = set()
 
     @property
     def idle(self) -> bool:
@@ -81,7 +84,9 @@ class PendingAcks:
         return words(self._left(entry)) if entry in self.held else self._cursor.ack_set(entry)
 
     def next_unacked(self, start: int) -> int:
-        """Return the first entry at or after one of which something is to be sent."""
+        """Return the first entry at or after one of which something is to be sent now."""
+        if self.aborts:
+            return _BEHIND_ALL
         found = self._cursor.next_unacked(start)
         while found in self.held and not self._left(found):
             found = self._cursor.next_unacked(found + 1)

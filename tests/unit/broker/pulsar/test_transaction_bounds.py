@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.storage import ValueChange, ValueOperation
 from router.broker.transactions import (
@@ -29,7 +31,7 @@ from tests.unit.broker.pulsar.test_transactions import (
     subscription_of,
     with_transactions,
 )
-from tests.unit.broker.pulsar.transacting import Ids, TransactionalClient
+from tests.unit.broker.pulsar.transacting import Ids, Received, TransactionalClient
 
 
 def producers_of(context: Context) -> TransactionalProducers:
@@ -247,20 +249,52 @@ def test_a_commit_of_many_acknowledgements_leaves_time_for_others(
         await client.subscribe(SHARED)
         for number in range(20):
             await client.write(b"%d" % number)
-        ids = await client.begin()
-        await client.acknowledge(*await client.received(20), ids=ids)
-        transactions = producers_of(context).transactions
-        transaction = transactions.find(f"pulsar/{ids['txnid_least_bits']}")
-        assert transaction is not None
         cursor, reached = subscription_of(context).cursor, [-1]
-        commit = asyncio.create_task(transactions.decide(transaction, commit=True))
-        while not commit.done():
-            await asyncio.sleep(0)
+        async for _ in decide(client, context, await client.received(20), commit=True):
             if cursor.mark_delete != reached[-1]:
                 reached.append(cursor.mark_delete)
-        await commit
         assert reached == [-1, 3, 7, 11, 15, 19]
         assert subscription_of(context).delivered is cursor
         assert await client.sees()
 
     with_transactions(folder, test)
+
+
+@pytest.mark.parametrize("kind", [SHARED, pb.CommandSubscribe.Key_Shared, EXCLUSIVE])
+def test_an_abort_of_many_acknowledgements_leaves_time_for_others_and_keeps_their_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: pb.CommandSubscribe.SubType
+) -> None:
+    monkeypatch.setattr(acknowledgements, "ACKS_IN_STEP", 4)
+
+    async def test(client: TransactionalClient, context: Context) -> None:
+        await client.subscribe(kind, permits=20)
+        for number in range(21):
+            await client.write(b"%d" % number)
+        steps = {20}
+        async for held in decide(client, context, await client.received(20), commit=False):
+            if steps == {20} and held < 20:
+                client.permit(1_000)  # what is new could come now
+            steps.add(held)
+        assert steps == {0, 4, 8, 12, 16, 20}
+        assert subscription_of(context).delivered is subscription_of(context).cursor
+        assert await client.sees(*(b"%d" % number for number in range(21)))
+
+    with_transactions(folder, test)
+
+
+async def decide(
+    client: TransactionalClient, context: Context, received: list[Received], *, commit: bool
+) -> AsyncIterator[int]:
+    """Decide on the acknowledgements of entries; yield how many are held, in each turn."""
+    ids = await client.begin()
+    await client.acknowledge(*reversed(received), ids=ids)
+    transactions = producers_of(context).transactions
+    transaction = transactions.find(f"pulsar/{ids['txnid_least_bits']}")
+    assert transaction is not None
+    pending = subscription_of(context).delivered
+    assert isinstance(pending, PendingAcks)
+    deciding = asyncio.create_task(transactions.decide(transaction, commit=commit))
+    while not deciding.done():
+        await asyncio.sleep(0)
+        yield len(pending.held)
+    await deciding

@@ -10,7 +10,12 @@ import pytest
 
 from router.broker.consume import PartitionSubscription
 from router.broker.pulsar.transactions import COORDINATOR_TOPIC, MAX_TIMEOUT_MS
-from router.broker.transactions import TransactionCoordinator, coordinator
+from router.broker.transactions import (
+    Transaction,
+    TransactionCoordinator,
+    acknowledgements,
+    coordinator,
+)
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import TOPIC, with_client
@@ -399,6 +404,45 @@ def test_a_decision_that_was_cut_off_acknowledges_with_the_next_start(
         await client.subscribe(SHARED)
         assert await client.sees(b"b")
         assert subscription_of(context).cursor.mark_delete == 0
+
+    with_transactions(folder, before)
+    with_transactions(folder, after)
+
+
+def test_an_abort_that_was_cut_off_delivers_the_rest_again_with_the_next_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acknowledgements, "ACKS_IN_STEP", 1)
+
+    async def before(client: TransactionalClient, context: Context) -> None:
+        assert context.broker.transactions is not None
+        transactions = context.broker.transactions.transactions
+        await client.subscribe(SHARED)
+        for value in (b"a", b"b", b"c"):
+            await client.write(value)
+        ids = await client.begin()
+        await client.acknowledge(*await client.received(3), ids=ids)
+        begin_abort = transactions.acknowledgements.begin_abort
+
+        async def cut_off(transaction: Transaction) -> None:
+            await begin_abort(transaction)
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(transactions.acknowledgements, "begin_abort", cut_off)
+        transaction = transactions.find(f"pulsar/{ids['txnid_least_bits']}")
+        assert transaction is not None
+        ending = asyncio.ensure_future(transactions.abort(transaction))
+        first, second = await client.received(2)
+        assert [first.value, second.value] == [b"a", b"b"]
+        await client.acknowledge(first)
+        ending.cancel()
+        await transactions.close()
+
+    async def after(client: TransactionalClient, context: Context) -> None:
+        assert context.broker.transactions is not None
+        await context.broker.transactions.transactions.load()
+        await client.subscribe(SHARED)
+        assert await client.sees(b"b", b"c")
 
     with_transactions(folder, before)
     with_transactions(folder, after)

@@ -113,7 +113,12 @@ class TransactionalClient:
         return await self._answer(producer_id=number, sequence_id=sequence)
 
     async def subscribe(
-        self, kind: pb.CommandSubscribe.SubType, number: int = 0, topic: str = TOPIC
+        self,
+        kind: pb.CommandSubscribe.SubType,
+        number: int = 0,
+        topic: str = TOPIC,
+        *,
+        permits: int = 1_000,
     ) -> None:
         """Open a consumer of the subscription s, from the beginning, with many permits."""
         answer = await self.ask(
@@ -125,8 +130,12 @@ class TransactionalClient:
             initialPosition=pb.CommandSubscribe.Earliest,
         )
         assert isinstance(answer, pb.CommandSuccess), answer
-        permits = command(pb.BaseCommand.FLOW, consumer_id=number, messagePermits=1_000)
-        self.client.send(encode(permits))
+        self.permit(permits, number)
+
+    def permit(self, permits: int, number: int = 0) -> None:
+        """Let a consumer get so many messages more."""
+        flow = command(pb.BaseCommand.FLOW, consumer_id=number, messagePermits=permits)
+        self.client.send(encode(flow))
 
     async def received(self, least: int = 0) -> list[Received]:
         """Return the messages that came since the last call, when so many did."""
