@@ -121,7 +121,7 @@ class Checkpoint:
     closed: bool
     ledgers: list[LedgerChange] = field(default_factory=list)
     cursors: list[tuple[bytes, int, bytes | None, int]] = field(default_factory=list)
-    values: Sequence[ValueChange] = ()
+    values: Iterable[ValueChange] = ()
 
 
 def next_boot(connection: sqlite3.Connection) -> int:

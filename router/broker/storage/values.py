@@ -8,7 +8,7 @@ checkpoint writes those that changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -70,18 +70,21 @@ class StoredValues:
         if not values:
             self._values.pop(owner, None)
 
-    def take_changes(self) -> list[ValueChange]:
-        """Return what a checkpoint is to store, in order; it is handed over."""
-        changes = list(self._changes())
+    def take_changes(self) -> Iterator[ValueChange]:
+        """Return what a checkpoint is to store, in order; it is handed over, to any thread."""
+        unsaved, dropped = self._unsaved, self._dropped
         self._unsaved, self._dropped = {}, {}
-        return changes
+        return _changes(unsaved, dropped)
 
-    def _changes(self) -> Iterator[ValueChange]:
-        for owner in self._dropped:
-            yield ValueChange(ValueOperation.DROP, owner)
-        for owner, values in self._unsaved.items():
-            for key, value in values.items():
-                if value is None:
-                    yield ValueChange(ValueOperation.REMOVE, owner, key)
-                else:
-                    yield ValueChange(ValueOperation.PUT, owner, key, value)
+
+def _changes(
+    unsaved: Mapping[str, Mapping[str, bytes | None]], dropped: Iterable[str]
+) -> Iterator[ValueChange]:
+    for owner in dropped:
+        yield ValueChange(ValueOperation.DROP, owner)
+    for owner, values in unsaved.items():
+        for key, value in values.items():
+            if value is None:
+                yield ValueChange(ValueOperation.REMOVE, owner, key)
+            else:
+                yield ValueChange(ValueOperation.PUT, owner, key, value)
