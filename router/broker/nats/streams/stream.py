@@ -255,7 +255,7 @@ class Stream:
             window, now_ms = self.config.duplicate_window, self.context.now_ms()
             await restore_ids(self.ids, self.log, window, now_ms)
             await self.log.catch_up()
-        await self.limits.expire()
+        await self.limits.recover()
         if self.loader is not None:
             await self.loader(self)
             self.loader = None

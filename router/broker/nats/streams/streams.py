@@ -137,8 +137,7 @@ class Streams:
 
     def get(self, name: str) -> Stream | None:
         """Return a stream, which may not be open; None: there is none."""
-        stream = self._named.get(name)
-        if stream is not None and not stream.closed:
+        if (stream := self._named.get(name)) is not None and not stream.closed:
             return stream
         try:
             return self.find(name)
@@ -242,7 +241,9 @@ class Streams:
             new = checked_stream_update(stream.config, config, pedantic=pedantic)
             check_stream_subjects(caller, set(new.subjects) - set(stream.config.subjects))
             self._check_overlap(new)
-            return await self._configure(stream.topic, new, stream.created_ns)
+            await self._open(stream)
+            async with stream.limits.suspended():
+                return await self._configure(stream.topic, new, stream.created_ns)
 
     def check_restored(self, config: StreamConfig, caller: NatsCaller) -> None:
         """Check that a stream can be restored; raise JetStreamError 10130, 10065, RouterError."""
@@ -427,8 +428,7 @@ class Streams:
             # It has grown: its first partition has another name as a stream.
             deleted = (str(TopicName.parse(name).partition(0)),)
         for full in deleted:
-            stream = self._streams.pop(full, None)
-            if stream is not None:
+            if (stream := self._streams.pop(full, None)) is not None:
                 self._tasks.start(self._close_deleted(stream))
         if deleted and self.records.drop(name):
             self._tasks.start(self.records.erase(name))

@@ -8,13 +8,19 @@ step deletes at most MAX_DELETED_AT_ONCE messages of each kind, so that the even
 Age ends all messages but those that live for ever by their header. Where the stream has delete
 markers, one takes the place of the last message of a subject whose time is over (`markers.py`);
 what cannot get a marker now, as while the disk is full, stays and is looked at again.
+
+What a limit takes goes in memory at once, and its journal record with the next commit group, at
+most 5 ms later: a publish at the limit costs no sync of its own. A kill in between brings such
+messages back; opening deletes them before NATS clients see them (`recover`), and limits rest while
+a configuration is replaced that would not delete them any more (`suspended`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import structlog
@@ -30,6 +36,8 @@ from router.wire.nats.jetstream.policies import Discard
 MAX_DELETED_AT_ONCE: Final = 1_000
 MAX_ROUNDS: Final = 4
 """Of one step."""
+MAX_RECOVERY_ROUNDS: Final = 100
+"""Before a stream is open: more messages than this deletes are too old after a long stop only."""
 READ_BYTES: Final = 256 << 10
 MIN_TIMER_SECONDS: Final = 0.05
 MAX_TIMER_SECONDS: Final = 3_600.0
@@ -59,7 +67,7 @@ class StreamLimits:
         self._looked_until: int | None = None
         self._task: asyncio.Task[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._closed = self._suspended = False
 
     def configure(self, config: StreamConfig) -> None:
         """Go on with other limits."""
@@ -76,8 +84,11 @@ class StreamLimits:
             self._task.add_done_callback(self._ended)
         return False
 
-    async def expire(self) -> None:
-        """Delete all messages whose time to live is over. Raises OSError, StoreError."""
+    async def recover(self) -> None:
+        """Delete what limits took right before a kill, and all whose time to live is over.
+
+        What more there is a task deletes later. Raises OSError, StoreError.
+        """
         log = self._log
         if log.index is not None and not self._delete_exact():
             # What was replaced before a kill would be the last message of its subject otherwise.
@@ -86,6 +97,24 @@ class StreamLimits:
             await log.store.synced()
             await log.catch_up()
             self._markers.delete_replaced()
+        for _ in range(MAX_RECOVERY_ROUNDS):
+            if self._is_done():
+                break
+            await self._delete_by_reading()
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Delete nothing within the block; what was deleted before is on disk then.
+
+        Raises StoreError.
+        """
+        self._suspended = True
+        try:
+            await self._log.store.synced()
+            yield
+        finally:
+            self._suspended = False
+            self.enforce()
 
     async def settle(self) -> None:
         """Return when nothing is beyond a limit."""
@@ -115,32 +144,34 @@ class StreamLimits:
         try:
             while not self._closed and not self._is_done():
                 # What is needed is on disk, or there is more to do than one step may.
-                await self._log.catch_up()
-                await self._delete_of_subjects()
-                await self._delete_read()
-                if self._config.marker_seconds:
-                    await self._log.store.synced()
-                await asyncio.sleep(0)
+                await self._delete_by_reading()
         except (OSError, StoreError) as error:
             _log.warning("nats-limits-delayed", ledger=self._log.ledger.id, reason=str(error))
             self._set_timer(MAX_TIMER_SECONDS)
             return False
         return True
 
-    async def _delete_read(self) -> None:
-        """Delete what is beyond a limit and may not be in memory."""
-        read_from = self._log.read_from
+    async def _delete_by_reading(self) -> None:
+        """Delete what is beyond a limit and may not be in memory: a part of it."""
+        log = self._log
+        await log.catch_up()
+        await self._delete_of_subjects()
         if self._is_over():
-            self._delete_oldest(await read_from(1, MAX_DELETED_AT_ONCE, READ_BYTES))
+            oldest = await log.read_from(1, MAX_DELETED_AT_ONCE, READ_BYTES)
+            if not self._suspended:
+                self._delete_oldest(oldest)
         if self._config.max_age > 0:
-            aged = await read_from(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
-            if not self._is_held():
+            aged = await log.read_from(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
+            if not (self._suspended or self._is_held()):
                 self._delete_aged(aged)
+        if self._config.marker_seconds:
+            await log.store.synced()
+        await asyncio.sleep(0)
 
     def _is_done(self) -> bool:
         """Do what is quick; return whether all is counted and nothing is beyond a limit."""
         log, indexer = self._log, self._log.indexer
-        if log.ledger.discarded or indexer is None:
+        if log.ledger.discarded or indexer is None or self._suspended:
             return True
         if not indexer.advance():
             return False

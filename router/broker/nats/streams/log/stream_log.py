@@ -8,7 +8,7 @@ log is read if the index is `overflowed`, because it lacks subjects then.
 A message leaves the index in the same step in which the ledger learns that it is deleted, so that
 both always agree on what is live. What clients delete, and what no consumer needs any more, is
 there until its deletion is on disk. What a limit takes goes at once: what makes it too much, or too
-old, is on disk, so that a start deletes it again.
+old, is on disk, so that opening the stream deletes it again (`limits.py`).
 """
 
 from __future__ import annotations

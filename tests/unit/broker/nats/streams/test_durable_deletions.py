@@ -1,4 +1,7 @@
-"""What clients delete, and what no consumer needs, is there until its deletion is on disk."""
+"""What clients delete, and what no consumer needs, is there until its deletion is on disk.
+
+What a limit takes is gone at once, and deleted again when the stream is opened after a kill.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,16 @@ from typing import Any
 
 import pytest
 
-from router.broker.nats.streams.log import stream_log
+from router.broker.nats.streams.log import limits, stream_log
 from router.broker.nats.streams.log.indexing import MAX_INLINE_ENTRIES
 from router.broker.nats.streams.log.subject_index import MAX_PLACES
 from router.broker.nats.streams.stream import Stream
+from router.broker.storage import journal
+from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import Inbox, Serving, serving
+from tests.unit.broker.nats.streaming import Anyone, Clock, Rig
+from tests.unit.broker.nats.streams.test_publishing import with_streams
 from tests.unit.broker.storage.disks import HeldDisk
 
 ALL = [1, 2, 3, 4]
@@ -219,3 +226,76 @@ def test_conditions_know_what_was_published_during_a_purge(tmp_path: Path) -> No
             publisher.close()
 
     asyncio.run(test())
+
+
+TAKING: list[dict[str, Any]] = [
+    {"max_msgs": 2},
+    {"max_bytes": 5_000},
+    {"max_msgs_per_subject": 2},
+    {"max_age": 100_000_000},
+]
+
+
+async def taken(rig: Rig, limit: dict[str, Any]) -> Stream:
+    """Fill a stream, of whose 20 messages a limit takes all but two."""
+    stream = await rig.create("S", "s.>", **limit)
+    for sequence in range(1, 21):
+        if sequence == 19:
+            rig.clock.now += 60
+        await rig.publish("s.a", bytes(2_000))
+    async with asyncio.timeout(10):
+        while there(stream) != [19, 20]:  # noqa: ASYNC110 - for age, a timer is waited for
+            await asyncio.sleep(0.01)
+    return stream
+
+
+def there(stream: Stream) -> list[int]:
+    return [one for one in range(1, stream.log.last_sequence + 1) if stream.contains(one)]
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what no client waits for journalled no sooner than a client waits for something."""
+    monkeypatch.setattr(journal, "LINGER_SECONDS", 3_600.0)
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("limit", TAKING)
+def test_what_a_limit_took_right_before_a_kill_is_not_in_an_open_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(limits, "MAX_DELETED_AT_ONCE", 5)  # so that one look is not enough
+    clock = Clock()
+
+    async def before(rig: Rig) -> None:
+        await taken(rig, limit)
+
+    async def after(rig: Rig) -> None:
+        stream = rig.streams.find("S")
+        assert len(there(stream)) > 2
+        await stream.open()
+        assert there(stream) == [19, 20]
+
+    with_streams(tmp_path, before, clock=clock, killed=True)
+    with_streams(tmp_path, after, clock=clock)
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("limit", TAKING)
+def test_what_a_limit_took_stays_deleted_when_the_limit_is_lifted_right_before_a_kill(
+    tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    clock = Clock()
+
+    async def before(rig: Rig) -> None:
+        stream = await taken(rig, limit)
+        config = StreamConfig.from_json(stream.config.to_json() | dict.fromkeys(limit, 0))
+        await rig.streams.update(config, Anyone(), pedantic=False)
+
+    async def after(rig: Rig) -> None:
+        stream = await rig.streams.open("S")
+        await stream.settle()
+        assert there(stream) == [19, 20]
+
+    with_streams(tmp_path, before, clock=clock, killed=True)
+    with_streams(tmp_path, after, clock=clock)
