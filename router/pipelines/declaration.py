@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from router.model import SchemaType
+
 RECORDS: Final = "records"
 # The sink that bad records go to when the policy is `dlq`; no declared sink may be named so.
 DEAD_LETTERS: Final = "dead-letters"
@@ -32,7 +34,11 @@ METADATA: Final = (
 DATE: Final = "date"
 TIMES: Final = ("event_time", "_event_time", "publish_time", "_publish_time")
 TABLE_FORMATS: Final = ("delta", "parquet", "json", "csv", "orc")
-FORMATS: Final = ("bytes", "text", "json", "cambria", "avro", "csv")
+FORMATS: Final = ("bytes", "text", "json", "cambria", "avro", "protobuf", "csv")
+REGISTERED: Final = {"avro": SchemaType.AVRO, "protobuf": SchemaType.PROTOBUF_NATIVE}
+"""Formats whose definitions topics have in the registry, and what those are called there."""
+SELF_DESCRIBED: Final = frozenset({"json", *REGISTERED})
+"""Formats whose columns come with the topic, if none are declared."""
 POLICIES: Final = ("fail", "skip", "dlq")
 
 
@@ -52,9 +58,9 @@ class SourceSpec:
     since 1970, for a checkpoint that is new. `max_rows` bounds a batch. `on_loss` is fail or skip:
     what to do when messages went before they were read. `url` and `settings` say which store, the
     latter by the router's own settings, credentials included: they never stand on a command line.
-    `schema` is columns as in CREATE TABLE (json, csv; empty: inferred) or an Avro schema in JSON
-    (avro; empty: the topic's own). `options` are the format's own. `skip_dead`: a pattern passes
-    over `<topic>.dlq` where it finds the topic, which would otherwise never come to an end.
+    `schema` is columns as in CREATE TABLE (json, csv; empty: inferred) or a definition in JSON
+    (avro, protobuf; empty: the topic's own). `options` are the format's own. `skip_dead`: a pattern
+    passes over `<topic>.dlq` where it finds the topic, and would otherwise never come to an end.
     `since_ms` and `until_ms` bound the publish times of the rows, 0: neither does.
     Messages with another `key` (None: any) are no rows, nor are those whose subject of NATS is not
     one of the pattern `subject`.

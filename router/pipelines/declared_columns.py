@@ -11,6 +11,7 @@ from sqlglot.errors import SqlglotError
 from router.errors import InvalidSchemaError
 from router.pipelines.declaration import METADATA, SourceSpec
 from router.pipelines.decoding import avro_columns
+from router.pipelines.protobuf_records import protobuf_columns
 
 _TYPES: Final = (
     "STRING",
@@ -29,6 +30,7 @@ _FIXED: Final = {
     "text": {"value": "STRING"},
     "cambria": {"key": "STRING", "value": "STRING"},
 }
+_DEFINED: Final = {"avro": avro_columns, "protobuf": protobuf_columns}
 
 
 def columns(source: SourceSpec) -> dict[str, str] | None:
@@ -51,11 +53,11 @@ def _fields(source: SourceSpec) -> dict[str, str] | None:
         return _FIXED[source.format]
     if not source.schema:
         return None
-    if source.format == "avro":
+    if columns_of := _DEFINED.get(source.format):
         try:
-            return avro_columns(source.schema)
+            return columns_of(source.schema)
         except InvalidSchemaError as error:
-            raise ValueError(f"source.schema is no Avro definition: {error}") from error
+            raise ValueError(f"source.schema is no {source.format} definition: {error}") from error
     return declared(source.schema)
 
 

@@ -10,32 +10,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from router.errors import (
-    BadFramingError,
-    InvalidSchemaError,
-    PayloadMismatchError,
-    SchemaNotFoundError,
-)
+from router.errors import BadFramingError, InvalidSchemaError
 from router.model import Schema, SchemaType
+from router.pipelines.versioned import (
+    MAX_DEPTH,
+    MAX_TYPES,
+    NO_VALUE,
+    Decoded,
+    ReadRow,
+    Row,
+    VersionedDecoder,
+    bounded_sentence,
+)
 from router.schemas import check, decode, equal, resolver
 from router.schemas.definitions import DefinitionNode
 from router.schemas.kinds import definition_of
 from router.wire import cambria
 
-MAX_DEPTH: Final = 30
-MAX_TYPES: Final = 10_000
-"""Types in the columns of a definition, which may name one record at many places."""
-MAX_SENTENCE_CHARACTERS: Final = 500
-NO_VALUE: Final = "the message has no value"
 NO_TEXT: Final = "the value is not UTF-8"
-
-Row = tuple[Any, ...]
-Decoded = tuple[str | None, list[Row] | None]
 
 _SIMPLE: Final = {
     "boolean": "BOOLEAN",
@@ -65,69 +61,23 @@ def decode_cambria(value: bytes | None) -> Decoded:
     return None, rows
 
 
-@dataclass(frozen=True, slots=True)
-class _WriterSchema:
-    """The schema that values were written with, and what makes those of the reader's of them."""
+class AvroDecoder(VersionedDecoder):
+    """Reads Avro values into the columns of a definition, given as its JSON text."""
 
-    schema: Schema
-    resolve: Callable[[Any], Any] | None = None
+    type = SchemaType.AVRO
 
+    def reader(self, written: Schema) -> ReadRow:
+        """Return what makes a row of a value; see VersionedDecoder."""
+        columns = record_of(self.definition)
+        resolve: Callable[[Any], Any] | None = None
+        if not equal(written, Schema(self.type, self.definition.encode())):
+            resolve = resolver(record_of(written.data.decode()), columns)
 
-@dataclass(frozen=True, slots=True)
-class AvroDecoder:
-    """Reads Avro values into the columns of a definition, given as its JSON text.
+        def read(value: bytes) -> Row:
+            record = decode(written, value)
+            return _record(columns, record if resolve is None else resolve(record))
 
-    `lookup` returns the schema of a topic and a version; without it all values are written with
-    the definition. It raises SchemaNotFoundError.
-    """
-
-    definition: str
-    lookup: Callable[[str, int], Schema] | None = None
-    _writers: dict[tuple[str, int], _WriterSchema | str] = field(default_factory=dict)
-
-    def __call__(self, value: bytes | None, topic: str = "", version: int | None = None) -> Decoded:
-        """Return the record of a value that was written with a version, or what is wrong.
-
-        None: the version is not known; the value is one of the definition.
-        """
-        if value is None:
-            return NO_VALUE, None
-        writer = self._writer(topic, version)
-        if isinstance(writer, str):
-            return writer, None
-        try:
-            record = decode(writer.schema, bytes(value))
-            if writer.resolve is not None:
-                record = writer.resolve(record)
-        except PayloadMismatchError as error:
-            return bounded_sentence(error), None
-        return None, [_plain(record_of(self.definition), record)]
-
-    def _writer(self, topic: str, version: int | None) -> _WriterSchema | str:
-        """Return what a version's values are read with, or why they cannot be read."""
-        reader = Schema(SchemaType.AVRO, self.definition.encode())
-        if version is None or self.lookup is None:
-            return _WriterSchema(reader)
-        found = self._writers.get((topic, version))
-        if found is None:
-            found = self._writers[topic, version] = self._looked_up(reader, topic, version)
-        return found
-
-    def _looked_up(self, reader: Schema, topic: str, version: int) -> _WriterSchema | str:
-        assert self.lookup is not None, "the caller looked"
-        try:
-            schema = self.lookup(topic, version)
-        except SchemaNotFoundError:
-            return f"{topic} has no version {version} of its schema, which the value names"
-        if schema.type is not SchemaType.AVRO:
-            return f"version {version} of the schema of {topic} is {schema.type.name}, not AVRO"
-        try:
-            if equal(schema, reader):
-                return _WriterSchema(reader)
-            written = record_of(schema.data.decode())
-        except (InvalidSchemaError, UnicodeDecodeError) as error:
-            return bounded_sentence(f"version {version} of the schema of {topic}: {error}")
-        return _WriterSchema(schema, resolver(written, record_of(self.definition)))
+        return read
 
 
 def record_of(definition: str) -> DefinitionNode:
@@ -148,16 +98,6 @@ def avro_columns(definition: str) -> dict[str, str]:
     """
     count = itertools.count()
     return {field.name: _type(field.node, 0, count) for field in record_of(definition).fields}
-
-
-def bounded_sentence(error: object) -> str:
-    """Return an error's sentence, bounded."""
-    sentence = str(error)
-    return (
-        sentence
-        if len(sentence) <= MAX_SENTENCE_CHARACTERS
-        else sentence[:MAX_SENTENCE_CHARACTERS] + "..."
-    )
 
 
 def _text(key: bytes | None) -> str | None:

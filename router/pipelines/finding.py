@@ -101,8 +101,9 @@ bad_records = "dlq"
 
 [source]
 topics = ["orders"]             # or: pattern = "orders.*"
-format = "json"                 # bytes, text, json, cambria, avro, csv
-# Columns as in CREATE TABLE. Without them, JSON's are inferred once, and Avro's are the topic's.
+format = "json"                 # bytes, text, json, cambria, avro, protobuf, csv
+# Columns as in CREATE TABLE. Without them, JSON's are inferred once; Avro's and Protobuf's are the
+# topic's.
 schema = "id BIGINT, customer STRING, amount DOUBLE"
 starting = "earliest"           # or latest, or ms since 1970: where a new checkpoint begins
 max_rows = 100000               # about this many in a batch

@@ -4,7 +4,7 @@ Theory of operation. A format adds two columns to the source's: `_error`, a sent
 `_rows`, what the value says. Every message is in exactly one of the two frames that `decode`
 returns, and in the same one whenever it is read again, because the split depends on nothing but the
 message: no clock, no place, no other message. Text, JSON and CSV are read by Spark itself, on the
-JVM; cambria and Avro by Python workers (`decoding`).
+JVM; cambria, Avro and Protobuf by Python workers (`decoding`, `protobuf_records`).
 
 Spark's own parsers have modes for bad records that were not taken: DROPMALFORMED loses them, and
 FAILFAST says which row it was only in a stack trace.
@@ -16,15 +16,15 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from router.pipelines.declaration import DEAD_SUFFIX, METADATA, RECORDS, SourceSpec
+from router.pipelines.declaration import DEAD_SUFFIX, METADATA, RECORDS, REGISTERED, SourceSpec
 from router.pipelines.decoding import (
     NO_TEXT,
-    NO_VALUE,
     AvroDecoder,
-    Decoded,
     avro_columns,
     decode_cambria,
 )
+from router.pipelines.protobuf_records import ProtobufDecoder, protobuf_columns
+from router.pipelines.versioned import NO_VALUE, Decoded, VersionedDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -217,10 +217,20 @@ def _cambria(frame: DataFrame, _spec: SourceSpec) -> DataFrame:
 
 
 def _avro(frame: DataFrame, spec: SourceSpec) -> DataFrame:
-    fields = ", ".join(f"`{name}`: {kind}" for name, kind in avro_columns(spec.schema).items())
+    return _by_version(frame, spec, AvroDecoder, avro_columns(spec.schema))
+
+
+def _protobuf(frame: DataFrame, spec: SourceSpec) -> DataFrame:
+    return _by_version(frame, spec, ProtobufDecoder, protobuf_columns(spec.schema))
+
+
+def _by_version(
+    frame: DataFrame, spec: SourceSpec, kind: type[VersionedDecoder], columns: dict[str, str]
+) -> DataFrame:
     from router.pipelines.source.versions import TopicSchemaVersions  # noqa: PLC0415 - it imports Spark's
 
-    decoder = AvroDecoder(spec.schema, TopicSchemaVersions.of_source(spec))
+    fields = ", ".join(f"`{name}`: {kind}" for name, kind in columns.items())
+    decoder = kind(spec.schema, TopicSchemaVersions.of_source(spec))
     return _by_python(frame, decoder.__call__, fields, "value", "topic", "schema_version")
 
 
@@ -241,5 +251,6 @@ _PARSERS: Final[dict[str, Callable[[DataFrame, SourceSpec], DataFrame]]] = {
     "csv": _csv,
     "cambria": _cambria,
     "avro": _avro,
+    "protobuf": _protobuf,
 }
-_SEVERAL: Final = {"cambria", "avro"}
+_SEVERAL: Final = {"cambria", *REGISTERED}

@@ -24,6 +24,7 @@ from router.pipelines.declaration import (
     PLACES,
     POLICIES,
     RECORDS,
+    SELF_DESCRIBED,
     TABLE_FORMATS,
     JobSpec,
     Limits,
@@ -189,7 +190,7 @@ def _check_source(table: Table, source: SourceSpec, *, needed: bool) -> None:
         table.refuse("topics", "source.topics names a topic twice")
     if source.subject and not is_valid(source.subject):
         table.refuse("subject", f"{source.subject!r} is no subject of NATS, such as orders.*.new")
-    if source.schema and form not in {"json", "csv", "avro"}:
+    if source.schema and form not in {"csv", *SELF_DESCRIBED}:
         table.refuse("schema", f"the format {form} has no schema of its own")
     if form == "csv" and not source.schema:
         table.refuse("format", "the format csv needs source.schema: its columns")

@@ -1,8 +1,9 @@
 """What a checkpoint keeps of its source: an undeclared schema, and the moment of the first run.
 
-JSON is looked at: a bounded sample of what is there now. Avro's definition is the newest of the
-topic's own. Either is written into the checkpoint before the first batch, so that a restart reads
-the same columns whatever came since. To take a new one, delete the file, or declare it.
+JSON is looked at: a bounded sample of what is there now. The definition of Avro or Protobuf is the
+newest of the topic's own. Either is written into the checkpoint before the first batch, so that a
+restart reads the same columns whatever came since. To take a new one, delete the file, or declare
+it.
 
 Several readings of one source that begin at the latest message begin at one moment. Each sink reads
 the source by itself, and their queries start one after the other. If each took what is latest when
@@ -23,8 +24,13 @@ from pyspark.sql import SparkSession
 
 from router.backends import Backend
 from router.errors import RouterError, SchemaNotFoundError, SettingError
-from router.model import SchemaType
-from router.pipelines.declaration import RECORDS, Pipeline, SourceSpec
+from router.pipelines.declaration import (
+    RECORDS,
+    REGISTERED,
+    SELF_DESCRIBED,
+    Pipeline,
+    SourceSpec,
+)
 from router.pipelines.declared_columns import columns
 from router.pipelines.sinks.staging import StagingDisk
 from router.settings import Settings
@@ -56,7 +62,7 @@ def schema_file(view: str) -> str:
 def _resolved(
     spark: SparkSession, source: SourceSpec, file: Path, backend: Backend, settings: Settings
 ) -> SourceSpec:
-    if source.schema or source.format not in {"json", "avro"}:
+    if source.schema or source.format not in SELF_DESCRIBED:
         return source
     if not file.exists():
         if source.format == "json":
@@ -119,6 +125,7 @@ def _name(name: str) -> str:
 
 def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str:
     """Return the definition that all topics of the source have."""
+    needed = REGISTERED[source.format]
     found: dict[str, str] = {}
     timeout = settings.seconds("backend.timeout")
     for topic in source.topics:
@@ -128,12 +135,13 @@ def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str
             raise SettingError(f"the topic {topic} has no schema: declare source.schema") from error
         except RouterError as error:
             raise SettingError(f"the schema of {topic} is not to be had: {error}") from error
-        if schema.type is not SchemaType.AVRO:
-            raise SettingError(f"the schema of {topic} is {schema.type.name}, not AVRO")
+        if schema.type is not needed:
+            raise SettingError(f"the schema of {topic} is {schema.type.name}, not {needed.name}")
         found[topic] = schema.data.decode()
     if len(set(found.values())) != 1:
         raise SettingError(
-            "the topics of an Avro source have one schema between them: declare source.schema"
+            f"the topics of a source of {source.format} have one schema between them: declare"
+            " source.schema"
         )
     return next(iter(found.values()))
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
 
 from router import schemas
@@ -31,6 +30,7 @@ from router.model import (
     Stored,
     TopicName,
 )
+from router.schemas.protobuf import message_type
 from router.services.dead_letters.letters import NOTES as LETTER_NOTES
 from router.services.pages import after
 from router.services.read import TopicReader
@@ -140,17 +140,7 @@ def _read(schema: Schema, message: Message) -> Any:
 
 def _read_protobuf(schema: Schema, payload: bytes) -> Any:
     """Return a message of Protocol Buffers by the descriptors that its schema holds."""
-    try:
-        definition = json.loads(schema.data)
-        files = descriptor_pb2.FileDescriptorSet.FromString(
-            b64decode(definition["fileDescriptorSet"])
-        )
-        pool = descriptor_pool.DescriptorPool()
-        for file in files.file:
-            pool.Add(file)
-        kind = pool.FindMessageTypeByName(definition["rootMessageTypeName"])
-    except (ValueError, KeyError, TypeError, DecodeError) as error:
-        raise InvalidSchemaError(f"the descriptors cannot be read: {error}") from error
+    kind = message_type(schema)
     try:
         found = message_factory.GetMessageClass(kind).FromString(payload)
     except DecodeError as error:

@@ -1,15 +1,20 @@
-"""Avro records of several versions of a topic's schema, in the columns of one of them."""
+"""Records of several versions of a topic's schema, in the columns of one of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
+import pulsar
 import pytest
+from pulsar.schema import ProtobufNativeSchema
 
 from router.model import Message, Schema, SchemaType
 from router.schemas import encode
+from tests.contract.conftest import serving_pulsar
+from tests.pipelines.protobuf_types import compiled
 from tests.pipelines.running import STORES, WAIT, Site, site
 from tests.pipelines.topics import create, publish, read
 
@@ -70,3 +75,48 @@ def test_record_is_read_by_the_version_that_it_was_written_with(place: Site) -> 
     ]
     dead = [one.message.value for part in read(place.backend, f"{topic.local}.dlq") for one in part]
     assert dead == [b"no avro"]
+
+
+def test_protobuf_of_the_official_client_is_read_by_its_versions(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    old = compiled("message Order { int32 number = 1; }")
+    new = compiled(
+        """
+        enum State { NEW = 0; PAID = 1; }
+        message Item { string name = 1; uint64 cents = 2; }
+        message Order { int64 id = 1; State state = 2; repeated Item items = 3;
+          map<string, double> rates = 4; }
+        """
+    )
+    with serving_pulsar(tmp_path / "data") as url, site("embedded", request, tmp_path) as place:
+        topic = place.opened.new_name()
+        client = pulsar.Client(url, operation_timeout_seconds=30)
+        try:
+            for one, value in (
+                (old, old.make(number=1)),
+                (
+                    new,
+                    new.make(id=2, state=1, items=[{"name": "tea", "cents": 5}], rates={"a": 0.5}),
+                ),
+            ):
+                producer = client.create_producer(
+                    topic.local, schema=ProtobufNativeSchema(one.make)
+                )
+                producer.send(value)
+                producer.close()
+        finally:
+            client.close()
+        version = place.backend.schemas.get(topic, None, WAIT).version
+        bad = Message(b"\x08\x02\x12\x01x", schema_version=version)
+        publish(place.backend, topic, [bad], 1)
+        text = DECLARED.replace("avro", "protobuf").replace("id, who,", "id, state, items, rates,")
+        place.run(text.format(topic=topic.local))
+        rows = place.spark.read.parquet(str(place.folder / "out")).orderBy("id").collect()
+        assert [tuple(row) for row in rows] == [
+            (1, "NEW", [], {}, 0),
+            (2, "PAID", [("tea", Decimal(5))], {"a": 0.5}, 1),
+        ]
+        letters = read(place.backend, f"{topic.local}.dlq")
+        (dead,) = [one.message for part in letters for one in part]
+        assert dead.properties["router-error"] == "the field state does not fit shop.State"

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from router.errors import SettingError
-from router.pipelines.declaration import Pipeline, SinkSpec
+from router.pipelines.declaration import SELF_DESCRIBED, Pipeline, SinkSpec
 from router.pipelines.queries import RunFailedError
 from router.pipelines.reading import DeclarationError, DeclarationOrigin
 from router.pipelines.testing.cases import Case
@@ -26,7 +26,7 @@ _EMPTY: Final = Case("analysis", ((),), {}, "")
 def analyse(spark: SparkSession, pipeline: Pipeline) -> None:
     """Raise DeclarationError for what Spark refuses, with its line."""
     for name, source in pipeline.sources().items():
-        if source.format in {"json", "avro"} and not source.schema:
+        if source.format in SELF_DESCRIBED and not source.schema:
             raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
                 pipeline.source_path(name),
                 "its columns come with the messages: declare its schema to have it analysed",

@@ -31,7 +31,7 @@ from pyspark.sql.types import BinaryType
 
 from router.errors import SettingError
 from router.pipelines import session
-from router.pipelines.declaration import KINDS, Pipeline, SourceSpec
+from router.pipelines.declaration import KINDS, REGISTERED, SELF_DESCRIBED, Pipeline, SourceSpec
 from router.pipelines.failures import sentence
 from router.pipelines.graph import SinkFlow, flows
 from router.pipelines.queries import RunFailedError
@@ -209,9 +209,9 @@ def _view_tables(spark: SparkSession, pipeline: Pipeline, case: Case, folder: Pa
 
 def _with_columns(spark: SparkSession, source: SourceSpec, case: Case) -> SourceSpec:
     """Return the source with the columns of its records, JSON's from the case if need be."""
-    if source.schema or source.format not in {"json", "avro"}:
+    if source.schema or source.format not in SELF_DESCRIBED:
         return source
-    if source.format == "avro":
+    if source.format in REGISTERED:
         raise SettingError("a test reads no registry: declare source.schema to test the pipeline")
     values = [base64.b64decode(row["value"]) for batch in case.batches for row in batch]
     texts = [value.decode(errors="replace") for value in values]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from router.errors import InvalidSchemaError, SchemaNotFoundError
 from router.model import Message, Schema, SchemaType
 from router.pipelines.decoding import (
-    MAX_SENTENCE_CHARACTERS,
     AvroDecoder,
     avro_columns,
     decode_cambria,
 )
+from router.pipelines.versioned import MAX_SENTENCE_CHARACTERS
 from router.schemas import encode
 from router.wire.cambria import framed
 
