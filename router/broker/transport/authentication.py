@@ -60,6 +60,13 @@ class ClientCredentials:
     address: str
     certificate: str = ""
 
+    def user_name(self) -> str | None:
+        """Return the name that comes with a password, None: there is none."""
+        name, colon, _ = self.data.partition(b":")
+        if self.method != BASIC or not colon:
+            return None
+        return name.decode(errors="replace")
+
 
 @dataclass(frozen=True, slots=True)
 class Login:

@@ -53,7 +53,10 @@ _log = structlog.get_logger(__name__)
 
 
 class ClientConnection(asyncio.Protocol):
-    """A client's connection, from accept to close; `greeting` is what it was sent before TLS."""
+    """A client's connection, from accept to close.
+
+    `protocol` is the name of the listener's; `greeting` is what the client was sent before TLS.
+    """
 
     identity: ConnectionIdentity
     session: ProtocolSession
@@ -64,8 +67,10 @@ class ClientConnection(asyncio.Protocol):
         context: TransportContext,
         open_session: Callable[[ClientConnection], ProtocolSession],
         members: dict[ClientConnection, None],
+        protocol: str,
         greeting: Greeting | None = None,
     ) -> None:
+        self.protocol = protocol
         self.closed = False
         self.received_bytes = self.sent_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -86,6 +91,11 @@ class ClientConnection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._frames: deque[Any] = deque()  # not handled yet
         self._turn_due = False
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Return what lines of the log say of the client: its address, and what it should speak."""
+        return {"peer": self.peer.name, "protocol": self.protocol}
 
     @property
     def secure(self) -> bool:
@@ -126,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
         self.identity = ConnectionIdentity(self, self.peer, self._context)
         self.session = self._open_session(self)
         if others >= self._context.options.max_connections and not self.peer.trusted:
-            _log.warning("too-many-connections", peer=self.peer.name)
+            _log.warning("too-many-connections", **self.origin)
             self._transport.abort()
             return
         self._context.connections.add(self)
@@ -250,7 +260,7 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self, reason: str) -> None:
         """End the connection at once; if the protocol has a last word for it, when that is sent."""
-        _log.info(reason, peer=self.peer.name)
+        _log.info(reason, **self.origin)
         if (farewell := self.session.farewells.get(reason)) and not self.closed:
             self.write(farewell)
             self.close()
@@ -260,7 +270,7 @@ class ClientConnection(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Close because the client broke the protocol."""
-        _log.warning("client-broke-protocol", peer=self.peer.name, reason=reason)
+        _log.warning("client-broke-protocol", **self.origin, reason=reason)
         self.close()
 
     def fail(self, failure: RouterError) -> None:
@@ -293,7 +303,7 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(error, ProtocolError):
             self.refuse(str(error))
         else:
-            _log.exception(event, peer=self.peer.name)
+            _log.exception(event, **self.origin)
             self.close()
 
     def _receive(self, data: bytes) -> None:

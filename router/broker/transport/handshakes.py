@@ -39,15 +39,20 @@ class Greeting(NamedTuple):
 
 
 class Handshakes:
-    """Accepts clients on a listening socket; each that completes TLS gets its own `protocol`."""
+    """Accepts clients on a listening socket; each that completes TLS gets its own `protocol`.
+
+    `name` is that of the listener's protocol, for the log.
+    """
 
     def __init__(
         self,
+        name: str,
         sock: socket.socket,
         certificates: Certificates,
         protocol: Callable[..., asyncio.Protocol],
         greeting: Callable[[socket.socket], Greeting] | None = None,
     ) -> None:
+        self._name = name
         self._socket = sock
         self._certificates = certificates
         self._protocol = protocol
@@ -97,7 +102,7 @@ class Handshakes:
             _log.error("no TLS: the certificate does not load", why=str(error))
             client.close()
         except OSError as error:  # of which TLS's own failures are a kind
-            _log.info("handshake-failed", reason=str(error))
+            _log.info("handshake-failed", protocol=self._name, reason=str(error))
             client.close()
         except BaseException:
             client.close()

@@ -10,6 +10,9 @@ A token that ends does not cut off its client at once. A protocol that can ask f
 (`Session.request_credentials`) does so, and the client has REFRESH_SECONDS to present a token of
 the same name; other clients are closed and connect again. Rights are the protocol's own matter: it
 asks the authorizer when something is opened, and never for a message.
+
+The line of the log about a client that is refused names the user that it claims to be, as sent with
+a password or in SCRAM; the name in a token counts only once the token is verified.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ REFRESH_SECONDS: Final = 30.0
 MAX_UNAUTHENTICATED_CONNECTIONS: Final = 500
 MAX_UNAUTHENTICATED_BYTES: Final = 64 * 1024
 """What an unauthenticated client may send: names and credentials are short."""
+MAX_USER_CHARACTERS: Final = 100
+"""Of a name in a line of the log."""
 MAX_TIMER_SECONDS: Final = 3_600.0
 """The wall clock is compared again after this time at most, because it may be set."""
 
@@ -57,6 +62,7 @@ class ConnectionIdentity:
         self._unauthenticated = context.unauthenticated
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._claimed: str | None = None
         self._renewable = False
         self._challenged = False
         self._received = 0
@@ -118,6 +124,7 @@ class ConnectionIdentity:
             self._admit(Login(ANONYMOUS), welcome)
             return
         credentials = self._credentials(method, data)
+        self._claimed = credentials.user_name()
         try:
             login = self.authorizer.known(credentials)
         except RouterError as failure:
@@ -131,6 +138,7 @@ class ConnectionIdentity:
     def admit_proved(self, name: str, proved: bool, welcome: Callable[[], None]) -> None:
         """Call `welcome` if the client proved a user's password, or send the failure and close."""
         assert self.authorizer is not None
+        self._claimed = name
         if self.check_address():
             return
         try:
@@ -167,7 +175,14 @@ class ConnectionIdentity:
         """Send the failure, close, and log it unless too many are logged already."""
         left_out = {} if self.authorizer is None else self.authorizer.refusals.admit()
         if left_out is not None:
-            _log.warning("client-refused", peer=self._peer.name, reason=str(failure), **left_out)
+            user = self.principal.name if self.known else self._claimed
+            _log.warning(
+                "client-refused",
+                **self._connection.origin,
+                user=user[:MAX_USER_CHARACTERS] if user else None,
+                reason=str(failure),
+                **left_out,
+            )
         self._stop()
         self._connection.fail(failure)
 

@@ -39,7 +39,7 @@ class ProtocolListener:
         self._greeting = greeting
         self._context = context
         self._connections: dict[ClientConnection, None] = {}
-        self._protocol = partial(ClientConnection, context, open_session, self._connections)
+        self._protocol = partial(ClientConnection, context, open_session, self._connections, name)
         self._servers: list[asyncio.Server | Handshakes] = []
         self._checking: asyncio.Task[None] | None = None
         if context.blacklist is not None:
@@ -59,7 +59,7 @@ class ProtocolListener:
         loop = asyncio.get_running_loop()
         server: asyncio.Server | Handshakes
         if certificates is not None:
-            server = Handshakes(sock, certificates, self._protocol, self._greeting)
+            server = Handshakes(self.name, sock, certificates, self._protocol, self._greeting)
         elif sock.family == socket.AF_UNIX:
             server = await loop.create_unix_server(self._protocol, sock=sock)
         else:

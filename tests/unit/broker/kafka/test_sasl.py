@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from router.access.scram import write_verifiers
 from router.backends.kafka.sasl import exchange
@@ -21,6 +22,7 @@ from router.broker.transport.context import TransportContext
 from router.broker.transport.identity import MAX_UNAUTHENTICATED_BYTES
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.cli.user import hashed
+from router.log import MAX_REFUSAL_LINES_PER_SECOND, LineLimit
 from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.frames import SIZE
@@ -234,6 +236,62 @@ def test_a_wrong_proof_by_bare_tokens_ends_the_connection(tmp_path: Path) -> Non
         send_token(client, steps.send(await client.receive_frame()))
         assert client.connection.closed
         assert client.take() == []
+
+    with_users(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("sent", "user"),
+    [
+        (b"\0anna\0wrong", "anna"),
+        (b"\0" + b"n" * 200 + b"\0wrong", "n" * 100),
+        (b"\0a\xff\n\0wrong", "a\ufffd\n"),
+        (b"\0anna\0token:wrong", None),
+        (b"wrong", None),
+    ],
+)
+def test_a_refused_login_is_logged_with_its_user(
+    tmp_path: Path, sent: bytes, user: str | None
+) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        with capture_logs() as logs:
+            await login(client, sent=sent)
+        (line,) = [one for one in logs if one["event"] == "client-refused"]
+        assert line["user"] == user
+        assert line["protocol"] == "test"
+        assert line["peer"] == client.connection.peer.name
+        assert "wrong" not in str({**line, "reason": ""})
+
+    with_users(tmp_path, test)
+
+
+def test_a_wrong_proof_is_logged_with_its_user(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = await bare(server, "SCRAM-SHA-256")
+        steps = exchange("SCRAM-SHA-256", "root", "wrong")
+        with capture_logs() as logs:
+            send_token(client, next(steps))
+            send_token(client, steps.send(await client.receive_frame()))
+        assert [(one["event"], one["user"]) for one in logs] == [("client-refused", "root")]
+
+    with_users(tmp_path, test)
+
+
+def test_refused_logins_write_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        authorizer, second = (
+            server.client().connection.identity.authorizer,
+            iter([0.0] * 25 + [1.0]),
+        )
+        assert authorizer is not None
+        authorizer.refusals = LineLimit(lambda: next(second))
+        with capture_logs() as logs:
+            for _ in range(26):
+                await login(server.client(), sent=b"wrong")
+        lines = [one for one in logs if one["event"] == "client-refused"]
+        assert len(lines) == MAX_REFUSAL_LINES_PER_SECOND + 1
+        assert lines[-1]["left_out"] == 25 - MAX_REFUSAL_LINES_PER_SECOND
 
     with_users(tmp_path, test)
 

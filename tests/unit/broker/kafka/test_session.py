@@ -138,7 +138,9 @@ def test_a_frame_that_is_too_short_for_a_request_ends_its_connection(
         client = server.client()
         with capture_logs() as logs:
             client.connection.data_received(struct.pack(">i", size) + bytes(size))
-        assert [one["event"] for one in logs] == ["client-broke-protocol"]
+        assert [(one["event"], one["protocol"]) for one in logs] == [
+            ("client-broke-protocol", "test")
+        ]
         assert client.connection.closed
         assert client.take() == []
 

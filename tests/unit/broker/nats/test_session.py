@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from router.broker.nats import server as nats_server
 from router.broker.nats.opening import greetings, sessions
@@ -39,7 +40,7 @@ class NatsClient:
         self, open_session: Callable[[ClientConnection], Any], context: TransportContext
     ) -> None:
         self.transport = KafkaTransport(("127.0.0.1", 1))
-        self.connection = ClientConnection(context, open_session, {})
+        self.connection = ClientConnection(context, open_session, {}, "nats")
         self.connection.connection_made(self.transport)
 
     def send(self, *lines: str) -> None:
@@ -307,9 +308,13 @@ def test_a_wrong_password_and_silence_are_refused(tmp_path: Path) -> None:
     async def test(_server: Serving, connect: Connect) -> None:
         for line in (login("wrong"), QUIET, "PING", 'CONNECT {"auth_token":"x"}'):
             client = connect()
-            client.send(line, "PUB orders.a 0", "")
-            await client.receive("-ERR 'Authorization Violation'")
+            with capture_logs() as logs:
+                client.send(line, "PUB orders.a 0", "")
+                await client.receive("-ERR 'Authorization Violation'")
             assert client.connection.closed
+            refused = [(one["event"], one["protocol"], one["user"]) for one in logs]
+            assert refused == [("client-refused", "nats", "anna" if "anna" in line else None)]
+            assert "wrong" not in str([{**one, "reason": ""} for one in logs])
 
     run(tmp_path, test, **users(tmp_path))
 

@@ -45,7 +45,7 @@ class Context:
 
     def connection(self) -> ClientConnection:
         """A connection that is not made yet."""
-        return ClientConnection(self.transport, self._open_session, self.members)
+        return ClientConnection(self.transport, self._open_session, self.members, "test")
 
 
 def context_of(
