@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 
 from router.backends.pulsar.extents import EntryPosition
-from router.model import NOT_PARTITIONED, Message, TopicName
+from router.errors import NotAllowedError
+from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName
 from router.pipelines.sinks.chunks import AppendChunk
 from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
 from router.pipelines.source.offsets import Offset, Part
@@ -82,3 +83,47 @@ def test_wrong_token_ends_reading_and_writing_at_once(
     assert time.monotonic() - began < 30
     sentence = f"{broker.process.url} refuses the token of pulsar.token: unauthenticated: "
     assert str(refused.value).startswith(sentence)
+
+
+def rows(given: SourceOptions) -> list[str]:
+    """Read what there is as tasks do, and ask as streams do."""
+    stream = RouterStreamReader(given.of_reading())
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, stream.getDefaultReadLimit())
+    assert stream.partitions(begin, end)
+    assert stream.reportLatestOffset()["next"] == end["next"]
+    stream.stop()
+    reader = RouterBatchReader(given.of_reading())
+    read = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return sorted(value.decode() for batch in read for value in batch.column("value").to_pylist())
+
+
+def write(given: SourceOptions, *values: str) -> None:
+    """Write as the driver and a task do."""
+    publish(started(given, ROWS), iter([pa.record_batch({"value": list(values)})]))
+
+
+def test_rights_to_publish_and_to_subscribe_are_enough(broker: Guarded) -> None:
+    # The topic is made by its first use, and others are there that the readers may not see.
+    write(options(broker, broker.token("writer"), topic="orders.new"), "a", "b", "c")
+    with options(broker, broker.token("ops"), topics="any").opened() as backend:
+        backend.create_topic(TopicInfo(TopicName.parse("payments.new"), 2), 60.0)
+    reader = broker.token("reader")
+    assert rows(options(broker, reader, topics="orders.new")) == ["a", "b", "c"]
+    divided = {"minPartitions": "3", "max_rows": "1"}
+    assert rows(options(broker, reader, topics="orders.new", **divided)) == ["a", "b", "c"]
+    assert rows(options(broker, reader, pattern=r".*\.new")) == ["a", "b", "c"]
+
+
+def test_rights_that_are_lacking_are_named(broker: Guarded) -> None:
+    writer, reader = broker.token("writer"), broker.token("reader")
+    write(options(broker, writer, topic="orders.mine"), "a")
+    with pytest.raises(NotAllowedError, match=r"no right to subscribe orders\.mine"):
+        rows(options(broker, writer, topics="orders.mine"))
+    with pytest.raises(NotAllowedError, match=r"no right to publish orders\.mine"):
+        write(options(broker, reader, topic="orders.mine"), "b")
+    with pytest.raises(NotAllowedError, match=r"no right to publish orders\.other"):
+        write(options(broker, reader, topic="orders.other"), "b")
+    wide = {"topics.auto_partitions": "7"}
+    with pytest.raises(NotAllowedError, match=r"topics\.auto_partitions"):
+        write(options(broker, writer, topic="orders.wide", **wide), "b")

@@ -19,6 +19,7 @@ from router.broker.consume.dispatch.non_persistent import (
 )
 from router.broker.pulsar.failures import refusal_of
 from router.broker.transport.connection import ClientConnection
+from router.broker.transport.identity import ConnectionIdentity
 from router.model.publish_source import NO_SOURCE
 from router.wire import ProtocolError
 from router.wire.pulsar import Frame, encode
@@ -85,6 +86,11 @@ class PulsarClient:
     def administers(self) -> bool:
         """Return whether the client may administer the node."""
         return self.identity.administers
+
+    @property
+    def rights(self) -> ConnectionIdentity:
+        """Return what the client may do with topics."""
+        return self.identity
 
     @property
     def writable(self) -> bool:

@@ -25,6 +25,7 @@ import structlog
 
 from router.access.addresses import refusal
 from router.access.authorizer import ANONYMOUS
+from router.access.permissions import Right
 from router.broker.transport.authentication import TOKEN, ClientCredentials, Login
 from router.broker.transport.context import TransportContext
 from router.broker.transport.peer import Peer
@@ -87,6 +88,14 @@ class ConnectionIdentity:
         if authorizer is None or self.trusted or authorizer.open:
             return None
         return None if self.administers else self.principal.name
+
+    def authorize(self, topic: str, right: Right) -> None:
+        """Return if the client has the right on the topic of a full name.
+
+        Raises ForbiddenError, BadNameError.
+        """
+        if self.authorizer is not None and not self.trusted:
+            self.authorizer.authorize_name(self.principal, topic, right)
 
     def visible(self, names: list[str]) -> list[str]:
         """Return those full names of topics that the client may see."""

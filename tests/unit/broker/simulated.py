@@ -17,6 +17,7 @@ from typing import Any
 from router.broker.consume.membership.leases import Leases
 from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import NodeSession
+from router.broker.node.rpc.limited import ClientRights
 from router.coordination import Lease, LeaseListener, RemoteGroup
 from router.errors import FencedError
 from router.wire import node as node_protocol
@@ -267,6 +268,10 @@ class Poller(WithoutPolls):
 
     def __post_init__(self) -> None:
         self.session = NodeSession(self, self.node.rpc)
+
+    @property
+    def rights(self) -> ClientRights:
+        raise AssertionError(self)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         raise AssertionError(work)

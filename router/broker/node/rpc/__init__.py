@@ -19,6 +19,12 @@ from router.broker.consume.polls.engine import PollEngine
 from router.broker.entries import Transcoder
 from router.broker.node.backups import Backups
 from router.broker.node.counters import NodeCounters
+from router.broker.node.rpc.limited import (
+    REFUSAL,
+    ClientRights,
+    authorize_request,
+    limited_answer,
+)
 from router.broker.node.rpc.nats import NatsRequests, NatsService
 from router.broker.node.rpc.polling import OUTCOMES, ClientPolls, PollingConnection
 from router.broker.node.rpc.topics import Answer, TopicRequests
@@ -46,7 +52,6 @@ from router.wire.node.conversions import (
 from router.wire.pulsar import Frame
 from router.wire.pulsar.pulsar_pb2 import BaseCommand
 
-_REFUSAL: Final = "administration is served on the node's socket and to administrators"
 NATS_REQUESTS: Final = ("nats_request", "nats_acknowledge", "cancel_nats_request")
 """Those that a session serves, because they end with it."""
 BACKUPS: Final = ("begin_backup", "end_backup")
@@ -84,6 +89,7 @@ class NodeRpc:
         self._registry = registry
         self._live_members = LiveMembers() if topics is None else topics.live_members
         self._refusal = None if topics is not None else refusal
+        self._topics = topics
         self._at_once: Mapping[str, Callable[[Any, Any, npb.CommandAdminResponse], None]] = {
             "confirm": self._confirm,
             "confirm_all": self._confirm_all,
@@ -104,6 +110,15 @@ class NodeRpc:
     def requests(self) -> set[str]:
         """Return the requests that are served, by their fields of CommandAdmin."""
         return {*self._at_once, *self._answers, "registry_list", *NATS_REQUESTS, *BACKUPS}
+
+    def creation(self, topic: str) -> int | None:
+        """Return how many partitions a topic would get by being used, None: it would not be made.
+
+        Raises BadNameError, NamespaceNotFoundError, NotAllowedError.
+        """
+        if self._topics is None:
+            raise NotAllowedError(self.refusal)
+        return self._topics.topics.creation(self._topics.topics.parse(topic))
 
     def claim(self, peer: PollPeer, claim_id: int, request: ClaimRequest) -> None:
         """Queue a poll; see `Leases.claim`.
@@ -268,6 +283,11 @@ class NodeClient(PollingConnection, Protocol):
         """Return whether the client may administer the node."""
         ...
 
+    @property
+    def rights(self) -> ClientRights:
+        """Return what the client may do with topics."""
+        ...
+
     def send(self, command: BaseCommand) -> None:
         """Send a command soon, never waiting."""
         ...
@@ -278,7 +298,7 @@ class NodeClient(PollingConnection, Protocol):
 
 
 class NodeSession:
-    """What one client asks of the node, if it may administer it; the leases' Peer."""
+    """What one client asks of the node, and may; the leases' Peer."""
 
     def __init__(self, client: NodeClient, rpc: NodeRpc) -> None:
         self._client = client
@@ -325,9 +345,7 @@ class NodeSession:
 
     def _administer(self, command: npb.CommandAdmin) -> None:
         if not self._client.administers:
-            response = npb.CommandAdminResponse(request_id=command.request_id)
-            _fail(response, NotAllowedError(_REFUSAL))
-            self._respond(response)
+            self._answer_limited(command)
         elif command.HasField("nats_request"):
             self._nats.begin(self._rpc.nats, command.request_id, command.nats_request)
         elif command.HasField("nats_acknowledge"):
@@ -339,6 +357,24 @@ class NodeSession:
         else:
             self._client.spawn(self._answer(command))
 
+    def _answer_limited(self, command: npb.CommandAdmin) -> None:
+        """Answer a client that does not administer the node; see `limited`."""
+        try:
+            authorize_request(self._client.rights, command, self._rpc.creation)
+        except RouterError as failure:
+            response = npb.CommandAdminResponse(request_id=command.request_id)
+            _fail(response, failure)
+            self._respond(response)
+        else:
+            self._client.spawn(self._answer_visible(command))
+
+    async def _answer_visible(self, command: npb.CommandAdmin) -> None:
+        self._respond(
+            await limited_answer(
+                self._client.rights, command, lambda asked: self._rpc.answer(self, asked)
+            )
+        )
+
     async def _answer(self, command: npb.CommandAdmin) -> None:
         self._respond(await self._rpc.answer(self, command))
 
@@ -349,13 +385,13 @@ class NodeSession:
         if self._client.administers:
             self._polls.begin(command)
         else:
-            self._polls.refused(command.poll_id, NotAllowedError(_REFUSAL))
+            self._polls.refused(command.poll_id, NotAllowedError(REFUSAL))
 
     def _claim(self, command: npb.CommandClaim) -> None:
         """Queue a poll; the leases answer by `claim_updated`, and a refusal is answered here."""
         try:
             if not self._client.administers:
-                raise NotAllowedError(_REFUSAL)
+                raise NotAllowedError(REFUSAL)
             request = ClaimRequest(
                 command.topic,
                 command.subscription,

@@ -10,6 +10,7 @@ from router.broker.consume.membership.leases import Leases
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.node.counters import NodeCounters
 from router.broker.node.rpc import NodeRpc, NodeSession
+from router.broker.node.rpc.limited import ClientRights
 from router.coordination import Coordinator, Lease, LeaseListener, RemoteGroup
 from router.coordination.opening import SingleNode
 from router.sharing.registry import AsyncRegistry
@@ -44,6 +45,10 @@ class Worker(WithoutPolls):
 
     def send(self, command: pb.BaseCommand) -> None:
         self.updates.append(node.read(command.extension).claim_update)
+
+    @property
+    def rights(self) -> ClientRights:
+        raise AssertionError(self)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         raise AssertionError(work)
