@@ -3,15 +3,17 @@ from __future__ import annotations
 import threading
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from router.errors import BackendUnavailableError, RouterError
+from router.pulsar_client import link as module
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.link import PulsarLink
 from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.processes import wait_until
+from tests.processes import ManualClock, wait_until
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
 
 
@@ -93,22 +95,37 @@ def test_a_call_that_must_not_be_repeated_is_not() -> None:
     assert len(broker.of(T.LOOKUP)) == 1
 
 
-def test_failed_dials_pause_ever_longer_until_the_deadline() -> None:
+class Passing(threading.Condition):
+    """A condition that nothing changes: the time of a clock passes at once."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let the time pass."""
+        assert timeout is not None
+        self._clock.advance(timeout)
+        return False
+
+
+def test_failed_dials_pause_ever_longer_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
     dialled: list[float] = []
 
     def dial(_deadline: float) -> PulsarConnection:
-        dialled.append(time.monotonic())
+        dialled.append(clock())
         raise ConnectionRefusedError("nobody")
 
     link = PulsarLink(dial)
+    link._changed = Passing(clock)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
     with pytest.raises(BackendUnavailableError, match="nobody") as caught:
-        link.connection(time.monotonic() + 0.5)
-    assert caught.value.retry_after is not None
-    assert caught.value.retry_after >= 0.1
+        link.connection(clock() + 0.5)
+    assert caught.value.retry_after == pytest.approx(0.2)
     pauses = [later - earlier for earlier, later in pairwise(dialled)]
-    assert len(pauses) == 2
-    assert pauses[0] >= 0.1
-    assert pauses[1] >= 0.2
+    assert pauses == pytest.approx([0.1, 0.2])
 
 
 def test_what_nobody_will_serve_is_said_at_once() -> None:

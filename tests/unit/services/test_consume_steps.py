@@ -57,8 +57,8 @@ def test_poll_is_answered_without_waiting_when_something_is_there(bench: Bench) 
 
 
 def test_poll_waits_for_its_mailbox_and_its_time_when_nothing_is_there(bench: Bench) -> None:
-    polling = Polling(bench, timeout=5)
-    assert 4 < polling.wait() <= 5
+    polling = Polling(bench, timeout=500)
+    assert 400 < polling.wait() <= 500
     assert (polling.woken, waiting(bench)) == (0, 1)
     polling.steps.close()
 

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.access import passwords, tokens
-from router.access.passwords import Users, parse_users
+from router.access.passwords import PasswordCheck, PasswordChecks, Users, parse_users
 from router.access.permissions import Rule
 from router.backends.memory import MemoryNode
 from router.errors import (
@@ -32,7 +33,7 @@ from router.services.rights import Rights
 from router.settings import Settings, load
 from router.web.access import Permissions, RequestAuthorizer, Right, Signatures, WorkerPasswords
 from router.web.tls import NAME_KEY
-from tests.processes import ManualClock
+from tests.processes import ManualClock, wait_until
 from tests.unit.web.applications import CHEAP, HASHES, header
 
 Clock = Callable[[], float]
@@ -303,7 +304,13 @@ def test_ration_of_zero_is_none(tmp_path: Path) -> None:
 def test_requests_that_come_together_share_one_check(tmp_path: Path, password: str) -> None:
     site = GuardedSite(tmp_path, auth_attempts_per_minute="1")
     entered, go = threading.Event(), threading.Event()
-    verify = Users.verify
+    verify, begin = Users.verify, PasswordChecks.begin
+    checks: list[PasswordCheck] = []
+
+    def begun(self: PasswordChecks, *given: Any) -> tuple[PasswordCheck, bool]:
+        found = begin(self, *given)
+        checks.append(found[0])
+        return found
 
     def slow(self: Users, name: str, given: str) -> bool:
         entered.set()
@@ -312,10 +319,11 @@ def test_requests_that_come_together_share_one_check(tmp_path: Path, password: s
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(8) as pool:
         patch.setattr(Users, "verify", slow)
+        patch.setattr(PasswordChecks, "begin", begun)
         first = pool.submit(site.check, "argon2", password)
         assert entered.wait(20)
         others = [pool.submit(site.check, "argon2", password) for _ in range(7)]
-        time.sleep(0.05)
+        wait_until(lambda: len(checks[0].departures) == 8)
         go.set()
         results = [task.exception(20) or task.result() for task in (first, *others)]
     if password == "secret":

@@ -19,6 +19,7 @@ from router.web.dmaap.prepared_polls import BegunPoll, PreparedPoll
 from tests.unit.web.applications import header
 from tests.unit.web.worker.greenlets import under_gevent
 from tests.unit.web.worker.prepared import House, comparable, poll, whole_answer
+from tests.unit.web.worker.test_prepared import until
 
 pytestmark = pytest.mark.slow
 
@@ -258,12 +259,10 @@ def test_memory_of_a_poll_is_free_without_the_collector_when_it_has_ended() -> N
     before = begun_polls()
     try:
         house.clients[0].sendall(asked)
-        gevent.sleep(0.05)
-        assert begun_polls() == before + 1
+        until(lambda: begun_polls() == before + 1)
         publish(house, [b"late"])
         assert whole_answer(house.clients[0]).endswith(b'["late"]')
-        gevent.sleep(0.01)
-        assert begun_polls() == before
+        until(lambda: begun_polls() <= before)
     finally:
         gc.enable()
     house.close()
@@ -310,8 +309,7 @@ def leave(early: bytes) -> None:
     before = begun_polls()  # other tests may have left some
     try:
         leave_house(house, asked, early)
-        gevent.sleep(0.01)
-        assert begun_polls() == before
+        until(lambda: begun_polls() <= before)
     finally:
         gc.enable()
 

@@ -33,7 +33,7 @@ def test_others_have_half_of_the_time() -> None:
         assert sorted(await asyncio.gather(*tasks)) == list(range(1, 11))
         # Without turns all ten compute between two steps of this loop.
         assert sorted(gaps)[len(gaps) // 2] < MAX_TURN_SECONDS
-        assert len(gaps) > 40
+        assert len(gaps) > 15
 
     asyncio.run(test())
 
