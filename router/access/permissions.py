@@ -92,6 +92,10 @@ class Permissions:
         # kept with the old rules, and dropped with them.
         self._remembered: tuple[Sequence[Rule], dict[tuple[str, str, Right], bool]] = ((), {})
 
+    def version(self) -> int:
+        """Return the number of the rules; it grows when they change."""
+        return self._file.version()
+
     def allows(self, user: str, topic: str, right: Right) -> bool:
         """Return whether a rule grants the right on a topic, given by its local name."""
         rules = self._file.get()

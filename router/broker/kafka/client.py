@@ -32,6 +32,8 @@ T = TypeVar("T")
 Handler = Callable[["KafkaRequest"], "KafkaMessage | Coroutine[Any, Any, KafkaMessage] | None"]
 """Serves a request; see above."""
 
+MAX_READ_GROUPS: Final = 10
+"""Of which a connection remembers that its client may read what they read; mostly it has one."""
 NO_ANSWER: Final = b""
 """The reply to a request that wants none."""
 _ID: Final = Struct(">i")
@@ -126,6 +128,9 @@ class KafkaClient:
         self.refusal: Callable[[RouterError], bytes] | None = None
         self.sends_tokens = False
         self._parts: dict[Callable[[KafkaClient], Any], Any] = {}
+        # Sets of topics that the client may read, by group, and for which version of its rights.
+        self._readable: dict[str, frozenset[str]] = {}
+        self._readable_version: object = None
 
     @property
     def name(self) -> str:
@@ -160,6 +165,32 @@ class KafkaClient:
         except RouterError:
             return False
         return True
+
+    @property
+    def rights_version(self) -> object:
+        """Return what the client's rights follow from: they are the same while it is equal."""
+        authorizer, identity = self.identity.authorizer, self.identity
+        if authorizer is None or self.is_unrestricted:
+            return None
+        return identity.principal, authorizer.version
+
+    def may_read_group(self, group_id: str, topics: frozenset[str]) -> bool:
+        """Return whether the client may read all topics that a group reads, by their full names.
+
+        The answer is kept while neither these nor the client's rights change, as each heartbeat
+        needs it: of MAX_READ_GROUPS groups.
+        """
+        if self.is_unrestricted:
+            return True
+        version = self.rights_version
+        if version != self._readable_version or len(self._readable) > MAX_READ_GROUPS:
+            self._readable, self._readable_version = {}, version
+        if self._readable.get(group_id) is topics:
+            return True
+        may = all(self.may(TopicName.parse(topic), Right.SUBSCRIBE) for topic in topics)
+        if may:
+            self._readable[group_id] = topics
+        return may
 
     def partition(
         self, topic: str | bytes, index: int, right: Right, leader_epoch: int

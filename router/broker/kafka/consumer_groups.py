@@ -156,7 +156,7 @@ def _described(request: KafkaRequest, group_id: str) -> Any:
     coordinator = request.context.coordinator
     group = coordinator.find(group_id)
     fields: dict[str, Any] = {"group_id": group_id, "group_state": "", "assignor_name": ""}
-    if not all(_may_read(request, topic) for topic in coordinator.topics_read(group_id)):
+    if not request.client.may_read_group(group_id, coordinator.topics_read(group_id)):
         return request.struct(
             "DescribedGroup", **fields, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
         )

@@ -205,10 +205,10 @@ class GroupCoordinator:
         """Return the groups that have members."""
         return [group_id for group_id, held in self._held.by_id.items() if not held.group.unused]
 
-    def topics_read(self, group_id: str) -> set[str]:
+    def topics_read(self, group_id: str) -> frozenset[str]:
         """Return the full names of the topics that members of a group read."""
         held = self._held.by_id.get(group_id)
-        return set() if held is None else {topic for topic, _ in held.subscriptions}
+        return frozenset() if held is None else held.topics
 
     def name_on(self, group_id: str, topic: str) -> str:
         """Return the name of a group on a topic, which has its Kafka name here."""

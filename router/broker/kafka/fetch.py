@@ -7,7 +7,7 @@ that wait cost no task. It is tried again once for each turn of the event loop i
 became durable.
 
 A request is of a session (`fetch_sessions.py`) or names all its partitions. What a session keeps is
-looked up again for each request where rights may have changed, and after a failure.
+looked up again when rights have changed, also while a request waits, and after a failure.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ class FetchJob:
 
     `continues`: it goes on with its session, and is answered what changed. `over`: its timer has
     fired, which may be before `deadline` by the loop's clock: that of uvloop counts milliseconds.
+    `rights` is the version of the client's rights by which partitions were looked up.
     """
 
     request: KafkaRequest
     partitions: list[FetchedPartition]
     deadline: float
+    rights: object
     session: FetchSession | None = None
     continues: bool = False
     timer: asyncio.TimerHandle | None = None
@@ -103,7 +105,9 @@ class Fetching:
             request.answer(request.response(error_code=refusal.code))
             return
         deadline = self._loop.time() + wait
-        job = self._job = FetchJob(request, partitions, deadline, self._session, continues)
+        rights = self._client.rights_version
+        job = FetchJob(request, partitions, deadline, rights, self._session, continues)
+        self._job = job
         if self._connection.writable:
             self._try(job)
         else:
@@ -120,7 +124,9 @@ class Fetching:
         if request.body.session_epoch != NEW_EPOCH or not may:
             return named
         self._sessions += 1
-        session = FetchSession(self._sessions, _is_committed(request), _is_by_id(request))
+        session = FetchSession(
+            self._sessions, _is_committed(request), _is_by_id(request), self._client.rights_version
+        )
         for one in named:
             session.put(one)
         self._keep(session)
@@ -143,9 +149,9 @@ class Fetching:
         for one in _named(request):
             session.put(one)
         self._keep(session)
-        committed = _is_committed(request)
-        everything = session.committed != committed or not request.client.is_unrestricted
-        session.committed = committed
+        asks = _is_committed(request), self._client.rights_version
+        everything = asks != (session.committed, session.rights)
+        session.committed, session.rights = asks
         for one in session.partitions.values():
             if everything or one.code or one.partition is None:
                 _look_up(request, one)
@@ -164,6 +170,10 @@ class Fetching:
         """Answer from memory, or have a task read the disk, or wait."""
         if job is not self._job or self._connection.closed:
             return
+        if (rights := self._client.rights_version) != job.rights:
+            job.rights = rights
+            for one in job.partitions:
+                _look_up(job.request, one)
         limit = Limit(self._limit(job))
         for one, visible, wanted in _readable(job, limit):
             found = self._reader.read_cached(visible, one.offset, wanted)

@@ -63,12 +63,14 @@ class FetchSession:
 
     The partitions stand in the order in which they are read: those that were answered with batches
     go to the end, so that none keeps others from being read. `committed`: by the isolation level.
-    `by_id`: topics have ids, not names.
+    `by_id`: topics have ids, not names. `rights` is the version of the client's rights by which
+    its partitions were looked up.
     """
 
     id: int
     committed: bool
     by_id: bool
+    rights: object = None
     epoch: int = FIRST_EPOCH
     partitions: dict[PartitionPlace, FetchedPartition] = field(default_factory=dict)
 

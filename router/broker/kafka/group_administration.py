@@ -48,7 +48,7 @@ async def describe_groups(request: KafkaRequest) -> Any:
             fields |= {"group_state": NO_GROUP}
         else:
             stored = stored or await coordinator.stored_groups()
-            names = {one.record.name for one in stored.get(group_id, ())}
+            names = frozenset(one.record.name for one in stored.get(group_id, ()))
             state = GroupState.EMPTY.value if names else NO_GROUP
             fields |= {"group_state": state, "protocol_type": CONSUMER if names else ""}
         if not _may(request, names):

@@ -126,11 +126,8 @@ def refusal_of(request: KafkaRequest, instance: str | None = None) -> ErrorCode:
         return ErrorCode.INVALID_REQUEST
     if (error := check_group_id(group_id)) is not ErrorCode.NONE:
         return error
-    if request.client.is_unrestricted:
-        return ErrorCode.NONE
     topics = request.context.coordinator.topics_read(group_id)
-    may = request.client.may
-    if all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic in topics):
+    if request.client.may_read_group(group_id, topics):
         return ErrorCode.NONE
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 

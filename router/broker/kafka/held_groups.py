@@ -45,7 +45,8 @@ class HeldGroup:
 
     `stored`: the registry has a record of it, or will have. `saving` is the task that stores
     records; `unsaved` makes the next one. `answers` wait for it. `failed`: the newest record was
-    not stored. `noted` is the revision of the group that was noted last.
+    not stored. `noted` is the revision of the group that was noted last. `topics` are those of the
+    subscriptions: while they are the same, so is the object.
     """
 
     id: str
@@ -59,7 +60,8 @@ class HeldGroup:
     fires_at: float = math.inf
     size_bytes: int = 0
     noted: object = NEVER
-    subscriptions: set[SubscriptionKey] = field(default_factory=set)
+    subscriptions: frozenset[SubscriptionKey] = frozenset()
+    topics: frozenset[str] = frozenset()
 
 
 class HeldGroups:
@@ -154,10 +156,10 @@ class HeldGroups:
 
     def reserve(self, held: HeldGroup, topics: Collection[str], reader: LiveMember) -> None:
         """Keep consumers of other protocols out of topics that a new member reads."""
-        for key in self.read_by(held.id, topics).values():
-            if key not in held.subscriptions:
-                held.subscriptions.add(key)
-                self._topics.live_members.replace(*key, [reader])
+        coming = {*self.read_by(held.id, topics).values()} - held.subscriptions
+        _subscribe(held, held.subscriptions | coming)
+        for key in coming:
+            self._topics.live_members.replace(*key, [reader])
 
     def _observe(self, held: HeldGroup) -> bool:
         """Note which members there are and what they take; return whether anything changed."""
@@ -255,13 +257,19 @@ class HeldGroups:
                 live = LiveMember(reading.member_id, client, frozenset(numbers))
                 found.setdefault(key, []).append(live)
         self._release(held.subscriptions - found.keys())
-        held.subscriptions = set(found)
+        _subscribe(held, frozenset(found))
         for key, members in found.items():
             self._topics.live_members.replace(*key, members)
 
-    def _release(self, subscriptions: set[SubscriptionKey]) -> None:
+    def _release(self, subscriptions: frozenset[SubscriptionKey]) -> None:
         for key in subscriptions:
             self._topics.live_members.replace(*key, ())
+
+
+def _subscribe(held: HeldGroup, subscriptions: frozenset[SubscriptionKey]) -> None:
+    if subscriptions != held.subscriptions:
+        held.subscriptions = subscriptions
+        held.topics = frozenset(topic for topic, _ in subscriptions)
 
 
 def _answer(held: HeldGroup) -> None:

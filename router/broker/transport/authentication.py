@@ -76,6 +76,12 @@ class Login:
     lasts: float | None = None
 
 
+class ChangingTopicRights(TopicRightsSource, Protocol):
+    """The records of topics in memory; `changes` counts theirs."""
+
+    changes: int
+
+
 class ListenerAuthorizer(Authorizer):
     """Says who clients of all listeners are, and decides what they may do; used on the event loop.
 
@@ -85,13 +91,14 @@ class ListenerAuthorizer(Authorizer):
     def __init__(
         self,
         settings: Settings,
-        rights: TopicRightsSource,
+        rights: ChangingTopicRights,
         limits: RateLimits,
         clock: Callable[[], float],
         ticks: Callable[[], float],
     ) -> None:
         super().__init__(settings, rights, ticks, whole_topics=True)
         self._clock = clock
+        self._changing = rights
         self._tokens = open_tokens(settings, clock, ticks)
         self._passwords = (
             BrokerPasswords(settings, limits, ticks) if settings.text("auth.users") else None
@@ -99,6 +106,15 @@ class ListenerAuthorizer(Authorizer):
         self._tenant = settings.text("names.tenant")
         self._namespace = settings.text("names.namespace")
         self.refusals = LineLimit(ticks)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return what grows when any right may have changed: answers hold as long as it is equal.
+
+        A change of the file of permissions counts within a second, as everywhere.
+        """
+        granted = self._permissions
+        return 0 if granted is None else granted.version(), self._changing.changes
 
     def known(self, credentials: ClientCredentials) -> Login | None:
         """Return whose credentials these are, None if only `check` can tell.

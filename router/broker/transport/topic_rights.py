@@ -17,12 +17,13 @@ from router.sharing.registry import AsyncRegistry, RegistryRecord, all_records
 
 
 class TopicRightsRegistry:
-    """An AsyncRegistry that has the rights of all topics in memory."""
+    """An AsyncRegistry that has the rights of all topics in memory; `changes` counts theirs."""
 
     def __init__(self, registry: AsyncRegistry) -> None:
         self._registry = registry
         self._records: dict[str, RegistryRecord] = {}
         self._writing = asyncio.Lock()
+        self.changes = 0
 
     async def load(self) -> None:
         """Read all records of topics; called once, before anything else."""
@@ -47,6 +48,7 @@ class TopicRightsRegistry:
         async with self._writing:
             record = await self._registry.put(kind, name, value, expected)
             self._records[name] = record
+            self.changes += 1
             return record
 
     async def delete(self, kind: str, name: str) -> bool:
@@ -56,6 +58,7 @@ class TopicRightsRegistry:
         async with self._writing:
             deleted = await self._registry.delete(kind, name)
             self._records.pop(name, None)
+            self.changes += 1
             return deleted
 
     async def list(self, kind: str, after: str = "") -> list[RegistryRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from router.broker.kafka import fetch
 from router.broker.kafka.batch_reader import Batches
+from router.broker.kafka.client import KafkaRequest
 from router.broker.kafka.failures import ErrorCode
 from router.broker.kafka.fetch_sessions import (
     FIRST_EPOCH,
@@ -20,7 +22,9 @@ from router.broker.kafka.fetch_sessions import (
 from router.model import TopicName
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 from tests.unit.broker.kafka.test_fetch import LONG_MS, asked
+from tests.unit.broker.kafka.test_group_rights import grant
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, produced
+from tests.unit.broker.kafka.test_sasl import login, with_users
 
 PARTITIONS = 3
 BATCH = len(batch(1))
@@ -227,3 +231,42 @@ def test_epochs_begin_again() -> None:
     assert session.epoch == LAST_EPOCH
     session.advance()
     assert session.epoch == FIRST_EPOCH
+
+
+def test_a_session_follows_the_rights_of_its_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while a request waits, and without a look at each partition where they stay."""
+    looked_up: list[FetchedPartition] = []
+    look_up = fetch._look_up
+
+    def noted(request: KafkaRequest, one: FetchedPartition) -> None:
+        looked_up.append(one)
+        look_up(request, one)
+
+    async def test(server: KafkaServer) -> None:
+        granted = f"reader {TOPIC} subscribe\nanna {TOPIC} publish"
+        grant(tmp_path, granted)
+        reader, writer = server.client(), server.client()
+        await login(reader, "reader")
+        await login(writer)
+        session, refused = Session(reader), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await session.fetch(0)
+        monkeypatch.setattr(fetch, "_look_up", noted)
+        assert await session.fetch() == {}
+        assert not looked_up
+        grant(tmp_path, f"anna {TOPIC} publish")
+        answer = await session.answer()
+        assert [one.error_code for one in answer.responses[0].partitions] == [refused]
+        session.epoch += 1
+        grant(tmp_path, granted)
+        assert await session.fetch() == {0: 0}
+        waiting = asyncio.create_task(session.answer(max_wait_ms=LONG_MS))
+        await asyncio.sleep(0)  # it is sent with the first step
+        grant(tmp_path, f"anna {TOPIC} publish")
+        await store(writer, 0)
+        answer = await waiting
+        (one,) = answer.responses[0].partitions
+        assert (one.error_code, bool(one.records)) == (refused, False)
+
+    with_users(tmp_path, test)

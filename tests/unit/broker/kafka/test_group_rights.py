@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from router.access.permissions import Right
+from router.access.watched import reload_all
+from router.broker.kafka.client import KafkaClient as ServedClient
+from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import commit, join, subscription
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
+from tests.unit.broker.kafka.test_consumer_groups import beat, enter
 from tests.unit.broker.kafka.test_sasl import login, with_users
 
 REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -44,6 +51,52 @@ def test_a_member_needs_the_right_to_read(tmp_path: Path) -> None:
         assert left.error_code == REFUSED
 
     with_users(tmp_path, test)
+
+
+def test_the_rights_of_a_member_are_checked_when_they_or_the_topics_of_its_group_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not with each heartbeat."""
+    checked: list[TopicName] = []
+    may = ServedClient.may
+
+    def noted(self: ServedClient, topic: TopicName, right: Right) -> bool:
+        checked.append(topic)
+        return may(self, topic, right)
+
+    async def test(server: KafkaServer) -> None:
+        names = [f"t{number}" for number in range(5)]
+        for name in names:
+            await server.topics.create(TopicName.parse(name))
+        granted = "reader t* subscribe\nanna t* subscribe\nanna hidden subscribe"
+        grant(tmp_path, granted)
+        reader, other = server.client(), server.client()
+        await login(reader, "reader")
+        await login(other)
+        monkeypatch.setattr(ServedClient, "may", noted)
+
+        async def code() -> int:
+            checked.clear()
+            answer = await beat(reader, "a", 1)
+            return int(answer.error_code)
+
+        assert (await enter(reader, "a", *names)).error_code == 0
+        assert (await code(), len(checked)) == (0, len(names))
+        assert (await code(), len(checked)) == (0, 0)
+        grant(tmp_path, "")
+        assert await code() == REFUSED
+        assert await code() == REFUSED
+        grant(tmp_path, granted)
+        assert (await code(), len(checked)) == (0, len(names))
+        assert (await enter(other, "b", "hidden")).error_code == 0
+        assert await code() == REFUSED
+
+    with_users(tmp_path, test)
+
+
+def grant(folder: Path, rules: str) -> None:
+    (folder / "permissions").write_text(rules)
+    reload_all()
 
 
 def test_offsets_need_the_right_to_read_their_topic(tmp_path: Path) -> None:

@@ -127,6 +127,28 @@ def test_password_is_checked_once_and_then_known_for_a_while(folder: Path, kind:
     opened(folder, test, clock=clock)
 
 
+def test_the_version_of_rights_changes_with_them(folder: Path) -> None:
+    clock = ManualClock()
+
+    async def test(authorizer: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
+        async def changes(change: Callable[[], Awaitable[object]]) -> bool:
+            before = authorizer.version
+            await change()
+            return authorizer.version != before
+
+        async def rewritten() -> None:
+            (folder / "permissions").write_text("* * subscribe")
+            clock.advance(1)
+
+        assert not await changes(lambda: owners.put("other", "t", b"{}", None))
+        assert await changes(lambda: owners.put(TOPIC_RECORDS, "t", OWNED.dump(), None))
+        assert await changes(lambda: owners.delete(TOPIC_RECORDS, "t"))
+        assert await changes(rewritten)
+        assert not await changes(lambda: owners.get(TOPIC_RECORDS, "t"))
+
+    opened(folder, test, clock=clock, permissions="* * publish")
+
+
 def test_checks_run_beside_the_loop_and_equal_ones_are_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
