@@ -71,8 +71,8 @@ Every answer other than 2xx is a JSON object with the fields of the guide (`http
 administration ({doc}`pulsar-admin`) and JetStream ({doc}`jetstream-http`) have forms of their own
 for the same failures, without a field for a link.
 
-With `server.help_url = https://docs.example.org/errors.html#{code}` the `helpURL` leads to the
-section below about the failure; clients of the original only log it.
+The default `helpURL` is the original's, because these pages have no public address. Where you serve
+them, `server.help_url = https://docs.example.org/errors.html#{code}` leads to the failure's section.
 
 | failure | status | `mrErrorCode` | `mrstatus` |
 | --- | --- | --- | --- |

@@ -89,7 +89,7 @@ Say = Callable[[str], None]
 def cache(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of this very set of jars, there or not."""
     usual = Path("~/.cache").expanduser()
-    root = Path(environ.get("XDG_CACHE_HOME") or usual) / "message-router"
+    root = Path(environ.get("XDG_CACHE_HOME") or usual) / "dragoman"
     pins = "\n".join(f"{name} {pin} {digest}" for name, (pin, digest) in sorted(_ALL.items()))
     return root / f"connectors-{hashlib.sha256(pins.encode()).hexdigest()[:16]}"
 

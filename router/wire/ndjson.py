@@ -19,7 +19,7 @@ from router.errors import BadJsonError
 from router.errors.quoting import json_failure, quoted
 from router.model import NO_PROPERTIES, Message, Stored
 
-KIND: Final = "application/vnd.message-router+ndjson"
+KIND: Final = "application/vnd.dragoman+ndjson"
 MAX_EVENT_TIME: Final = 2**63 - 1
 _READ: Final = frozenset(
     {"key", "key_base64", "value", "value_base64", "properties", "headers", "event_time"}

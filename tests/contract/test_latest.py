@@ -84,7 +84,7 @@ def test_key_without_a_value_is_not_found(site: Site) -> None:
     answer = site.client.post(
         f"/events/{topic}",
         data='{"key": "gone", "value": null}',
-        content_type="application/vnd.message-router+ndjson",
+        content_type="application/vnd.dragoman+ndjson",
     )
     assert answer.status_code == 200, answer.text
     answer = site.client.get(f"/topics/{topic}/latest/gone")

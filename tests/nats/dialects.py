@@ -81,7 +81,7 @@ def _write_lines(place: Place, sent: Sent) -> None:
     line: dict[str, Any] = {"key": sent.key, "value": sent.value, "properties": sent.properties}
     line |= {"event_time": sent.time} if sent.time else {}
     found = {name: value for name, value in line.items() if value is not None or name == "value"}
-    kind = "application/vnd.message-router+ndjson"
+    kind = "application/vnd.dragoman+ndjson"
     place.http(f"/events/{place.topic}", json.dumps(found).encode(), kind)
 
 

@@ -140,7 +140,7 @@ def test_headers_whose_names_repeat_are_headers_for_each_dialect_that_has_them(
         client.send("SUB _INBOX.x 1", f"HPUB {topic} _INBOX.x {len(block)} {len(block) + 7}")
         client.send(block + b"by NATS")
         assert client.line().startswith("MSG _INBOX.x 1")
-    lines = "application/vnd.message-router+ndjson"
+    lines = "application/vnd.dragoman+ndjson"
     listed = '[["a","1"],["b","2"],["a","3"]]'
     properties = {"a": "3", "b": "2", "router-headers": listed}
     line = json.dumps({"value": "by HTTP", "properties": properties}).encode()

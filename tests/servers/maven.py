@@ -134,7 +134,7 @@ class MissingServerError(Exception):
 
 def cache() -> Path:
     """Return the folder that outlives a test run."""
-    return Path("~/.cache/message-router-tests").expanduser()
+    return Path("~/.cache/dragoman-tests").expanduser()
 
 
 def program(name: str) -> str | None:

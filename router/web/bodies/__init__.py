@@ -8,7 +8,7 @@ is stricter or looser, the reading here is the one its documentation gives:
 - application/cambria: `<key length>.<message length>.<key><message>`, lengths in bytes.
 - application/cambria-zip: the same, compressed with gzip.
 - application/cloudevents+json, application/cloudevents-batch+json: one CloudEvent or an array.
-- application/vnd.message-router+ndjson: an object a line, with key, value and properties, as polls
+- application/vnd.dragoman+ndjson: an object a line, with key, value and properties, as polls
   answer them in NDJSON (`router.wire.ndjson`).
 - anything else: the whole body is one message.
 """

@@ -27,7 +27,7 @@ from router.web.media import Format, media_type
 from router.wire.cambria import framed
 from router.wire.ndjson import line
 
-SYNTHESISED_TYPE: Final = "message-router.message"
+SYNTHESISED_TYPE: Final = "dragoman.message"
 """The type of an event that a message is written as which carries none."""
 _TRACING: Final = ("traceparent", "tracestate")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

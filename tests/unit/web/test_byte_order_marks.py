@@ -19,7 +19,7 @@ JSON = "application/json"
         ("/events/t", JSON, "[]"),
         ("/events/t", "application/cloudevents+json", "{}"),
         ("/events/t", "application/cloudevents-batch+json", "[]"),
-        ("/events/t", "application/vnd.message-router+ndjson", '{"value":"x"}'),
+        ("/events/t", "application/vnd.dragoman+ndjson", '{"value":"x"}'),
         ("/topics/create", JSON, '{"topicName":"made"}'),
         ("/apiKeys/create", JSON, "{}"),
         ("/topics/public/default/t", JSON, '{"messages":[{"value":"x"}]}'),

@@ -421,7 +421,7 @@ def test_message_that_is_no_event_gets_attributes(
         "specversion": "1.0",
         "id": "0:1:1",
         "source": "/events/t",
-        "type": "message-router.message",
+        "type": "dragoman.message",
     }
 
 
@@ -449,7 +449,7 @@ def test_event_of_kafkas_structured_mode_is_emitted_as_it_is(site: Site) -> None
     site.backend.publish(Batch(TopicName.parse("t"), -1, messages), 1)
     _, first, second, third, fourth = polled(site)
     assert first == event
-    assert second["type"] == fourth["type"] == "message-router.message"
+    assert second["type"] == fourth["type"] == "dragoman.message"
     assert third == REQUIRED | {"data_base64": "dg=="}
 
 

@@ -467,7 +467,7 @@ def test_messages_have_the_subject_of_the_request_unless_they_name_one(
     site: Site, path: str
 ) -> None:
     lines = '{"value":"a"}\n{"value":"b","properties":{"Nats-Subject":"own","x":"y"}}'
-    kind = "application/vnd.message-router+ndjson"
+    kind = "application/vnd.dragoman+ndjson"
     subject = "t.\u00fc"
     headers = {"Nats-Subject": subject.encode().decode("latin-1")}
     assert site.post(path, lines, kind, headers=headers).status_code == 200
