@@ -71,8 +71,9 @@ Every answer other than 2xx is a JSON object with the fields of the guide (`http
 administration ({doc}`pulsar-admin`) and JetStream ({doc}`jetstream-http`) have forms of their own
 for the same failures, without a field for a link.
 
-The default `helpURL` is the original's, because these pages have no public address. Where you serve
-them, `server.help_url = https://docs.example.org/errors.html#{code}` leads to the failure's section.
+The default `helpURL` is the original's, because these pages have no public address. Where you
+serve them, `server.help_url = https://docs.example.org/errors.html#{code}` leads to the failure's
+section.
 
 | failure | status | `mrErrorCode` | `mrstatus` |
 | --- | --- | --- | --- |

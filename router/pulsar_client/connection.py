@@ -181,7 +181,7 @@ class PulsarConnection:
         return self._waiting.pop(key, None) is not None
 
     def take(self, key: Key, reply: PendingReply, deadline: float) -> Any:
-        """Return the answer to what was asked; raise as `call` does."""
+        """Return the answer to a request; raise as `call` does."""
         try:
             return reply.take(deadline)
         finally:

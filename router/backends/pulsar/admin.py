@@ -167,10 +167,10 @@ class BrokerAdmin:
         return str(json.loads(ask(self._link, command, deadline).value))
 
     def extents(
-        self, wanted: ExtentRequests, deadline: float
+        self, requests: ExtentRequests, deadline: float
     ) -> dict[TopicName, list[EntryExtent]]:
         """Return where the partitions of topics begin and end; missing topics are left out."""
-        return located(self._link, wanted, deadline)
+        return located(self._link, requests, deadline)
 
 
 def _time(start: Start | int) -> int | None:

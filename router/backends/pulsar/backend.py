@@ -224,15 +224,17 @@ class PulsarBackend:
         opening = Opening(topic, partition, start, mailbox, self._max_inflated)
         return PulsarReader(self._routes, opening, deadline_in(timeout))
 
-    def extents(self, wanted: ExtentRequests, timeout: float) -> dict[TopicName, list[EntryExtent]]:
-        """Return where each partition of topics begins and ends, and stretches of some of them.
+    def extents(
+        self, requests: ExtentRequests, timeout: float
+    ) -> dict[TopicName, list[EntryExtent]]:
+        """Return where each partition of topics begins and ends, and ranges of some of them.
 
-        Topics that do not exist are left out. Of Apache Pulsar a stretch is so many entries, not
+        Topics that do not exist are left out. Of Apache Pulsar a range is so many entries, not
         messages, and begins at no message's number: NotSupportedError. Raises NotAllowedError
         where the address names no administration.
         """
         deadline = deadline_in(timeout)
-        return self._admin(deadline).extents(wanted, deadline)
+        return self._admin(deadline).extents(requests, deadline)
 
     def stream(
         self, topic: TopicName, partition: int, start: EntryPosition, timeout: float

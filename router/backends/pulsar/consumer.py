@@ -274,15 +274,15 @@ class PulsarConsumer:
         """Take what there is; raises ReadFailedError, LostError, BackendTimeoutError."""
         # What comes after the end was seen once is news: it is answered at once, rather than after
         # the question whether more has come since.
-        asked = self._drained and bool(self._queue)
+        requested = self._drained and bool(self._queue)
         while True:
             if self._closed or self._lost is not None:
                 raise self._lost or PulsarConnectionLostError("this consumer is closed")
             self._take(taking)
             if taking.full:
                 return
-            if not asked:
-                asked = True
+            if not requested:
+                requested = True
                 self._ask(taking, deadline)
             elif self._received >= self._fence or self._passed >= self._fence:
                 if not self._queue:
@@ -354,14 +354,14 @@ class PulsarConsumer:
             raise
 
     def _give_permits(self, taking: Taking) -> None:
-        wanted = min(self._target, taking.room())
+        permits = min(self._target, taking.room())
         if self._reads_ahead:
             ahead = max(1, MAX_AHEAD_BYTES // max(self._largest, taking.largest))
-            wanted = max(wanted, min(self._target, ahead, MAX_AHEAD_MESSAGES))
-        if self._permits * 2 > wanted:
+            permits = max(permits, min(self._target, ahead, MAX_AHEAD_MESSAGES))
+        if self._permits * 2 > permits:
             return
-        command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)
-        self._permits = wanted
+        command = pb.CommandFlow(consumer_id=self.number, messagePermits=permits - self._permits)
+        self._permits = permits
         self._target *= PERMITS_GROWTH
         self.connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
 

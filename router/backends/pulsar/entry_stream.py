@@ -71,7 +71,9 @@ class EntryStream(PulsarConsumer):
             place = EntryPosition(where.ledgerId, where.entryId)
             self._came.put(StreamEntry(place, payload, tuple(command.ack_set)))
             if self._overfull:
-                self.cut(PulsarConnectionLostError("messages became larger than there is room for"))
+                self.cut(
+                    PulsarConnectionLostError("messages take more memory than a reader may use")
+                )
 
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
@@ -98,12 +100,12 @@ class EntryStream(PulsarConsumer):
         fitting = WINDOW_BYTES * self._messages // max(1, self._octets)
         self.ask_for(max(1, min(MAX_PERMITS, fitting)))
 
-    def ask_for(self, wanted: int) -> None:
+    def ask_for(self, messages: int) -> None:
         """Have so many messages on their way, if less than half of them are."""
-        if self._permits * 2 > wanted:
+        if self._permits * 2 > messages:
             return
-        command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)
-        self._permits = wanted
+        command = pb.CommandFlow(consumer_id=self.number, messagePermits=messages - self._permits)
+        self._permits = messages
         self.connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
 
     def end(self, deadline: float) -> EntryPosition | None:

@@ -2,7 +2,7 @@
 
 Our own broker counts messages and finds the entry where a number of them ends. Apache Pulsar tells
 its ledgers through the administration over HTTP, and counts entries: how many messages an entry
-has is known only to who reads it. There a stretch is bounded by entries, as many messages to an
+has is known only to who reads it. There a range is bounded by entries, as many messages to an
 entry as a sample at its beginning had.
 """
 
@@ -37,13 +37,12 @@ class EntryPosition(NamedTuple):
 
 
 BEGINNING: Final = EntryPosition(0, 0)
-MAX_ASKED_TOPICS: Final = 1_000
-"""In one question."""
+MAX_TOPICS_PER_REQUEST: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRead:
-    """What is asked for: entries of a partition from a start on, of so many messages at most.
+    """A range of a partition: entries from a start on, of so many messages at most.
 
     The start is a place, or the entry that holds the message of number `index`, or the first entry
     that was published at `time_ms` or later.
@@ -57,14 +56,14 @@ class EntryRead:
 
 
 ExtentRequests = Mapping[TopicName, Sequence[EntryRead]]
-"""The topics that are asked about, each with the stretches of its partitions."""
+"""Topics, each with the ranges of its partitions that are to be located."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryExtent:
     """What is kept of a partition: entries from `first` to before `stop`; indexes where counted.
 
-    `start` and `end` are the stretch that was asked for, within what is kept, else all of it.
+    `start` and `end` are the range that was requested, within what is kept, else all of it.
     `ledgers` are those that hold something, each with its number of entries, in order. `alone`: all
     that the partition ever had is in its one ledger, and the store tells what of it is lost. All
     before `removed` is gone, and retention or a limit of a stream took some of it; `given_up` are
@@ -100,50 +99,50 @@ class EntryExtent:
 
 
 def located(
-    link: PulsarLink, wanted: ExtentRequests, deadline: float
+    link: PulsarLink, requests: ExtentRequests, deadline: float
 ) -> dict[TopicName, list[EntryExtent]]:
     """Return the extents of topics, as a broker of ours tells them; missing topics are left out.
 
     Raises BackendUnavailableError, BackendTimeoutError.
     """
     found: dict[TopicName, list[EntryExtent]] = {}
-    waiting = list(wanted)
+    waiting = list(requests)
     while waiting:
-        some = waiting[:MAX_ASKED_TOPICS]
+        some = waiting[:MAX_TOPICS_PER_REQUEST]
         command = pb.LocateMessages()
         for topic in some:
-            command.topics.append(_asked(topic, wanted[topic]))
+            command.topics.append(_ranges(topic, requests[topic]))
         answer = ask(link, pb.CommandAdmin(locate_messages=command), deadline)
         if not answer.located:
             raise BackendUnavailableError("the broker's answer has none of the topics")
         for topic, one in zip(some, answer.located, strict=False):
             if not one.missing:
-                stretches = {stretch.partition: stretch for stretch in wanted[topic]}
-                found[topic] = [_located(e, stretches.get(e.partition)) for e in one.extents]
+                ranges = {one.partition: one for one in requests[topic]}
+                found[topic] = [_located(e, ranges.get(e.partition)) for e in one.extents]
         del waiting[: len(answer.located)]
     return found
 
 
-def _asked(topic: TopicName, stretches: Sequence[EntryRead]) -> pb.TopicStretches:
-    asked = pb.TopicStretches(topic=str(topic))
-    for one in stretches:
-        asked.stretch.add(
+def _ranges(topic: TopicName, reads: Sequence[EntryRead]) -> pb.TopicRanges:
+    command = pb.TopicRanges(topic=str(topic))
+    for one in reads:
+        command.ranges.add(
             partition=one.partition,
             entry=one.start.entry,
             messages=one.messages,
             index=one.index,
             time_ms=one.time_ms,
         )
-    return asked
+    return command
 
 
-def _located(one: pb.Extent, wanted: EntryRead | None) -> EntryExtent:
+def _located(one: pb.Extent, requested: EntryRead | None) -> EntryExtent:
     ledger = one.ledger_id
     first, stop = EntryPosition(ledger, one.first_entry), EntryPosition(ledger, one.next_entry)
     start, end = first, stop
     start_index, end_index = _index(one, "first_index"), _index(one, "next_index")
     # Places of a topic that was deleted and created again mean nothing in the new ledger.
-    if wanted is not None and (_by_content(wanted) or wanted.start.ledger >= ledger):
+    if requested is not None and (_by_content(requested) or requested.start.ledger >= ledger):
         start, end = EntryPosition(ledger, one.start_entry), EntryPosition(ledger, one.end_entry)
         start_index, end_index = _index(one, "start_index"), _index(one, "end_index")
     return EntryExtent(
@@ -167,9 +166,9 @@ def _located(one: pb.Extent, wanted: EntryRead | None) -> EntryExtent:
     )
 
 
-def _by_content(stretch: EntryRead) -> bool:
-    """Return whether a stretch begins at a message or a time, and not at a place."""
-    return stretch.index is not None or stretch.time_ms is not None
+def _by_content(read: EntryRead) -> bool:
+    """Return whether a range begins at a message or a time, and not at a place."""
+    return read.index is not None or read.time_ms is not None
 
 
 def _index(one: pb.Extent, name: str) -> int | None:
@@ -179,14 +178,13 @@ def _index(one: pb.Extent, name: str) -> int | None:
 def extents_from_stats(
     partition: int,
     stats: Mapping[str, Any],
-    wanted: EntryRead | None,
+    requested: EntryRead | None,
     at: EntryPosition | None = None,
 ) -> EntryExtent:
     """Return the extent that Apache Pulsar's internal statistics of a topic say.
 
-    `messages` of what is wanted are entries here; `at` is its start where that is not a place.
-    Raises BackendUnavailableError for an answer
-    without positions.
+    `messages` of the requested range are entries here; `at` is its start where that is not a place.
+    Raises BackendUnavailableError for an answer without positions.
     """
     try:
         last = EntryPosition.parse(str(stats["lastConfirmedEntry"]))
@@ -201,10 +199,10 @@ def extents_from_stats(
     kept[stop.ledger] = stop.entry
     held = tuple(sorted(kept.items()))
     first = next((EntryPosition(ledger, 0) for ledger, entries in held if entries), stop)
-    start = first if wanted is None else min(max(at or wanted.start, first), stop)
+    start = first if requested is None else min(max(at or requested.start, first), stop)
     end = stop
-    if wanted is not None and wanted.messages is not None:
-        end = _ahead(held, start, max(1, wanted.messages), stop)
+    if requested is not None and requested.messages is not None:
+        end = _ahead(held, start, max(1, requested.messages), stop)
     size = stats.get("totalSize")
     size = size if isinstance(size, int) else 0
     return EntryExtent(partition, first, stop, start, end, held, False, size=size)

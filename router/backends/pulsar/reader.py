@@ -57,12 +57,12 @@ class PulsarReader:
                 self._consumer, self._first = self._opening.consumer(self._routes, deadline)
                 continue
             first = self._first
-            wanted = [one for one in found if first is None or _key(one.position) >= first]
-            if wanted:
+            later = [one for one in found if first is None or _key(one.position) >= first]
+            if later:
                 self._first = None
-                self._opening.begin_behind(wanted[-1].position)
-            if wanted or not found:
-                return wanted
+                self._opening.begin_behind(later[-1].position)
+            if later or not found:
+                return later
 
     def close(self) -> None:
         """Let go; see the protocol."""

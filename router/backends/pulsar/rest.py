@@ -144,9 +144,9 @@ class RestAdmin:
     def describe(self, topic: TopicName, deadline: float) -> TopicStats:
         """Return what a topic holds; raise TopicNotFoundError."""
         info = self._info(topic, deadline)
-        wanted = range(info.partitions) if info.partitions else (NOT_PARTITIONED,)
-        stats = {p: self._stats(topic.partition(p), deadline) for p in wanted}
-        kept = {p: self._kept(topic.partition(p), deadline) for p in wanted}
+        partitions = range(info.partitions) if info.partitions else (NOT_PARTITIONED,)
+        stats = {p: self._stats(topic.partition(p), deadline) for p in partitions}
+        kept = {p: self._kept(topic.partition(p), deadline) for p in partitions}
         if not info.partitions:
             info = replace(info, properties=kept[NOT_PARTITIONED].get("properties") or {})
         return TopicStats(
@@ -226,48 +226,48 @@ class RestAdmin:
         return found
 
     def extents(
-        self, wanted: ExtentRequests, deadline: float
+        self, requests: ExtentRequests, deadline: float
     ) -> dict[TopicName, list[EntryExtent]]:
         """Return where the partitions of topics begin and end; `messages` are entries here.
 
         Pulsar answers about one partition at a time, so several questions are asked at once.
         """
         with ThreadPoolExecutor(MAX_CONCURRENT_QUESTIONS) as pool:
-            asked = [
-                (topic, pool.submit(self._extents, topic, stretches, deadline))
-                for topic, stretches in wanted.items()
+            pending = [
+                (topic, pool.submit(self._extents, topic, reads, deadline))
+                for topic, reads in requests.items()
             ]
             try:
-                found = [(topic, one.result()) for topic, one in asked]
+                found = [(topic, one.result()) for topic, one in pending]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {topic: extents for topic, extents in found if extents is not None}
 
     def _extents(
-        self, topic: TopicName, stretches: Sequence[EntryRead], deadline: float
+        self, topic: TopicName, reads: Sequence[EntryRead], deadline: float
     ) -> list[EntryExtent] | None:
         """Return the extents of a topic; None: it does not exist."""
-        wanted = {stretch.partition: stretch for stretch in stretches}
+        requested = {read.partition: read for read in reads}
         try:
             partitions = self._partitions(topic, deadline)
             return [
-                self._extent(topic.partition(one), one, wanted.get(one), deadline)
+                self._extent(topic.partition(one), one, requested.get(one), deadline)
                 for one in (range(partitions) if partitions else (NOT_PARTITIONED,))
             ]
         except TopicNotFoundError:
             return None
 
     def _extent(
-        self, topic: TopicName, partition: int, wanted: EntryRead | None, deadline: float
+        self, topic: TopicName, partition: int, requested: EntryRead | None, deadline: float
     ) -> EntryExtent:
         stats, at = self._kept(topic, deadline), None
-        if wanted is not None and wanted.index is not None:
+        if requested is not None and requested.index is not None:
             raise NotSupportedError("Apache Pulsar does not count messages: name positions")
-        if wanted is not None and wanted.time_ms is not None:
-            path = f"{_path(topic)}/messageid/{wanted.time_ms}"
+        if requested is not None and requested.time_ms is not None:
+            path = f"{_path(topic)}/messageid/{requested.time_ms}"
             at = position_from_stats(self._peer.ask("GET", path, deadline))
-        return extents_from_stats(partition, stats, wanted, at)
+        return extents_from_stats(partition, stats, requested, at)
 
     def evict(
         self, subscription: Subscription, partition: int, asking: str, deadline: float

@@ -51,14 +51,14 @@ class PulsarSchemas:
         # Whoever asks for a schema of a topic that is not there makes it: that is not meant. Apache
         # Pulsar asks the topic itself, which a partitioned one is not; its partitions share one.
         partitions = count_partitions(self._routes.service, topic, deadline)
-        asked = topic.partition(0) if partitions else topic
+        owner = topic.partition(0) if partitions else topic
         given = pb.Schema(
             name=schema.name,
             schema_data=schema.data,
             type=pb.Schema.Type.Name(schema.type),
             properties=[pb.KeyValue(key=k, value=v) for k, v in schema.properties.items()],
         )
-        command = pb.CommandGetOrCreateSchema(request_id=0, topic=str(asked), schema=given)
+        command = pb.CommandGetOrCreateSchema(request_id=0, topic=str(owner), schema=given)
         answer = self._ask(
             pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=command),
             deadline,

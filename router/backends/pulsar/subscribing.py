@@ -80,14 +80,14 @@ def _subscribe(
 def _open(
     connection: PulsarConnection,
     consumer: PulsarConsumer,
-    asked: pb.CommandSubscribe,
+    command: pb.CommandSubscribe,
     deadline: float,
 ) -> Any:
     """Open a consumer at its broker and return the answer; raise what it says."""
     connection.add_consumer(consumer.number, consumer)
-    command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=asked)
+    frame = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=command)
     try:
-        return connection.call(asked.request_id, command, deadline)
+        return connection.call(command.request_id, frame, deadline)
     except BackendTimeoutError:
         connection.drop_consumer(consumer.number)
         close_consumer(connection, consumer.number)

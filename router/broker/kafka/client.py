@@ -42,7 +42,7 @@ _NO_TAGS: Final = b"\0"
 
 @dataclass(frozen=True, slots=True)
 class KafkaApi:
-    """An API: `versions` are the first and last that clients are told.
+    """An API: `versions` are the first and last that ApiVersions answers.
 
     `served_from` is the first version that is served, if that is a later one. `public`: clients
     that are not authenticated yet are served. `overlaps`: a request may begin while others of the

@@ -44,7 +44,7 @@ class RecordLimits:
 class KafkaContext:
     """The log of a broker as the Kafka APIs use it.
 
-    `versions` are the first and last version of each API that clients are told, and
+    `versions` are the first and last version of each API in ApiVersions, and
     `fetched_partitions` is how many the fetch sessions of all connections have.
     """
 

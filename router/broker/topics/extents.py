@@ -1,4 +1,4 @@
-"""Where partitions and stretches of them begin and end: entries, and the numbers of messages."""
+"""Where partitions and ranges of them begin and end: entries, and the numbers of messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from router.model.administration import EntryRange
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """A part of one partition, as it is asked for.
+    """A part of one partition, as it is requested.
 
     It begins at an entry, or at the entry that holds the message number `index`, or at the first
     that was published at `time_ms` or later; it has `messages` at most, None: all there are.
@@ -29,7 +29,7 @@ class PartitionRange:
 
 @dataclass(slots=True)
 class PartitionExtent:
-    """What is kept of a partition, from its first entry to before the next, and a stretch of it.
+    """What is kept of a partition, from its first entry to before the next, and a range of it.
 
     Indexes count the messages before an entry. `size` is in bytes. Retention or a limit of a
     stream removed messages before `removed_entry`, and a repair gave up the entries of `given_up`.
@@ -56,21 +56,19 @@ class Extents:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
-    async def of(self, topic: str, stretches: Iterable[PartitionRange]) -> list[PartitionExtent]:
-        """Return the extents of a topic's partitions, with the stretches of those that are named.
+    async def of(self, topic: str, ranges: Iterable[PartitionRange]) -> list[PartitionExtent]:
+        """Return the extents of a topic's partitions, with the ranges of those that are named.
 
         Raises TopicNotFoundError, and BadRequestError for a partition that does not exist.
         """
         partitions = self._topics.pieces(self._topics.parse(topic))
-        stretch_of = {stretch.partition: stretch for stretch in stretches}
-        if unknown := stretch_of.keys() - {partition.index for partition in partitions}:
+        range_of = {one.partition: one for one in ranges}
+        if unknown := range_of.keys() - {partition.index for partition in partitions}:
             raise BadRequestError(f"there is no partition {min(unknown)} of {topic}")
-        return [
-            await _extent(partition, stretch_of.get(partition.index)) for partition in partitions
-        ]
+        return [await _extent(partition, range_of.get(partition.index)) for partition in partitions]
 
 
-async def _extent(partition: Partition, stretch: PartitionRange | None) -> PartitionExtent:
+async def _extent(partition: Partition, requested: PartitionRange | None) -> PartitionExtent:
     ledger, visible = partition.ledger, partition.visible
     first, behind, first_index = ledger.first_entry, visible.end_entry, ledger.first_number
     if ledger.removed_entry > first:
@@ -87,22 +85,22 @@ async def _extent(partition: Partition, stretch: PartitionRange | None) -> Parti
         removed_entry=ledger.removed_entry,
         given_up=tuple(EntryRange(hole.first, hole.last) for hole in ledger.holes),
     )
-    if stretch is not None:
-        start = min(max(await _start(ledger, stretch), first), behind)
+    if requested is not None:
+        start = min(max(await _start(ledger, requested), first), behind)
         number, end = await ledger.number_before(start), behind
-        if stretch.messages is not None:
-            end = await ledger.entry_of_number(number + stretch.messages)
-            # A stretch has the entry at its start at least, where there is one.
+        if requested.messages is not None:
+            end = await ledger.entry_of_number(number + requested.messages)
+            # A range has the entry at its start at least, where there is one.
             end = min(max(end, start + 1), behind)
         found.start_entry, found.start_index = start, number
         found.end_entry, found.end_index = end, await ledger.number_before(end)
     return found
 
 
-async def _start(ledger: Ledger, stretch: PartitionRange) -> int:
-    """Return the entry where a stretch begins, which may not be kept any more."""
-    if stretch.index is not None:
-        return await ledger.entry_of_number(stretch.index)
-    if stretch.time_ms is not None:
-        return await ledger.find_time(stretch.time_ms)
-    return stretch.entry
+async def _start(ledger: Ledger, requested: PartitionRange) -> int:
+    """Return the entry where a range begins, which may not be kept any more."""
+    if requested.index is not None:
+        return await ledger.entry_of_number(requested.index)
+    if requested.time_ms is not None:
+        return await ledger.find_time(requested.time_ms)
+    return requested.entry

@@ -671,18 +671,18 @@ class StoredEntry(_message.Message):
 class LocateMessages(_message.Message):
     __slots__ = ("topics",)
     TOPICS_FIELD_NUMBER: _ClassVar[int]
-    topics: _containers.RepeatedCompositeFieldContainer[TopicStretches]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicStretches, _Mapping]]] = ...) -> None: ...
+    topics: _containers.RepeatedCompositeFieldContainer[TopicRanges]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicRanges, _Mapping]]] = ...) -> None: ...
 
-class TopicStretches(_message.Message):
-    __slots__ = ("topic", "stretch")
+class TopicRanges(_message.Message):
+    __slots__ = ("topic", "ranges")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
-    STRETCH_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    stretch: _containers.RepeatedCompositeFieldContainer[Stretch]
-    def __init__(self, topic: _Optional[str] = ..., stretch: _Optional[_Iterable[_Union[Stretch, _Mapping]]] = ...) -> None: ...
+    ranges: _containers.RepeatedCompositeFieldContainer[PartitionRange]
+    def __init__(self, topic: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[PartitionRange, _Mapping]]] = ...) -> None: ...
 
-class Stretch(_message.Message):
+class PartitionRange(_message.Message):
     __slots__ = ("partition", "entry", "messages", "index", "time_ms")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]

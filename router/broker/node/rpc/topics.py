@@ -59,7 +59,7 @@ Answer = Callable[[Any, Response], Awaitable[None]]
 """Answers one kind of request; raises RouterError, StoreError."""
 
 _EXTENT: Final = MessageCodec(PartitionExtent, npb.Extent)
-_STRETCH: Final = MessageCodec(PartitionRange, npb.Stretch)
+_RANGE: Final = MessageCodec(PartitionRange, npb.PartitionRange)
 
 
 class TopicRequests:
@@ -115,7 +115,7 @@ class TopicRequests:
     async def _delete(self, command: npb.TopicRef, _: Response) -> None:
         await self._admin.delete(command.topic)
 
-    async def _check_space(self, _asked: npb.Nothing, _: Response) -> None:
+    async def _check_space(self, _command: npb.Nothing, _: Response) -> None:
         self._topics.store.check_space()
 
     async def _grow(self, command: npb.UpdatePartitions, _: Response) -> None:
@@ -162,9 +162,7 @@ class TopicRequests:
                 return
             located = response.located.add()
             try:
-                found = await self._admin.extents.of(
-                    topic.topic, map(_STRETCH.decode, topic.stretch)
-                )
+                found = await self._admin.extents.of(topic.topic, map(_RANGE.decode, topic.ranges))
             except TopicNotFoundError:
                 located.missing = True
                 found = []
@@ -311,7 +309,7 @@ class NamespaceRequests:
         await self._namespaces.create(command.namespace, policies)
 
     async def delete(self, command: npb.DeleteNamespace, _: Response) -> None:
-        """Delete a namespace, with all its topics if that is asked for."""
+        """Delete a namespace, with all its topics if that is requested."""
         await self._admin.delete_namespace(command.namespace, force=command.force)
 
     async def change_policies(self, command: npb.ChangePolicies, _: Response) -> None:

@@ -36,7 +36,7 @@ def two(topic: str) -> int | None:
 
 
 def located(*topics: str) -> npb.CommandAdmin:
-    asked = npb.LocateMessages(topics=[npb.TopicStretches(topic=topic) for topic in topics])
+    asked = npb.LocateMessages(topics=[npb.TopicRanges(topic=topic) for topic in topics])
     return npb.CommandAdmin(locate_messages=asked)
 
 
