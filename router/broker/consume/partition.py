@@ -306,8 +306,7 @@ class PartitionSubscription:
             self.dispatcher = dispatcher
             self.partition.dispatchers.append(dispatcher)
             self.ledger.listeners[dispatcher.run] = None
-        if self.ledger.terminated:
-            self.notify_end()
+        self.notify_end()
 
     def _check_limits(self) -> None:
         """Raise SubscriptionBusyError if the topic's policies allow no more consumers."""
@@ -354,8 +353,7 @@ class PartitionSubscription:
         if self.dispatcher is not None:
             whole = [ack.entry for ack in known if self.cursor.is_acked(ack.entry)]
             self.dispatcher.acknowledged(whole)
-            if self.ledger.terminated:
-                self.notify_end()
+            self.notify_end()
         if done is not None:
             store.after_sync(done)
 
