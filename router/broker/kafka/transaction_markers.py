@@ -4,6 +4,10 @@ Brokers of Apache Kafka send each other these requests to end transactions; here
 that does it by hand, as `kafka-transactions.sh abort` does. A transaction is decided as a whole, so
 it is aborted in all its partitions and its producer is fenced. Apache Kafka ends the part of the
 one partition, and what the producer then commits has a part that is missing.
+
+A marker of `TransactionVersion` 2 (KIP-1228) has the epoch to which its coordinator raised that of
+the producer. One with the producer's own epoch is late then, of a transaction before, and is
+refused, unless nothing is open: that is a repetition. Tools send markers of the version 0.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from router.broker.kafka.sequences import active_producers
 from router.broker.kafka.transactions import current_of
 from router.broker.transactions import Refusal, TransactionError
 from router.errors import TopicNotFoundError
+
+RAISES_EPOCH: Final = 2
+"""The first version of transactions that raises the producer's epoch with each."""
 
 
 async def write_markers(request: KafkaRequest) -> Any:
@@ -72,7 +79,7 @@ async def _end(request: KafkaRequest, marker: Any, topic: str, index: int) -> No
         if marker.transaction_result:
             sentence = "only its producer commits a transaction"
             raise TransactionError(Refusal.INVALID_STATE, sentence)
-        await context.producers.abort(producer)
+        await context.producers.abort(producer, raised=marker.transaction_version >= RAISES_EPOCH)
         return
     epochs = {one.producer: one.epoch for one in active_producers(ledger.producers)}
     if producer.epoch < epochs.get(producer.producer, producer.epoch):

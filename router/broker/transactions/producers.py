@@ -265,13 +265,16 @@ class TransactionalProducers:
             raise TransactionError(Refusal.INVALID_STATE, "no transaction is open")
         return ended
 
-    async def abort(self, fenced: ProducerEpoch) -> None:
-        """Abort what a producer of this epoch, or an earlier one, has open, and fence it."""
+    async def abort(self, fenced: ProducerEpoch, *, raised: bool = False) -> None:
+        """Abort what a producer of this epoch, or an earlier one, has open, and fence it.
+
+        `raised`: only of an earlier one, unless there is none behind it.
+        """
         producer = self._by_id.get(fenced.producer)
         transaction = None if producer is None else self.transaction(producer)
         if producer is None or transaction is None:
             raise TransactionError(Refusal.INVALID_STATE, "no transaction is open")
-        if fenced.epoch < producer.current.epoch:
+        if fenced.epoch < min(producer.current.epoch + raised, LAST_EPOCH):
             raise _fenced(fenced)
         await self._expire(transaction)
 

@@ -22,7 +22,11 @@ NONE = ErrorCode.NONE
 
 
 async def marked(
-    client: KafkaClient, producer: ProducerEpoch, *indexes: int, commit: bool = False
+    client: KafkaClient,
+    producer: ProducerEpoch,
+    *indexes: int,
+    commit: bool = False,
+    version: int = 0,
 ) -> list[int]:
     """Ask to end what a producer has in partitions of the topic `t`; return the codes."""
     request = "WriteTxnMarkersRequest"
@@ -35,6 +39,7 @@ async def marked(
         producer_id=producer.producer,
         producer_epoch=producer.epoch,
         transaction_result=commit,
+        transaction_version=version,
         topics=[topic],
     )
     (found,) = (await client.ask("WriteTxnMarkers", 2, markers=[marker])).markers
@@ -76,6 +81,32 @@ def test_an_abort_ends_the_whole_transaction(tmp_path: Path, second: bool) -> No
         assert await marked(client, old) == [ErrorCode.INVALID_PRODUCER_EPOCH]
         assert await producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
         assert await producer.init() == 0
+
+    with_server(tmp_path, test)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_marker_of_transactions_that_raise_the_epoch_has_a_later_one(
+    tmp_path: Path, version: int
+) -> None:
+    """Apache Kafka refuses late ones by that (KIP-1228)."""
+
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        await server.topics.create(TopicName.parse("persistent://public/default/t"), 1)
+        producer = TransactionalClient(client)
+        assert await producer.init() == 0
+        assert await producer.write(b"a") == 0
+        current = ProducerEpoch(producer.producer, producer.epoch)
+        late = ErrorCode.INVALID_PRODUCER_EPOCH if version == 2 else NONE
+        assert await marked(client, current, version=version) == [late]
+        is_open = late is not NONE
+        assert (await producer.write(b"b") == 0) is is_open
+        later = current._replace(epoch=current.epoch + 1)
+        assert await marked(client, later, version=version) == [NONE]
+        assert await producer.write(b"c") != 0
+        assert await marked(client, later, version=version) == [NONE]
+        assert await values(client) == []
 
     with_server(tmp_path, test)
 
