@@ -35,6 +35,7 @@ from router.services.blacklist import WorkerBlacklist
 from router.services.compaction import Compaction
 from router.services.consume import ConsumeOptions, PollServer
 from router.services.dead_letters.service import DeadLetters
+from router.services.dead_letters.tracing import LetterTracer
 from router.services.fetch.consumers import FetchOptions
 from router.services.fetch.fetcher import Fetcher
 from router.services.group_details import GroupInspection
@@ -46,6 +47,7 @@ from router.services.latest import LatestValues
 from router.services.manage import TopicManagement
 from router.services.memory_budget import MemoryBudget
 from router.services.message_groups import MessageGroups
+from router.services.message_history import MessageHistory
 from router.services.message_offsets import MessageOffsets
 from router.services.pipelines import Pipelines
 from router.services.producing import MessageProducer
@@ -236,11 +238,13 @@ def _blueprints(
             groups,
             inspection,
             MessageGroups(backend, timeout),
+            services.history,
             services.dead_letters,
+            LetterTracer(backend, reading, timeout),
             rights,
             reading,
             services.schemas,
-            Replayer(services.reading, services.producer, services.schemas),
+            Replayer(services.reading, services.producer, services.schemas, services.history),
             reader,
             services.publisher,
             tails,
@@ -294,8 +298,15 @@ class Services:
             backend, directory, names, publishing, metrics, CLOCK, offload=self.offload
         )
         self.subscriber = PollServer(backend, node, directory, consuming, metrics, CLOCK)
+        self.history = MessageHistory(open_administration(settings, node))
         self.dead_letters = DeadLetters(
-            backend, directory, self.publisher, consuming.dead_letter_topic, timeout, wall_ms
+            backend,
+            directory,
+            self.publisher,
+            consuming.dead_letter_topic,
+            timeout,
+            wall_ms,
+            self.history,
         )
         declared, data = settings.text("pipelines.folder"), settings.text("data.dir")
         self.pipelines = Pipelines(Path(declared), Path(data), node, timeout)

@@ -21,6 +21,7 @@ from typing import Final
 from router.errors import BackendTimeoutError
 from router.model import Message, Position, Stored, TopicName, TopicStats
 from router.model.publish_source import encode_source
+from router.services.message_history import REPLAYED, MessageHistory, ranges_of
 from router.services.producing import MessageProducer, Outgoing, Sender
 from router.services.read import TopicReader
 from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
@@ -45,11 +46,16 @@ class Replayer:
     """Copies batches; calls block, and may be made from many threads or greenlets."""
 
     def __init__(
-        self, reading: TopicReader, producer: MessageProducer, schemas: TopicSchemas
+        self,
+        reading: TopicReader,
+        producer: MessageProducer,
+        schemas: TopicSchemas,
+        history: MessageHistory,
     ) -> None:
         self._reading = reading
         self._producer = producer
         self._schemas = schemas
+        self._history = history
 
     def next_batch(self, stretch: ReplayRange, most: int) -> tuple[Places, bool]:
         """Return where the next batch of a stretch ends, and whether the stretch ends there."""
@@ -63,15 +69,16 @@ class Replayer:
             scan.close()
 
     def copy(
-        self, batch: ReplayRange, target: TopicName, wanted: Wanted, name: tuple[str, ...]
+        self, batch: ReplayRange, target: TopicName, wanted: Wanted, name: tuple[str, str]
     ) -> int:
         """Store the messages of a batch that are wanted; return how many these are.
 
-        `name` names the replay of a user. Raises TopicNotFoundError, BackendTimeoutError if the
-        batch cannot be read whole in time, and what failed first of what was to be stored.
+        `name` is a user and the name of the replay. Raises TopicNotFoundError, BackendTimeoutError
+        if the batch cannot be read whole in time, and what failed first of what was to be stored.
         """
         partitions = self._producer.partitions(target)
-        messages = [stored for stored in self._whole(batch) if wanted(stored)]
+        read = [(stored, wanted(stored)) for stored in self._whole(batch)]
+        messages = [stored for stored, is_wanted in read if is_wanted]
         versions = {
             version: self._version(version, batch.topic, target)
             for version in {stored.message.schema_version for stored in messages}
@@ -86,6 +93,7 @@ class Replayer:
             for result in self._producer.produce(target, outgoing, Sender(None, identity, source)):
                 if result.error is not None:
                     raise result.error
+            self._history.record(batch.topic, ranges_of(read), REPLAYED, target, name[0])
         return len(outgoing)
 
     def _whole(self, batch: ReplayRange) -> list[Stored]:

@@ -20,6 +20,7 @@ from router.broker.consume.membership.live_members import OWNER
 from router.broker.topics import changes
 from router.broker.topics.cursor_administration import acknowledge_before, size_from
 from router.broker.topics.groups import TopicSubscriptions, only_partition
+from router.broker.topics.message_events import MessageEvents
 from router.broker.topics.names import check_properties
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
@@ -42,6 +43,7 @@ class AdminCalls:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._groups = TopicSubscriptions(topics)
+        self._events = MessageEvents(topics.now_ms)
 
     async def history(self) -> str:
         """Return the name of the folder's line of appends, which no other broker's folder has."""
@@ -73,6 +75,41 @@ class AdminCalls:
         ledger = self._piece(topic, partition).ledger
         found = source_at(self._topics.store.publish_source(ledger.id, entry), max(0, index))
         return None if found is None else asdict(found)
+
+    async def add_message_events(
+        self,
+        topic: str,
+        partition: int,
+        ledger: int,
+        ranges: Sequence[Sequence[int]],
+        action: str,
+        other: str,
+        user: str,
+    ) -> None:
+        """Note what was done with messages: `ranges` of entry and index, and entry and index.
+
+        Nothing is noted of a ledger that the partition has no more. Raises BadRequestError for no
+        partition of it.
+        """
+        if self._piece(topic, partition).ledger.id == ledger:
+            for entry, index, last, last_index in ranges:
+                self._events.add(ledger, ((entry, index), (last, last_index)), action, other, user)
+
+    async def message_events(
+        self, topic: str, partition: int, ledger: int, entry: int, index: int
+    ) -> Any:
+        """Return the `events` of a message: `action`, `topic`, `user` and `at` of each.
+
+        And `since`, the time in ms from which on all events are known. Raises BadRequestError for
+        no partition of it.
+        """
+        self._piece(topic, partition)
+        found = self._events.find(ledger, (entry, index))
+        rows = [
+            {"action": one.action, "topic": one.topic, "user": one.user, "at": one.at}
+            for one in found
+        ]
+        return {"events": rows, "since": self._events.since}
 
     async def entry_at(self, topic: str, partition: int, number: int) -> Sequence[int]:
         """Return the ledger, and the entry that has the message number `number` of a partition.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,6 +41,10 @@ NOTES: Final[Mapping[str, str]] = {
 }
 """The properties that make a message a dead letter, and what they are for people."""
 
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+_CLIENT_POSITION: Final = re.compile(
+    r"\(?([0-9]{1,18})[:,]([0-9]{1,18})[:,](-1|[0-9]{1,9})(?:[:,](-1|[0-9]{1,9}))?\)?"
+)
 MAX_MARKS: Final = 1_000
 """Partitions of one place."""
 MAX_BATCH: Final = 100
@@ -51,12 +56,19 @@ Marks = Mapping[int, Position]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterOrigin:
-    """Where a dead letter was: its properties' words; `topic` is None where they name none."""
+    """Where a dead letter was: its properties' words; `topic` is None where they name none.
+
+    `at` is the position that the words say, partitions counted from 0; None: they say none. `group`
+    or `pipeline` could not process it.
+    """
 
     topic: TopicName | None
     partition: str = ""
     position: str = ""
     reason: str = ""
+    at: Position | None = None
+    group: str = ""
+    pipeline: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +99,26 @@ def origin(message: Message, dead: TopicName) -> DeadLetterOrigin:
     if (named := notes.get(ORIGIN_TOPIC)) is not None:
         group = notes.get(ORIGIN_GROUP, "")
         reason = f"Larger than any answer, in group {group}"
-        return DeadLetterOrigin(_topic(named, dead), "", notes.get(ORIGIN_POSITION, ""), reason)
+        position = notes.get(ORIGIN_POSITION, "")
+        at = _client_position(position, "")
+        return DeadLetterOrigin(_topic(named, dead), "", position, reason, at, group)
     if (named := notes.get(PIPELINE_TOPIC)) is not None:
+        partition, position = notes.get(PIPELINE_PARTITION, ""), notes.get(PIPELINE_POSITION, "")
         return DeadLetterOrigin(
             _topic(named, dead),
-            notes.get(PIPELINE_PARTITION, ""),
-            notes.get(PIPELINE_POSITION, ""),
+            partition,
+            position,
             notes.get(PIPELINE_ERROR, ""),
+            _pipeline_position(position, partition),
+            pipeline=notes.get(PIPELINE_NAME, ""),
         )
     if (named := notes.get(CLIENT_TOPIC)) is not None:
         subscription = notes.get(CLIENT_SUBSCRIPTION, "")
         reason = f"Given back too often by subscription {subscription}" if subscription else ""
         topic, partition = _whole(_topic(named, dead))
-        return DeadLetterOrigin(topic, partition, notes.get(CLIENT_ID, ""), reason)
+        position = notes.get(CLIENT_ID, "")
+        at = _client_position(position, partition)
+        return DeadLetterOrigin(topic, partition, position, reason, at, subscription)
     return DeadLetterOrigin(None, reason=notes.get(PIPELINE_ERROR, ""))
 
 
@@ -114,6 +133,28 @@ def as_it_was(message: Message) -> Message:
 def is_undecoded(message: Message) -> bool:
     """Return whether the value is not what was sent, but its stored form."""
     return UNDECODED in message.properties
+
+
+def _pipeline_position(position: str, partition: str) -> Position | None:
+    """Return what a pipeline wrote: `ledger:entry`, with `:index` in a batch, or Kafka's offset."""
+    parts = [partition, *position.split(":")]
+    if len(parts) not in {2, 3, 4} or not all(_NUMBER.fullmatch(part) for part in parts):
+        return None
+    at, *numbers = map(int, parts)
+    ledger, entry, index = (*((0,) if len(numbers) == 1 else ()), *numbers, -1)[:3]
+    return Position(ledger, entry, at, index)
+
+
+def _client_position(position: str, partition: str) -> Position | None:
+    """Return what a client of Pulsar wrote: `ledger:entry:partition:index`, or so in C++.
+
+    A topic without partitions has -1.
+    """
+    found = _CLIENT_POSITION.fullmatch(position)
+    if found is None:
+        return None
+    at = int(partition) if partition else max(0, int(found[3]))
+    return Position(int(found[1]), int(found[2]), at, int(found[4] or -1))
 
 
 def _topic(name: str, dead: TopicName) -> TopicName | None:

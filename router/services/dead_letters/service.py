@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ from router.services.dead_letters.letters import (
     write_marks,
 )
 from router.services.dead_letters.scan import LetterScan
+from router.services.message_history import DISCARDED, REQUEUED, MessageHistory
 from router.services.publish import Publisher
 from router.services.topic_metadata import TopicMetadataCache
 
@@ -119,6 +121,7 @@ class DeadLetters:
     configured: TopicName | None
     timeout: float
     now_ms: Callable[[], int]
+    history: MessageHistory = field(default_factory=MessageHistory)
 
     def among(self, topics: Sequence[TopicInfo]) -> list[TopicName]:
         """Return those of the topics that are for dead letters, by their names."""
@@ -172,13 +175,15 @@ class DeadLetters:
         topic: TopicName,
         chosen: DeadLetterSelection,
         may_publish: Callable[[TopicName], bool],
+        user: str = "",
     ) -> DeadLetterOutcome:
         """Publish letters to the topics that they came from, and acknowledge them then.
 
-        Letters that cannot be are left, with the reason. Raises TopicNotFoundError.
+        Letters that cannot be are left, with the reason. `user` has them requeued. Raises
+        TopicNotFoundError.
         """
         page, refused = self._chosen(topic, chosen)
-        done, failure = list[Position](), ""
+        done, failure = list[Letter](), ""
         for letter in page.letters:
             place = letter.stored.position
             try:
@@ -189,18 +194,19 @@ class DeadLetters:
             if reason:
                 refused[write_letter(place)] = reason
             else:
-                done.append(place)
-        self._acknowledge(topic, done)
+                done.append(letter)
+        self._finish(topic, done, REQUEUED, user)
         if failure:
             return DeadLetterOutcome(len(done), refused, chosen.after, more=False, failure=failure)
         return DeadLetterOutcome(len(done), refused, page.after, page.more)
 
-    def discard(self, topic: TopicName, chosen: DeadLetterSelection) -> DeadLetterOutcome:
+    def discard(
+        self, topic: TopicName, chosen: DeadLetterSelection, user: str = ""
+    ) -> DeadLetterOutcome:
         """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError."""
         page, refused = self._chosen(topic, chosen)
-        done = [letter.stored.position for letter in page.letters]
-        self._acknowledge(topic, done)
-        return DeadLetterOutcome(len(done), refused, page.after, page.more)
+        self._finish(topic, page.letters, DISCARDED, user)
+        return DeadLetterOutcome(len(page.letters), refused, page.after, page.more)
 
     def _chosen(
         self, topic: TopicName, chosen: DeadLetterSelection
@@ -272,11 +278,25 @@ class DeadLetters:
             return str(error) or error.code
         return ""
 
-    def _acknowledge(self, topic: TopicName, done: Sequence[Position]) -> None:
-        if done:
-            group = Subscription(topic, GROUP)
-            self.backend.subscribe(group, Start.EARLIEST, self.timeout)
-            self.backend.acknowledge(group, done, False, self.timeout)
+    def _finish(self, topic: TopicName, done: Sequence[Letter], action: str, user: str) -> None:
+        """Acknowledge letters, and note on the messages that they were what was done."""
+        if not done:
+            return
+        group = Subscription(topic, GROUP)
+        self.backend.subscribe(group, Start.EARLIEST, self.timeout)
+        positions = [letter.stored.position for letter in done]
+        self.backend.acknowledge(group, positions, False, self.timeout)
+        places = defaultdict[TopicName, list[Position]](list)
+        for letter in done:
+            if (to := letter.origin.topic) is not None and (at := letter.origin.at) is not None:
+                places[to].append(at)
+        for to, found in places.items():
+            try:
+                single = self._partitions(to) == [NOT_PARTITIONED]
+            except RouterError:
+                continue  # a discarded letter of a topic that is gone
+            own = [replace(at, partition=NOT_PARTITIONED) if single else at for at in found]
+            self.history.record(to, [(at, at) for at in own], action, topic, user)
 
 
 def _home(topic: TopicName) -> tuple[str, str, str]:

@@ -13,12 +13,14 @@ from router.model import Principal, TopicName, TopicStats
 from router.services.activity import Activities
 from router.services.compaction import Compaction
 from router.services.dead_letters.service import DeadLetters
+from router.services.dead_letters.tracing import LetterTracer
 from router.services.group_details import GroupInspection
 from router.services.groups import TopicGroups
 from router.services.history import Histories
 from router.services.jetstream import JetStream
 from router.services.manage import TopicManagement
 from router.services.message_groups import MessageGroups
+from router.services.message_history import MessageHistory
 from router.services.message_offsets import MessageOffsets
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
@@ -64,7 +66,9 @@ class ConsoleServices:
     groups: TopicGroups
     inspection: GroupInspection
     message_groups: MessageGroups
+    history: MessageHistory
     dead_letters: DeadLetters
+    tracer: LetterTracer
     rights: Rights
     reading: TopicReader
     schemas: TopicSchemas

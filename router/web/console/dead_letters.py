@@ -114,7 +114,10 @@ class DeadLetterPageViews(PageViews):
         principal, name = self._context.authorized(topic, Right.SUBSCRIBE, Right.MANAGE)
         chosen = self._chosen()
         outcome = self._services.dead_letters.requeue(
-            name, chosen, lambda to: self._context.may(principal, to, Right.PUBLISH)
+            name,
+            chosen,
+            lambda to: self._context.may(principal, to, Right.PUBLISH),
+            principal.name,
         )
         return self._answer(name, chosen, outcome, "requeue")
 
@@ -126,7 +129,7 @@ class DeadLetterPageViews(PageViews):
     )
     def discard(self, topic: str) -> Response:
         """Have letters wait no more; a form without script confirms that it means all of them."""
-        _, name = self._context.authorized(topic, Right.MANAGE)
+        principal, name = self._context.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
         confirmed = bool(Fields(request.environ).text("confirm", ""))
         if chosen.positions is None and not confirmed and not wants_json_page(request.environ):
@@ -134,9 +137,8 @@ class DeadLetterPageViews(PageViews):
             counted = self._services.dead_letters.count(name)
             data = {"topic": name.local, "waiting": None if counted is None else counted[0]}
             return self._context.pages.answer("dead_letter_discard.html", data)
-        return self._answer(
-            name, chosen, self._services.dead_letters.discard(name, chosen), "discard"
-        )
+        outcome = self._services.dead_letters.discard(name, chosen, principal.name)
+        return self._answer(name, chosen, outcome, "discard")
 
     def _chosen(self) -> DeadLetterSelection:
         fields = Fields(request.environ)

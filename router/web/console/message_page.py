@@ -22,13 +22,15 @@ from router.model import UNDECODED, Message, Position, Principal, Stored, TopicN
 from router.services import message_details as details
 from router.services import messagepack
 from router.services.dead_letters.letters import ORIGINAL_TIME, origin
+from router.services.message_history import SENT_AGAIN
 from router.services.position_texts import write_position
 from router.services.publish import timeouts_of_publish
 from router.web.access import Right
 from router.web.console import commands, shown
-from router.web.console.context import PageViews
+from router.web.console.context import PageContext, PageViews
 from router.web.console.fields import Fields
 from router.web.console.masking import REASON, VisibleMessage
+from router.web.console.message_story import MessageStory
 from router.web.console.message_tab import position_url
 from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN, action, page
 from router.web.console.publish_tab import PUBLISH_FAILS, read_headers
@@ -53,6 +55,10 @@ _log = structlog.get_logger(__name__)
 class MessagePageViews(PageViews):
     """The views of `/console/topics/<topic>/messages/<message>`."""
 
+    def __init__(self, context: PageContext) -> None:
+        super().__init__(context)
+        self._story = MessageStory(context)
+
     @page(
         "GET /console/topics/<topic>/messages/<message>",
         choice("as", FORMS, "How the value is shown."),
@@ -76,6 +82,7 @@ class MessagePageViews(PageViews):
             "groups": self._groups(stats, stored.position),
             "letter": None if one.masked else _letter(name, stored.message),
             "published_by": {} if one.masked else self._publisher_of(principal, name, stored),
+            "story": None if one.masked else self._story.data(principal, name, stored, stats),
             "masked": REASON if one.masked else "",
         }
         data |= described(one) | self._value(name, one, form)
@@ -117,6 +124,9 @@ class MessagePageViews(PageViews):
                 name, [sent], principal, None, source
             )
             count = run_blocking(publishing).count
+        place = stored.position
+        history = self._services.history
+        history.record(name, [(place, place)], SENT_AGAIN, name, principal.name)
         _log.info("message-sent-again", topic=str(name), user=principal.name)
         path = commands.path("console", "topics", name.local, "messages", decode(message))
         status = f"{count} message sent."

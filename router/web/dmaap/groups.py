@@ -181,7 +181,10 @@ class DeadLetterViews:
         principal, name = self.callers.authorized(topic, Right.SUBSCRIBE, Right.MANAGE)
         chosen = self._chosen()
         outcome = self.letters.requeue(
-            name, chosen, lambda to: self.callers.may(principal, to, Right.PUBLISH)
+            name,
+            chosen,
+            lambda to: self.callers.may(principal, to, Right.PUBLISH),
+            principal.name,
         )
         _log.info("dead-letters-requeue", topic=name.local, count=outcome.done, user=principal.name)
         return forms.answer({"topic": name.local} | outcome.as_json(chosen))
@@ -196,7 +199,7 @@ class DeadLetterViews:
         """Have letters wait no more."""
         principal, name = self.callers.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
-        outcome = self.letters.discard(name, chosen)
+        outcome = self.letters.discard(name, chosen, principal.name)
         _log.info("dead-letters-discard", topic=name.local, count=outcome.done, user=principal.name)
         return forms.answer({"topic": name.local} | outcome.as_json(chosen))
 

@@ -310,7 +310,7 @@ NOTES = {
         "router-origin-group": "g",
         "router-origin-position": "1:2:-1",
     },
-    "pipeline": FROM_ORDERS | {"router-position": "1:2"},
+    "pipeline": FROM_ORDERS | {"router-position": "1:2", "router-pipeline": "p"},
     "client": {
         "REAL_TOPIC": f"{ORDERS}-partition-2",
         "REAL_SUBSCRIPTION": "s",
@@ -324,12 +324,29 @@ NOTES = {
     [
         (
             NOTES["oversized"],
-            DeadLetterOrigin(ORDERS, "", "1:2:-1", "Larger than any answer, in group g"),
+            DeadLetterOrigin(
+                ORDERS,
+                "",
+                "1:2:-1",
+                "Larger than any answer, in group g",
+                Position(1, 2, 0),
+                group="g",
+            ),
         ),
-        (NOTES["pipeline"], DeadLetterOrigin(ORDERS, "0", "1:2", "no JSON")),
+        (
+            NOTES["pipeline"],
+            DeadLetterOrigin(ORDERS, "0", "1:2", "no JSON", Position(1, 2, 0), pipeline="p"),
+        ),
         (
             NOTES["client"],
-            DeadLetterOrigin(ORDERS, "2", "1:2:2", "Given back too often by subscription s"),
+            DeadLetterOrigin(
+                ORDERS,
+                "2",
+                "1:2:2",
+                "Given back too often by subscription s",
+                Position(1, 2, 2),
+                group="s",
+            ),
         ),
         ({"REAL_TOPIC": str(ORDERS)}, DeadLetterOrigin(ORDERS)),
         ({"router-topic": "a/b"}, DeadLetterOrigin(None)),
@@ -340,6 +357,25 @@ def test_origin_is_what_the_properties_say(
     notes: dict[str, str], expected: DeadLetterOrigin
 ) -> None:
     assert origin(Message(b"", properties=notes), DEAD) == expected
+
+
+@pytest.mark.parametrize(
+    ("notes", "at"),
+    [
+        ({"router-topic": "t", "router-partition": "3", "router-position": "1:2:4"}, (1, 2, 3, 4)),
+        ({"router-topic": "t", "router-partition": "3", "router-position": "77"}, (0, 77, 3, -1)),
+        ({"router-topic": "t", "router-position": "1:2"}, None),
+        ({"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": "1:2:-1:5"}, (1, 2, 0, 5)),
+        ({"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": "(1,2,-1,0)"}, (1, 2, 0, 0)),
+        ({"REAL_TOPIC": "t-partition-6", "ORIGIN_MESSAGE_ID": "1:2:-1"}, (1, 2, 6, -1)),
+        ({"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": "nonsense"}, None),
+    ],
+)
+def test_position_is_what_each_dialect_writes(
+    notes: dict[str, str], at: tuple[int, ...] | None
+) -> None:
+    found = origin(Message(b"", properties=notes), DEAD).at
+    assert found == (None if at is None else Position(*at))
 
 
 @pytest.mark.parametrize("text", ["", "5", "5:17", "a:b:c", "5:17:0,", "1:2:3:4:5"])

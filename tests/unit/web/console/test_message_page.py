@@ -11,6 +11,8 @@ import pytest
 
 from router.backends import Batch
 from router.model import Message, Schema, SchemaType, TopicName
+from router.services.dead_letters import tracing
+from router.services.scan import ScanBounds
 from tests.unit.web.applications import HASHES, Site, header
 from tests.unit.web.console.test_publish import ORDER
 
@@ -108,6 +110,70 @@ def test_groups_say_where_they_stand(site: Site) -> None:
     site.client.get("/events/t/g/1?timeout=0&limit=1")
     states = [page(site, number)["groups"][0]["state"] for number in range(2)]
     assert states[0] == "acknowledged"
+
+
+def bury(site: Site, position: str, dead: str = "t.dlq", **more: str) -> None:
+    """Store a dead letter of a message of the topic."""
+    notes = {"router-topic": "t", "router-partition": "0", "router-error": "no JSON", **more}
+    letter = Message(b"a", None, notes | {"router-position": position})
+    name = TopicName.parse(dead)
+    site.client.post("/topics/create", json={"topicName": dead})
+    site.backend.publish(Batch(name, -1, [letter]), 5)
+
+
+def test_message_says_which_dead_letters_it_has_and_what_became_of_them(site: Site) -> None:
+    store(site, Message(b"a"), Message(b"b"))
+    assert page(site)["story"] == {
+        "dead_letters": [],
+        "searched": [],
+        "whole": True,
+        "actions": [],
+        "since": None,
+    }
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    bury(site, f"{ledger}:{entry}:0", **{"router-pipeline": "p"})
+    bury(site, f"{ledger}:{entry}:1")
+    story = page(site)["story"]
+    (letter,) = story["dead_letters"]
+    assert (letter["topic"], letter["pipeline"], letter["reason"]) == ("t.dlq", "p", "no JSON")
+    assert (letter["state"], story["searched"], story["whole"]) == ("waiting", ["t.dlq"], True)
+    link = f"/console/topics/t.dlq/messages/{letter['id']}"
+    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert f'href="{link}"' in unescape(text).replace("%3A", ":")
+    assert site.client.get(link).status_code == 200
+    form = {"which": "selected", f"letter-{letter['id']}": "on"}
+    site.client.post("/console/dead-letters/t.dlq/discard?format=json", data=form)
+    # This store remembers nothing, so that it is not claimed which of both it was.
+    assert page(site)["story"]["dead_letters"][0]["state"] == "requeued or discarded"
+    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert "This store does not remember requeues and replays." in text
+
+
+@pytest.mark.parametrize("place", ["-1", "-1:0", "0:-1"])
+def test_dead_letter_of_a_group_is_found_in_the_topic_of_its_name(site: Site, place: str) -> None:
+    store(site, Message(b"a"))
+    assert site.client.get("/events/t/g/1?from=earliest&limit=1").get_json() == ["a"]
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    site.client.post("/topics/create", json={"topicName": "t-g-DLQ"})
+    notes = {"REAL_TOPIC": str(TOPIC), "REAL_SUBSCRIPTION": "g"}
+    letter = Message(b"a", None, notes | {"ORIGIN_MESSAGE_ID": f"{ledger}:{entry}:{place}"})
+    site.backend.publish(Batch(TopicName.parse("t-g-DLQ"), -1, [letter]), 5)
+    (found,) = page(site)["story"]["dead_letters"]
+    assert (found["topic"], found["group"]) == ("t-g-DLQ", "g")
+
+
+def test_search_for_dead_letters_that_ends_early_says_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, Message(b"a"))
+    monkeypatch.setattr(tracing, "MAX_MESSAGES", 2)
+    monkeypatch.setattr(tracing, "STEP_BOUNDS", ScanBounds(1, 1_000_000, 5.0))
+    for _ in range(4):
+        bury(site, "9:9")
+    story = page(site)["story"]
+    assert (story["dead_letters"], story["whole"]) == ([], False)
+    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert "Only the newest messages of t.dlq were searched" in text
 
 
 def test_message_is_sent_again_as_it_is(site: Site) -> None:

@@ -1,0 +1,134 @@
+"""The dead letters of one message: searched for in the topics that may have them, within a bound.
+
+A letter says which message it was; no message says that it became one. So the newest messages of
+the topics are read, back to the time of the message: each letter is younger than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from router.backends import Backend
+from router.errors import (
+    NotAllowedError,
+    NotSupportedError,
+    ReadFailedError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from router.model import CursorState, Position, Stored, Subscription, TopicName
+from router.services.dead_letters.letters import DeadLetterOrigin, origin
+from router.services.dead_letters.scan import Acknowledged
+from router.services.dead_letters.service import GROUP
+from router.services.pages import before
+from router.services.read import TopicReader
+from router.services.scan import Places, ScanBounds, end_of
+
+MAX_LETTERS: Final = 20
+"""Of one message in one topic."""
+MAX_MESSAGES: Final = 2_000
+"""Messages of one topic that are read."""
+STEP_BOUNDS: Final = ScanBounds(500, 4 * 1024 * 1024, 0.5)
+MAX_SECONDS: Final = 1.5
+"""Until no other part of a topic is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedLetter:
+    """A dead letter of a message; `waits`: it was neither requeued nor discarded."""
+
+    topic: TopicName
+    stored: Stored
+    origin: DeadLetterOrigin
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTrace:
+    """The letters that were found, the oldest first; `whole`: there are no others in the topics."""
+
+    letters: tuple[TracedLetter, ...]
+    whole: bool
+
+
+class LetterTracer:
+    """Searches for letters; calls block, and may be made from many threads or greenlets."""
+
+    def __init__(self, backend: Backend, reading: TopicReader, timeout: float) -> None:
+        self._backend = backend
+        self._reading = reading
+        self._timeout = timeout
+
+    def trace(self, topic: TopicName, stored: Stored, among: Sequence[TopicName]) -> LetterTrace:
+        """Return the letters of a message of `topic` that are in some topics.
+
+        A topic that there is not has none. Raises what reading raises.
+        """
+        letters, whole = list[TracedLetter](), True
+        deadline = self._reading.clock() + MAX_SECONDS
+        for dead in among:
+            try:
+                found, is_whole = self._in_topic(dead, topic, stored, deadline)
+            except TopicNotFoundError:
+                continue
+            except (NotSupportedError, NotAllowedError, ReadFailedError):
+                whole = False
+                continue
+            letters += found
+            whole = whole and is_whole
+        letters.sort(key=lambda letter: letter.stored.publish_time)
+        return LetterTrace(tuple(letters), whole)
+
+    def _in_topic(
+        self, dead: TopicName, topic: TopicName, stored: Stored, deadline: float
+    ) -> tuple[list[TracedLetter], bool]:
+        stats = self._backend.describe_topic(dead, self._timeout)
+        ends: Places = end_of(stats)
+        found, looked = list[Stored](), 0
+        oldest = 1 << 63
+
+        def is_letter(one: Stored) -> bool:
+            nonlocal oldest
+            oldest = min(oldest, one.publish_time)
+            came = origin(one.message, dead)
+            return came.topic == topic and _is_of(came.at, stored.position)
+
+        whole = False
+        while looked < MAX_MESSAGES and self._reading.clock() < deadline:
+            page = before(self._reading, stats, ends, MAX_LETTERS, is_letter, STEP_BOUNDS)
+            found += page.messages
+            looked += page.looked
+            whole = page.whole or oldest < stored.publish_time
+            if whole or len(found) >= MAX_LETTERS or not page.looked:
+                break
+            ends = page.begin
+        states = self._states(dead) if found else {}
+        return [_traced(dead, one, states) for one in found], whole
+
+    def _states(self, dead: TopicName) -> dict[int, CursorState]:
+        try:
+            cursors = self._backend.cursors(Subscription(dead, GROUP), self._timeout)
+        except SubscriptionNotFoundError:
+            return {}  # nothing was requeued or discarded yet
+        return {state.partition: state for state in cursors}
+
+
+def _traced(dead: TopicName, one: Stored, states: dict[int, CursorState]) -> TracedLetter:
+    done = Acknowledged(states.get(one.position.partition))
+    waits = done.upto_range(one.position) is None
+    return TracedLetter(dead, one, origin(one.message, dead), waits)
+
+
+def _is_of(origin_at: Position | None, position: Position) -> bool:
+    """Return whether a letter's words are about a message; those without an index: a whole entry.
+
+    Letters count partitions from 0, and for some clients a message alone is the first of a batch.
+    """
+    return (
+        origin_at is not None
+        and (origin_at.ledger, origin_at.entry) == (position.ledger, position.entry)
+        and origin_at.partition == max(0, position.partition)
+        and origin_at.batch_index in {-1, max(0, position.batch_index)}
+    )

@@ -1,0 +1,115 @@
+"""What became of a message: its dead letters, and what was done with it, as far as is known."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import structlog
+
+from router.errors import BadNameError, RouterError
+from router.model import Position, Principal, Stored, TopicName, TopicStats
+from router.services.dead_letters.letters import write_letter
+from router.services.dead_letters.tracing import TracedLetter
+from router.services.groups import grouped
+from router.services.message_history import DISCARDED, REQUEUED, MessageAction
+from router.web.access import Right
+from router.web.console.context import PageContext
+
+MAX_GROUPS: Final = 8
+"""Groups whose dead-letter topics are looked for."""
+_ANOTHER: Final = "a topic that you may not see"
+
+_log = structlog.get_logger(__name__)
+
+
+class MessageStory:
+    """Puts together what is known, for one who may subscribe to the topic of the message."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._services = context.services
+
+    def data(
+        self, principal: Principal, name: TopicName, stored: Stored, stats: TopicStats | None
+    ) -> dict[str, Any]:
+        """Return `dead_letters`, `searched`, `whole`, `actions` and `since`.
+
+        `searched` are the dead-letter topics that were read, `whole`: all letters that they have of
+        the message were found. `since` is the time in ms from which on all actions are known, None:
+        none are.
+        """
+        topics = self._topics(principal, name, stats)
+        letters, whole = list[TracedLetter](), False
+        try:
+            trace = self._services.tracer.trace(name, stored, topics)
+            letters, whole = list(trace.letters), trace.whole
+        except RouterError as error:
+            _log.warning("dead-letters-unknown", topic=str(name), reason=str(error))
+        actions, since = self._actions(name, stored.position)
+        own = [one for one in actions if one.action not in {REQUEUED, DISCARDED} or not letters]
+        return {
+            "dead_letters": [_letter(one, actions) for one in letters],
+            "searched": [topic.local for topic in topics],
+            "whole": whole,
+            "actions": [self._action(principal, one) for one in own],
+            "since": since,
+        }
+
+    def _topics(
+        self, principal: Principal, name: TopicName, stats: TopicStats | None
+    ) -> list[TopicName]:
+        """Return the dead-letter topics of a topic that there are, and that may be read."""
+        groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
+        named = [f"{name.local}.dlq", *(f"{name.local}-{one}-DLQ" for one in groups[:MAX_GROUPS])]
+        found = list[TopicName]()
+        for local in named:
+            try:
+                topic = TopicName.from_segments(name.domain, name.tenant, name.namespace, local)
+            except BadNameError:
+                continue  # of a group whose name has other characters
+            found.append(topic)
+        if (configured := self._services.dead_letters.configured) is not None:
+            found.append(configured)
+        return [
+            topic
+            for topic in dict.fromkeys(found)
+            if topic != name
+            and self._context.may(principal, topic, Right.SUBSCRIBE)
+            and self._services.topics.exists(topic)
+        ]
+
+    def _actions(
+        self, name: TopicName, position: Position
+    ) -> tuple[list[MessageAction], int | None]:
+        try:
+            found = self._services.history.find(name, position)
+        except RouterError as error:
+            _log.warning("message-actions-unknown", topic=str(name), reason=str(error))
+            found = None
+        return ([], None) if found is None else found
+
+    def _action(self, principal: Principal, one: MessageAction) -> dict[str, Any]:
+        topic = TopicName.parse(one.topic)
+        seen = self._context.may(principal, topic, Right.VIEW)
+        return {
+            "action": one.action,
+            "topic": topic.local if seen else _ANOTHER,
+            "user": one.user,
+            "at": one.at,
+        }
+
+
+def _letter(one: TracedLetter, actions: list[MessageAction]) -> dict[str, Any]:
+    """Return a letter; `state` is `waiting`, `requeued`, `discarded`, or both: it is not known."""
+    done = [act for act in actions if act.action in {REQUEUED, DISCARDED}]
+    last = next((act.action for act in reversed(done) if act.topic == str(one.topic)), "")
+    state = "waiting" if one.waits else last or f"{REQUEUED} or {DISCARDED}"
+    return {
+        "topic": one.topic.local,
+        "id": write_letter(one.stored.position),
+        "at": one.stored.publish_time,
+        "group": one.origin.group,
+        "pipeline": one.origin.pipeline,
+        "reason": one.origin.reason,
+        "state": state,
+    }
