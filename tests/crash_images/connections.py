@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tests.broker.raw import RawClient
 from tests.histories.http_client import HttpConnection
-from tests.histories.kafka_client import MESSAGES, KafkaConnection
+from tests.histories.kafka_client import KafkaConnection, struct
 from tests.histories.nats_client import NatsConnection
 from tests.histories.recording import RefusedError, UnknownOutcomeError
 
@@ -33,13 +33,16 @@ class Kafka(KafkaConnection):
     def create(self, topic: str, **configs: str) -> None:
         """Create a topic with one partition."""
         texts = [
-            _struct(
-                "CreateTopics", "CreatableTopicConfig", name=name.replace("_", "."), value=value
+            struct(
+                "CreateTopicsRequest",
+                "CreatableTopicConfig",
+                name=name.replace("_", "."),
+                value=value,
             )
             for name, value in configs.items()
         ]
-        made = _struct(
-            "CreateTopics",
+        made = struct(
+            "CreateTopicsRequest",
             "CreatableTopic",
             name=topic,
             num_partitions=1,
@@ -47,14 +50,16 @@ class Kafka(KafkaConnection):
             assignments=[],
             configs=texts,
         )
-        answer = self._call("CreateTopics", 5, timeout_ms=5_000, topics=[made])
+        answer = self.request("CreateTopics", 5, timeout_ms=5_000, topics=[made])
         assert not answer.topics[0].error_code, answer
 
     def delete_before(self, topic: str, offset: int) -> None:
         """Delete the records of a topic below an offset."""
-        part = _struct("DeleteRecords", "DeleteRecordsPartition", partition_index=0, offset=offset)
-        named = _struct("DeleteRecords", "DeleteRecordsTopic", name=topic, partitions=[part])
-        answer = self._call("DeleteRecords", 2, timeout_ms=5_000, topics=[named])
+        part = struct(
+            "DeleteRecordsRequest", "DeleteRecordsPartition", partition_index=0, offset=offset
+        )
+        named = struct("DeleteRecordsRequest", "DeleteRecordsTopic", name=topic, partitions=[part])
+        answer = self.request("DeleteRecords", 2, timeout_ms=5_000, topics=[named])
         assert not answer.topics[0].partitions[0].error_code, answer
 
     @property
@@ -141,7 +146,3 @@ class Pulsar:
 
 
 Connection = Kafka | Nats | Http | Pulsar
-
-
-def _struct(message: str, struct: str, **fields: Any) -> Any:
-    return MESSAGES.message(f"{message}Request").STRUCTS[struct](**fields)

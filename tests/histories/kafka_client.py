@@ -39,21 +39,21 @@ class KafkaConnection:
         record = write_record(0, 0, key, value.encode())
         # Apache Kafka removes what is older than its retention.
         now_ms = time.time_ns() // 1_000_000
-        part = _struct(
+        part = struct(
             "ProduceRequest",
             "PartitionProduceData",
             index=0,
             records=bytes(build_batch([record], now_ms, now_ms)),
         )
-        data = _struct("ProduceRequest", "TopicProduceData", name=topic, partition_data=[part])
-        answer = self._call("Produce", 9, acks=-1, timeout_ms=5_000, topic_data=[data])
+        data = struct("ProduceRequest", "TopicProduceData", name=topic, partition_data=[part])
+        answer = self.request("Produce", 9, acks=-1, timeout_ms=5_000, topic_data=[data])
         found = answer.responses[0].partition_responses[0]
-        _expect(found.error_code)
+        expect(found.error_code)
         return {"offset": found.base_offset}
 
     def read(self, topic: str, offset: int) -> Output:
         """Fetch what there is from an offset on."""
-        part = _struct(
+        part = struct(
             "FetchRequest",
             "FetchPartition",
             partition=0,
@@ -61,15 +61,15 @@ class KafkaConnection:
             partition_max_bytes=1 << 20,
             current_leader_epoch=-1,
         )
-        named = _struct("FetchRequest", "FetchTopic", topic=topic, partitions=[part])
-        answer = self._call(
+        named = struct("FetchRequest", "FetchTopic", topic=topic, partitions=[part])
+        answer = self.request(
             "Fetch", 11, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[named]
         )
-        _expect(answer.error_code)
+        expect(answer.error_code)
         found = answer.responses[0].partitions[0]
         if found.error_code == OUT_OF_RANGE:
             return {"values": []}
-        _expect(found.error_code)
+        expect(found.error_code)
         values: list[str] = []
         for header, data in split_batches(bytes(found.records or b"")):
             for record in read_records(open_batch(header, data, MAX_RESPONSE), header.records):
@@ -81,43 +81,46 @@ class KafkaConnection:
 
     def end(self, topic: str) -> Output:
         """List the offset behind the last record."""
-        part = _struct(
+        part = struct(
             "ListOffsetsRequest",
             "ListOffsetsPartition",
             partition_index=0,
             timestamp=LATEST,
             current_leader_epoch=-1,
         )
-        named = _struct("ListOffsetsRequest", "ListOffsetsTopic", name=topic, partitions=[part])
-        answer = self._call("ListOffsets", 7, replica_id=-1, topics=[named])
+        named = struct("ListOffsetsRequest", "ListOffsetsTopic", name=topic, partitions=[part])
+        answer = self.request("ListOffsets", 7, replica_id=-1, topics=[named])
         found = answer.topics[0].partitions[0]
-        _expect(found.error_code)
+        expect(found.error_code)
         return {"offset": found.offset}
 
     def commit(self, group: str, topic: str, offset: int) -> Output:
-        """Commit an offset as a client that is no member."""
-        part = _struct(
+        """Commit an offset of partition 0 as a client that is no member."""
+        part = struct(
             "OffsetCommitRequest",
             "OffsetCommitRequestPartition",
             partition_index=0,
             committed_offset=offset,
         )
-        named = _struct(
+        named = struct(
             "OffsetCommitRequest", "OffsetCommitRequestTopic", name=topic, partitions=[part]
         )
-        answer = self._call("OffsetCommit", 7, group_id=group, topics=[named])
-        _expect(answer.topics[0].partitions[0].error_code)
+        answer = self.request("OffsetCommit", 7, group_id=group, topics=[named])
+        expect(answer.topics[0].partitions[0].error_code)
         return {}
 
-    def committed(self, group: str, topic: str) -> Output:
+    def committed(self, group: str, topic: str, partition: int = 0) -> Output:
         """Fetch the committed offset; -1: none."""
-        named = _struct(
-            "OffsetFetchRequest", "OffsetFetchRequestTopic", name=topic, partition_indexes=(0,)
+        named = struct(
+            "OffsetFetchRequest",
+            "OffsetFetchRequestTopic",
+            name=topic,
+            partition_indexes=(partition,),
         )
-        answer = self._call("OffsetFetch", 7, group_id=group, topics=[named])
-        _expect(answer.error_code)
+        answer = self.request("OffsetFetch", 7, group_id=group, topics=[named])
+        expect(answer.error_code)
         found = answer.topics[0].partitions[0]
-        _expect(found.error_code)
+        expect(found.error_code)
         return {"offset": found.committed_offset}
 
     def close(self) -> None:
@@ -126,7 +129,8 @@ class KafkaConnection:
             self._socket.close()
             self._socket = None
 
-    def _call(self, name: str, version: int, **fields: Any) -> Any:
+    def request(self, name: str, version: int, **fields: Any) -> Any:
+        """Return the response; raise RefusedError, UnknownOutcomeError."""
         if self._socket is None:
             self._connect()
         try:
@@ -167,11 +171,12 @@ class KafkaConnection:
         return MESSAGES.message(f"{name}Response").read_from(frames[0], version, start)[0]
 
 
-def _struct(message: str, struct: str, **fields: Any) -> Any:
-    return MESSAGES.message(message).STRUCTS[struct](**fields)
+def struct(message: str, name: str, /, **fields: Any) -> Any:
+    """Return a struct of a message."""
+    return MESSAGES.message(message).STRUCTS[name](**fields)
 
 
-def _expect(code: int) -> None:
+def expect(code: int) -> None:
     """Take an error for what it may be: the request may have been carried out in part."""
     if code:
         raise UnknownOutcomeError(f"error code {code}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from typing import Any
 
 from tests.histories.http_client import HttpConnection
 from tests.histories.kafka_client import KafkaConnection
+from tests.histories.kafka_members import MemberConnection
 from tests.histories.nats_client import NatsConnection
 from tests.histories.recording import Output
+from tests.histories.transactions import TransactionalConnection
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
@@ -82,9 +86,63 @@ class StaleCommits(KafkaConnection):
 
     _first: Output | None = None
 
-    def committed(self, group: str, topic: str) -> Output:
-        self._first = self._first or super().committed(group, topic)
+    def committed(self, group: str, topic: str, partition: int = 0) -> Output:
+        self._first = self._first or super().committed(group, topic, partition)
         return self._first
+
+
+class UnfencedCommits(MemberConnection):
+    """Confirms the commits that are refused of a member that is fenced."""
+
+    def commit_as(
+        self, group: str, topic: str, member: str, epoch: int, partition: int, offset: int
+    ) -> Output:
+        super().commit_as(group, topic, member, epoch, partition, offset)
+        return {}
+
+
+class ForgottenCommits(MemberConnection):
+    """Confirms the commits of members without making them."""
+
+    def commit_as(
+        self, group: str, topic: str, member: str, epoch: int, partition: int, offset: int
+    ) -> Output:
+        return {}
+
+
+class TwiceAssigned(MemberConnection):
+    """Assigns all partitions to each member of a generation, or that sends a heartbeat."""
+
+    def join(
+        self, group: str, member: str, partitions: int, rebalance_ms: int, chance: random.Random
+    ) -> Output:
+        found = super().join(group, member, partitions, rebalance_ms, chance)
+        return found if "status" in found else found | {"partitions": list(range(partitions))}
+
+    def beat(self, group: str, topic: str, member: str, epoch: int, owned: Sequence[int]) -> Output:
+        found = super().beat(group, topic, member, epoch, owned)
+        return found if "status" in found else found | {"partitions": [0, 1, 2]}
+
+
+class DirtyReads(TransactionalConnection):
+    """Reads what is not committed, too."""
+
+    isolation = 0
+
+
+class LostTransactions(TransactionalConnection):
+    """Confirms transactions that it aborts."""
+
+    def end_transaction(self, *, commit: bool) -> Output:
+        return super().end_transaction(commit=False)
+
+
+class TornTransactions(TransactionalConnection):
+    """Reads one partition of a transaction before the other."""
+
+    def read_committed(self, topic: str, partition: int) -> Output:
+        found = super().read_committed(topic, partition)
+        return {"values": found["values"][:-1]} if partition else found
 
 
 class SkippedMessages(HttpConnection):

@@ -14,13 +14,36 @@ from pathlib import Path
 from typing import Final
 
 from tests.histories.faults import Faults, Progress, plan
+from tests.histories.members import ClassicGroup, ConsumerProtocolGroup
 from tests.histories.recording import History, RefusedError
-from tests.histories.scenarios import SCENARIOS, Ports, Scenario, Step
+from tests.histories.scenarios import (
+    Bucket,
+    Cursor,
+    Ports,
+    Queue,
+    Scenario,
+    Step,
+    StreamLog,
+    Topic,
+    TopicLog,
+)
+from tests.histories.transactions import Transactions
 from tests.ports import free_port
 from tests.servers.proxy import TcpProxy
 from tests.system.stack import Stack
 from tests.system.traffic import started
 
+SCENARIOS: Final[tuple[type[Scenario], ...]] = (
+    TopicLog,
+    StreamLog,
+    Cursor,
+    Queue,
+    Bucket,
+    Topic,
+    ClassicGroup,
+    ConsumerProtocolGroup,
+    Transactions,
+)
 STEPS: Final = 25
 """Operations of a client in one history."""
 FAULTS: Final = 2
@@ -34,6 +57,7 @@ SETTINGS: Final = {
     "storage_segment": "512K",
     "storage_cache": "1M",
     "consume_idle": "1s",
+    "broker_kafka_rebalance_delay": "0s",
 }
 
 

@@ -90,9 +90,10 @@ class Scenario(ABC):
         self._values[label] += 1
         return f"{label}:{self._values[label]}"
 
-    def create_topic(self) -> None:
+    def create_topic(self, partitions: int = 1) -> None:
         """Make the topic of this name."""
-        answer = self.http().ask("POST", "/topics/create", {"topicName": self.name})
+        made = {"topicName": self.name, "partitionCount": partitions}
+        answer = self.http().ask("POST", "/topics/create", made)
         assert answer.status == 200, answer
 
 
@@ -509,6 +510,3 @@ def _status(status: int, names: dict[int, str]) -> Output:
     if status not in names:
         raise UnknownOutcomeError(f"status {status}")
     return {"status": names[status]}
-
-
-SCENARIOS: Final[tuple[type[Scenario], ...]] = (TopicLog, StreamLog, Cursor, Queue, Bucket, Topic)

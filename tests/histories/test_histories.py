@@ -16,8 +16,7 @@ import pytest
 
 from tests.histories.judging import ILLEGAL, LEGAL, UNDECIDED, judge
 from tests.histories.recording import History
-from tests.histories.running import Router, record_round, running
-from tests.histories.scenarios import SCENARIOS
+from tests.histories.running import SCENARIOS, Router, record_round, running
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

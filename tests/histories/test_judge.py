@@ -11,10 +11,10 @@ import pytest
 from tests.histories import lies
 from tests.histories.judging import ILLEGAL, LEGAL, judge
 from tests.histories.leases import Lease
+from tests.histories.members import ClassicGroup, ConsumerProtocolGroup
 from tests.histories.recording import History, Operation
-from tests.histories.running import Router, record_in_turn, running
+from tests.histories.running import SCENARIOS, Router, record_in_turn, running
 from tests.histories.scenarios import (
-    SCENARIOS,
     Bucket,
     Cursor,
     Queue,
@@ -23,6 +23,7 @@ from tests.histories.scenarios import (
     Topic,
     TopicLog,
 )
+from tests.histories.transactions import Transactions
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -48,7 +49,21 @@ LIES = (
     (Bucket, lies.StaleValues),
     (Bucket, lies.WrongRevisions),
     (Topic, lies.LostDeletions),
+    (ClassicGroup, lies.UnfencedCommits),
+    (ClassicGroup, lies.ForgottenCommits),
+    (ConsumerProtocolGroup, lies.UnfencedCommits),
+    (ConsumerProtocolGroup, lies.ForgottenCommits),
+    (ConsumerProtocolGroup, lies.TwiceAssigned),
+    (Transactions, lies.DirtyReads),
+    (Transactions, lies.LostTransactions),
+    (Transactions, lies.TornTransactions),
 )
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a group wait for no member: one of them works at a time."""
+    monkeypatch.setattr(ClassicGroup, "rebalance_ms", 20)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ class Group(KafkaConnection):
             )
             fields["topic_partitions"] = [one] if owned else []
         given: dict[str, Any] = {"group_id": self.id, "member_id": member, "member_epoch": epoch}
-        answer = self._call("ConsumerGroupHeartbeat", 1, **given | fields)
+        answer = self.request("ConsumerGroupHeartbeat", 1, **given | fields)
         found = None
         if answer.assignment is not None:
             found = []
@@ -63,12 +63,12 @@ class Group(KafkaConnection):
         return self.beat(member, 0, [], **given | fields)
 
     def _coordinated(self) -> bool:
-        self._call("FindCoordinator", 4, key_type=0, coordinator_keys=[self.id])
+        self.request("FindCoordinator", 4, key_type=0, coordinator_keys=[self.id])
         return bool(self.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND)
 
     def describe(self) -> Any:
         """Return the group as it is described."""
-        (group,) = self._call(
+        (group,) = self.request(
             "ConsumerGroupDescribe", 1, group_ids=[self.id], include_authorized_operations=False
         ).groups
         return group

@@ -40,7 +40,7 @@ class SessionReader(KafkaConnection):
         ]
         topics = [structs["FetchTopic"](topic=self.topic, partitions=parts)] if parts else []
         gone = [structs["ForgottenTopic"](topic=self.topic, partitions=list(forgets))]
-        return self._call(
+        return self.request(
             "Fetch",
             11,
             replica_id=-1,

@@ -42,6 +42,13 @@ type call struct {
 	Node     string `json:"node"`
 	Through  int    `json:"through"`
 	Limit    int    `json:"limit"`
+
+	Member      string `json:"member"`
+	Epoch       int    `json:"epoch"`
+	Partition   int    `json:"partition"`
+	Partitions  []int  `json:"partitions"`
+	Transaction string `json:"transaction"`
+	Commit      bool   `json:"commit"`
 }
 
 // result is the output of a model's step.
@@ -52,6 +59,9 @@ type result struct {
 	Value    string   `json:"value"`
 	Values   []string `json:"values"`
 	Status   string   `json:"status"`
+
+	Epoch      int   `json:"epoch"`
+	Partitions []int `json:"partitions"`
 }
 
 var models = map[string]func() porcupine.Model{
@@ -61,10 +71,13 @@ var models = map[string]func() porcupine.Model{
 	"cursor": cursorModel,
 	"bucket": bucketModel,
 	"topic":  topicModel,
+
+	"group":        groupModel,
+	"transactions": transactionsModel,
 }
 
 func main() {
-	name := flag.String("model", "", "log, queue, lease, cursor, bucket or topic")
+	name := flag.String("model", "", "log, queue, lease, cursor, bucket, topic, group or transactions")
 	timeout := flag.Duration("timeout", 20*time.Second, "undecided after this time")
 	picture := flag.String("picture", "", "where the picture of an illegal history is written")
 	flag.Parse()
@@ -149,14 +162,18 @@ func taken(line operation) (porcupine.Operation, error) {
 func described(input, output any) string {
 	in, out := input.(call), output.(result)
 	text := in.name
-	for _, part := range []string{in.Key, in.Value, in.Ack, in.Node} {
+	for _, part := range []string{in.Key, in.Value, in.Ack, in.Node, in.Member, in.Transaction} {
 		if part != "" {
 			text += " " + part
 		}
 	}
 	switch in.name {
-	case "read", "commit":
-		text += fmt.Sprintf(" %d", in.Offset)
+	case "read", "commit", "fetch", "append":
+		text += fmt.Sprintf(" %d of %d at epoch %d", in.Offset, in.Partition, in.Epoch)
+	case "end":
+		text += fmt.Sprintf(" commit %v", in.Commit)
+	case "beat":
+		text += fmt.Sprintf(" %v", in.Partitions)
 	case "poll", "ack":
 		text += fmt.Sprintf(" through %d limit %d", in.Through, in.Limit)
 	}
@@ -166,6 +183,6 @@ func described(input, output any) string {
 	if !out.known {
 		return text + " → unknown"
 	}
-	return fmt.Sprintf("%s → %s %s%v offset %d revision %d",
-		text, out.Status, out.Value, out.Values, out.Offset, out.Revision)
+	return fmt.Sprintf("%s → %s %s%v offset %d revision %d epoch %d %v",
+		text, out.Status, out.Value, out.Values, out.Offset, out.Revision, out.Epoch, out.Partitions)
 }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// written is a message of a transaction, which is named by its transactional id and a number.
+type written struct {
+	partition   int
+	transaction string
+	value       string
+}
+
+// Transactions are the messages of several partitions, and what became of their transactions.
+type transactions struct {
+	log []written
+	// decided: which transactions were committed (true) or aborted. The others are open.
+	decided map[string]bool
+	// ids: the transactional ids of transactions that have messages.
+	ids map[string]string
+}
+
+// A reader of what is committed sees the messages of a partition before the first of an open
+// transaction, without those of aborted ones: a transaction on all its partitions at once.
+//
+//	init key                          → ""       aborts what the transactional id has open
+//	append key transaction partition value → ""  or "refused"
+//	end key transaction commit        → ""       or "refused"
+//	read partition                    → values   all that is committed
+func transactionsModel() porcupine.Model {
+	model := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{transactions{}} },
+		Step: func(state, input, output any) []any {
+			var states []any
+			for _, one := range transactionsStep(state.(transactions), input.(call), output.(result)) {
+				states = append(states, one)
+			}
+			return states
+		},
+		Equal: func(a, b any) bool {
+			one, other := a.(transactions), b.(transactions)
+			return slices.Equal(one.log, other.log) && maps.Equal(one.decided, other.decided)
+		},
+		Hash:              func(state any) uint64 { return maphash.Comparable(seed, fmt.Sprint(state)) },
+		DescribeOperation: described,
+		DescribeState: func(state any) string {
+			one := state.(transactions)
+			return fmt.Sprintf("%v %v", shown(one.committed(0)), shown(one.committed(1)))
+		},
+	}
+	return model.ToModel()
+}
+
+func transactionsStep(state transactions, in call, out result) []transactions {
+	refused := out.known && out.Status == "refused"
+	_, decided := state.decided[in.Transaction]
+	var next transactions
+	switch in.name {
+	case "read":
+		if out.known && !slices.Equal(state.committed(in.Partition), out.Values) {
+			return nil
+		}
+		return []transactions{state}
+	case "init":
+		next = state.copied()
+		for transaction, id := range state.ids {
+			if _, ended := state.decided[transaction]; id == in.Key && !ended {
+				next.decided[transaction] = false
+			}
+		}
+	case "append", "end":
+		if refused {
+			return []transactions{state}
+		}
+		if decided {
+			if out.known {
+				return nil
+			}
+			return []transactions{state}
+		}
+		next = state.copied()
+		if in.name == "append" {
+			next.log = append(slices.Clip(next.log), written{in.Partition, in.Transaction, in.Value})
+			next.ids[in.Transaction] = in.Key
+		} else {
+			next.decided[in.Transaction] = in.Commit
+		}
+	default:
+		panic("transactions have no operation " + in.name)
+	}
+	if !out.known {
+		return []transactions{state, next}
+	}
+	return []transactions{next}
+}
+
+func (state transactions) copied() transactions {
+	next := transactions{state.log, map[string]bool{}, map[string]string{}}
+	maps.Copy(next.decided, state.decided)
+	maps.Copy(next.ids, state.ids)
+	return next
+}
+
+// committed returns what a reader of a partition sees.
+func (state transactions) committed(partition int) []string {
+	var values []string
+	for _, one := range state.log {
+		if one.partition != partition {
+			continue
+		}
+		committed, ended := state.decided[one.transaction]
+		if !ended {
+			break
+		}
+		if committed {
+			values = append(values, one.value)
+		}
+	}
+	return values
+}
