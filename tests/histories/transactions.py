@@ -19,6 +19,8 @@ PARTITIONS: Final = 2
 TRANSACTIONAL: Final = 1 << 4
 TIMEOUT_MS: Final = 300_000
 """Longer than a history: none is aborted for its time."""
+INIT_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 0.01
 READ_COMMITTED: Final = 1
 REFUSED: Final = frozenset(
     {
@@ -44,12 +46,18 @@ class TransactionalConnection(KafkaConnection):
 
     def init(self, transactional_id: str) -> Output:
         """Become the producer of an id: what it has open is aborted."""
-        answer = self.request(
-            "InitProducerId",
-            4,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=TIMEOUT_MS,
-        )
+        until = time.monotonic() + INIT_SECONDS
+        while True:
+            answer = self.request(
+                "InitProducerId",
+                4,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=TIMEOUT_MS,
+            )
+            is_busy = answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+            if not is_busy or time.monotonic() > until:
+                break
+            time.sleep(RETRY_SECONDS)
         expect(answer.error_code)
         self._id, self._producer = transactional_id, (answer.producer_id, answer.producer_epoch)
         self._sequences.clear()
@@ -199,7 +207,10 @@ class _Producer:
 
     def step(self, chance: random.Random) -> None:
         """Make one operation."""
-        if not self._began:
+        if not self._began and self._number and chance.random() < 0.7:
+            # Another producer of the id can end a transaction meanwhile.
+            self._scenario.read(self._label, self._kafka, chance.randrange(PARTITIONS))
+        elif not self._began:
             self._began = _init(self._scenario, self._label, self._kafka, self._key) is not None
             self._next()
         elif self._messages and chance.random() < 0.1 + 0.2 * self._messages:
