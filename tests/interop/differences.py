@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,8 +113,14 @@ DIFFERENCES: dict[str, Difference] = {
 LANGUAGES = frozenset({"java", "go"})
 
 
-def check(name: str, here: Any, there: Any) -> None:
-    """Compare what a scenario shows on our broker and on Apache Pulsar."""
+def check(name: str, here: Any, there: Any, again: Callable[[], Any]) -> None:
+    """Compare what a scenario shows on our broker and on Apache Pulsar.
+
+    `again` runs it on Apache Pulsar once more: that is the measure, and on a busy machine some
+    clients lose a message there.
+    """
+    if not _is_expected(name, here, there):
+        there = again()
     assert not _ended(here), here
     assert not _ended(there), there
     if (difference := DIFFERENCES.get(name)) is None:
@@ -121,6 +128,11 @@ def check(name: str, here: Any, there: Any) -> None:
     else:
         assert (here, there) == (difference.ours, difference.apache)
         assert here != there, "this is no difference any more"
+
+
+def _is_expected(name: str, here: Any, there: Any) -> bool:
+    difference = DIFFERENCES.get(name)
+    return there == (here if difference is None else difference.apache) and not _ended(there)
 
 
 def _ended(shown: Any) -> bool:

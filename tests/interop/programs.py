@@ -31,11 +31,16 @@ def compiled(source: Path, folder: Path) -> list[str]:
     return ["java", "-Xmx256m", *FAST_START, "-cp", f"{jars}:{folder}", source.stem]
 
 
-def outcomes(command: Sequence[str], server: Server) -> dict[str, Any]:
-    """Run a program against a broker and return what it saw, by scenario."""
+def outcome(command: Sequence[str], server: Server, name: str) -> Any:
+    """Run one scenario of a program against a broker and return what it saw."""
+    return outcomes(command, server, name)[name]
+
+
+def outcomes(command: Sequence[str], server: Server, *names: str) -> dict[str, Any]:
+    """Run a program against a broker and return what it saw, by scenario; a name: of that one."""
     found: dict[str, Any] = {}
     process = subprocess.Popen(
-        [*command, server.url, server.namespace],
+        [*command, server.url, server.namespace, *names],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.differences import check
-from tests.interop.programs import outcomes
+from tests.interop.programs import outcome, outcomes
 from tests.servers.golang import INTEROP, built
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
@@ -19,9 +20,13 @@ NAMES = re.findall(r'^\t\{"(\w+)", \w+\},$', (INTEROP / "main.go").read_text("ut
 
 
 @pytest.fixture(scope="module")
-def seen(ours: Broker, apache: Broker) -> tuple[dict[str, Any], dict[str, Any]]:
+def command() -> list[str]:
+    return [str(built(INTEROP))]
+
+
+@pytest.fixture(scope="module")
+def seen(command: list[str], ours: Broker, apache: Broker) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the program saw on our broker and on Apache Pulsar, by scenario."""
-    command = [str(built(INTEROP))]
     with ThreadPoolExecutor(2) as both:
         here, there = both.map(lambda broker: outcomes(command, broker), (ours, apache))
     return here, there
@@ -29,7 +34,8 @@ def seen(ours: Broker, apache: Broker) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_go_users_see_the_same_on_both_brokers(
-    name: str, seen: tuple[dict[str, Any], dict[str, Any]]
+    name: str, command: list[str], seen: tuple[dict[str, Any], dict[str, Any]], apache: Broker
 ) -> None:
     here, there = seen
-    check(f"go.{name}", here[name], there[name])
+    again = partial(outcome, command, apache, name)
+    check(f"go.{name}", here[name], there[name], again)

@@ -35,7 +35,7 @@ def seen(name: str, broker: Broker) -> Any:
 def test_users_see_the_same_on_both_brokers(name: str, ours: Broker, apache: Broker) -> None:
     with ThreadPoolExecutor(2) as both:
         here, there = both.map(lambda broker: seen(name, broker), (ours, apache))
-    check(name, here, there)
+    check(name, here, there, lambda: seen(name, apache))
 
 
 def test_every_difference_is_one_of_a_scenario() -> None:

@@ -165,12 +165,15 @@ def receive(consumer: pulsar.Consumer, count: int, *, acknowledge: bool = True) 
     return values
 
 
-def drain(consumer: pulsar.Consumer, *, acknowledge: bool = True) -> list[str]:
-    """Return the values of what comes until nothing comes for a while."""
+def drain(consumer: pulsar.Consumer, count: int = 0, *, acknowledge: bool = True) -> list[str]:
+    """Return the values of what comes until nothing comes for a while.
+
+    So many are to come: on a busy machine that may take long.
+    """
     values: list[str] = []
     while True:
         try:
-            message = consumer.receive(NOTHING)
+            message = consumer.receive(SOON if len(values) < count else NOTHING)
         except pulsar.Timeout:
             return values
         values.append(message.data().decode())

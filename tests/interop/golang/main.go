@@ -194,7 +194,7 @@ func delayed(at *place) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet := len(drain(consumer)) == 0
+	quiet := len(drain(consumer, 0)) == 0
 	late, err := take(consumer, 1)
 	return list{first, quiet, late}, err
 }
@@ -268,7 +268,7 @@ func deadLetters(at *place) (any, error) {
 		consumer.Nack(got)
 	}
 	// The client gives up when the message comes once more.
-	drain(consumer)
+	drain(consumer, 0)
 	dead, err := at.consumer(topic+"-dead", pulsar.Exclusive)
 	if err != nil {
 		return nil, err
@@ -302,7 +302,7 @@ func keysInOrder(at *place) (any, error) {
 	owners, ordered, total := map[string]int{}, true, 0
 	for index, consumer := range consumers {
 		last := map[string]string{}
-		for _, got := range messages(consumer) {
+		for _, got := range messages(consumer, 0) {
 			if owner, known := owners[got.Key()]; known && owner != index {
 				return "a key has two owners", nil
 			}
@@ -327,12 +327,12 @@ func seeking(at *place) (any, error) {
 		return nil, err
 	}
 	// The ids of what was published name no partition, which this client takes for a wrong one.
-	got := messages(consumer)
+	got := messages(consumer, 5)
 	if len(got) != 5 {
 		return nil, errors.New("not all messages came")
 	}
 	seen := list{}
-	for _, seek := range []func() error{
+	for index, seek := range []func() error{
 		func() error { return consumer.Seek(got[2].ID()) },
 		func() error { return consumer.SeekByTime(time.UnixMilli(1)) },
 	} {
@@ -340,7 +340,7 @@ func seeking(at *place) (any, error) {
 			return nil, err
 		}
 		values := list{}
-		for _, got := range messages(consumer) {
+		for _, got := range messages(consumer, 3+2*index) {
 			values = append(values, string(got.Payload()))
 		}
 		seen = append(seen, values)
@@ -582,7 +582,7 @@ func acknowledgements(at *place) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return drain(again), nil
+	return drain(again, 3), nil
 }
 
 // transactions consumes and produces in one that is aborted, and in one that is committed.
@@ -649,7 +649,7 @@ func transactions(at *place) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(seen, drain(output), drain(again)), nil
+	return append(seen, drain(output, 2), drain(again, 0)), nil
 }
 
 func quiet() log.Logger {
@@ -707,10 +707,15 @@ func take(consumer pulsar.Consumer, count int) ([]string, error) {
 	return values, nil
 }
 
-func messages(consumer pulsar.Consumer) []pulsar.Message {
+// messages returns what comes until nothing comes for a while; so many are to come, which may take long.
+func messages(consumer pulsar.Consumer, count int) []pulsar.Message {
 	found := []pulsar.Message{}
 	for {
-		within, cancel := context.WithTimeout(context.Background(), nothing)
+		wait := nothing
+		if len(found) < count {
+			wait = soon
+		}
+		within, cancel := context.WithTimeout(context.Background(), wait)
 		got, err := consumer.Receive(within)
 		cancel()
 		if err != nil {
@@ -720,9 +725,9 @@ func messages(consumer pulsar.Consumer) []pulsar.Message {
 	}
 }
 
-func drain(consumer pulsar.Consumer) []string {
+func drain(consumer pulsar.Consumer, count int) []string {
 	values := []string{}
-	for _, got := range messages(consumer) {
+	for _, got := range messages(consumer, count) {
 		values = append(values, string(got.Payload()))
 	}
 	return values

@@ -41,7 +41,7 @@ final class Acknowledging extends Tools {
             .get(SOON, TimeUnit.MILLISECONDS);
         consumer.close();
         try (Consumer<byte[]> again = builder.subscribe()) {
-            return drain(again);
+            return drain(again, 1);
         }
     }
 
@@ -59,7 +59,7 @@ final class Acknowledging extends Tools {
         consumer.acknowledge(got.get(4));
         consumer.close();
         try (Consumer<byte[]> again = builder.subscribe()) {
-            return drain(again);
+            return drain(again, 3);
         }
     }
 
@@ -72,7 +72,7 @@ final class Acknowledging extends Tools {
                 messages(consumer, 2);
                 consumer.redeliverUnacknowledgedMessages();
                 publish(topic, 3, 1);
-                List<String> again = drain(consumer);
+                List<String> again = drain(consumer, 4);
                 // Of several, the client may get again what it has already.
                 boolean several = type == SubscriptionType.Shared || type == SubscriptionType.Key_Shared;
                 found.put(type.name(), several ? new TreeSet<>(again) : again);

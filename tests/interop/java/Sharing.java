@@ -109,15 +109,15 @@ final class Sharing extends Tools {
         try (Consumer<byte[]> consumer = consumer(topic).startMessageIdInclusive().subscribe()) {
             messages(consumer, 5);
             consumer.seek(ids.get(2));
-            found.add(shown(consumer));
+            found.add(shown(consumer, 3));
             consumer.seek(MessageId.earliest);
-            found.add(shown(consumer));
+            found.add(shown(consumer, 5));
             consumer.seek(0L);
-            found.add(shown(consumer));
+            found.add(shown(consumer, 5));
             consumer.seek(partition -> ids.get(4));
-            found.add(shown(consumer));
+            found.add(shown(consumer, 1));
             consumer.seek(MessageId.latest);
-            found.add(shown(consumer));
+            found.add(shown(consumer, 0));
             found.add(consumer.getLastMessageIds().size());
         }
         return found;

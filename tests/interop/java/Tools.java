@@ -89,20 +89,29 @@ class Tools {
     }
 
     static List<String> drain(Consumer<byte[]> consumer) throws Exception {
+        return drain(consumer, 0);
+    }
+
+    /** What comes until nothing comes for a while; so many are to come, which may take long. */
+    static List<String> drain(Consumer<byte[]> consumer, int count) throws Exception {
         List<String> found = new ArrayList<>();
         Message<byte[]> got;
-        while ((got = consumer.receive(2 * NOTHING, TimeUnit.MILLISECONDS)) != null) {
+        while ((got = next(consumer, found.size() < count)) != null) {
             found.add(text(got));
             consumer.acknowledge(got);
         }
         return found;
     }
 
+    private static Message<byte[]> next(Consumer<byte[]> consumer, boolean due) throws Exception {
+        return consumer.receive(due ? SOON : 2 * NOTHING, TimeUnit.MILLISECONDS);
+    }
+
     /** Like drain, without acknowledgements: one under way could come after a seek, and count. */
-    static List<String> shown(Consumer<byte[]> consumer) throws Exception {
+    static List<String> shown(Consumer<byte[]> consumer, int count) throws Exception {
         List<String> found = new ArrayList<>();
         Message<byte[]> got;
-        while ((got = consumer.receive(2 * NOTHING, TimeUnit.MILLISECONDS)) != null) {
+        while ((got = next(consumer, found.size() < count)) != null) {
             found.add(text(got));
         }
         return found;

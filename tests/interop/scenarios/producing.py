@@ -179,7 +179,7 @@ def fencing_access(world: World) -> object:
     new.send(b"new")
     late = refused(lambda: old.send(b"late"))
     new.send(b"newer")
-    return late, drain(consumer)
+    return late, drain(consumer, 3)
 
 
 def waiting_access(world: World) -> object:
@@ -233,4 +233,4 @@ def deduplicated_only_when_asked_for(world: World) -> object:
         producer = world.producer(topic, producer_name="me", initial_sequence_id=-1)
         producer.send(b"x", sequence_id=5)
         producer.close()
-    return drain(world.consumer(topic))
+    return drain(world.consumer(topic), 2)

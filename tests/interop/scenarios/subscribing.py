@@ -34,7 +34,7 @@ def it_goes_on_where_it_was(world: World) -> object:
     seen = receive(first, 2)
     first.close()
     world.publish(topic, 1, 4)
-    return seen, drain(world.consumer(topic, initial_position=pulsar.InitialPosition.Latest))
+    return seen, drain(world.consumer(topic, initial_position=pulsar.InitialPosition.Latest), 3)
 
 
 def second_consumer_of_each_kind(world: World) -> object:
@@ -68,7 +68,7 @@ def unsubscribing(world: World) -> object:
     receive(first, 1)
     first.unsubscribe()
     after = refused(lambda: first.receive(NOTHING))
-    return after, drain(world.consumer(topic))
+    return after, drain(world.consumer(topic), 2)
 
 
 def unsubscribing_while_others_are_there(world: World) -> object:

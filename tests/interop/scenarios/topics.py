@@ -109,7 +109,7 @@ def terminated(world: World) -> object:
         "producer": refused(lambda: world.producer(topic)),
     }
     consumer = world.consumer(topic)
-    seen["kept"] = str(drain(consumer))
+    seen["kept"] = str(drain(consumer, 1))
     return seen
 
 
