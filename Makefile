@@ -122,6 +122,7 @@ soak: export SOAK_SLOW_POSTS = 20000
 soak: export SOAK_CROWD_POLLS = 900
 soak: export SOAK_KAFKA_KILLS = 100
 soak: export SOAK_TRANSFORM_KILLS = 120
+soak: export SOAK_STREAMS_KILLS = 100
 soak: export SOAK_NATS_KILLS = 100
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200

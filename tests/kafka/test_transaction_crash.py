@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,10 +33,11 @@ FEED_MESSAGES = 4
 
 
 class Feeder:
-    """Writes the numbers from 0 on to the source, to its partitions in turn, some at a time."""
+    """Writes the values of numbers from 0 on to the source, to its partitions in turn."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, value: Callable[[int], bytes]) -> None:
         self.sent = 0
+        self._value = value
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -52,7 +54,7 @@ class Feeder:
         while not self._ending.wait(FEED_SECONDS):
             for _ in range(FEED_MESSAGES):
                 partition = self.sent % PARTITIONS
-                self._producer.produce(SOURCE, b"%d" % self.sent, partition=partition)
+                self._producer.produce(SOURCE, self._value(self.sent), partition=partition)
                 self.sent += 1
             self._producer.poll(0)
 
@@ -64,11 +66,11 @@ class Feeder:
 
 
 class Transforming:
-    """Keeps a process that transforms running; `committed`: how many transactions were."""
+    """Keeps a process that transforms running; `committed`: how many transactions it told of."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self.committed = self.begun = 0
-        self._bootstrap = bootstrap
+        self._command = command
         self._is_ending = False
         self._process = self._begin()
         self._thread = threading.Thread(target=self._run)
@@ -76,12 +78,7 @@ class Transforming:
 
     def _begin(self) -> subprocess.Popen[bytes]:
         self.begun += 1
-        command = [sys.executable, "-m", "tests.kafka.transforming"]
-        return subprocess.Popen(
-            [*command, self._bootstrap, SOURCE, TARGET],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        return subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def _run(self) -> None:
         while True:
@@ -110,6 +107,10 @@ class Transforming:
             self._thread.join(0.1)
 
 
+def written(number: int) -> bytes:
+    return b"%d" % number
+
+
 @pytest.mark.timeout(180 + 30 * KILLS)
 def test_each_message_is_copied_once_over_kills_of_the_broker_and_of_the_client(
     folder: Path,
@@ -119,8 +120,9 @@ def test_each_message_is_copied_once_over_kills_of_the_broker_and_of_the_client(
     with closing(Confluent(stack.kafka)) as reader:
         for topic in (SOURCE, TARGET):
             reader.create(topic, PARTITIONS)
-    with closing(Transforming(stack.kafka)) as client:
-        with closing(Feeder(stack.kafka)) as feeder:
+    command = [sys.executable, "-m", "tests.kafka.transforming", stack.kafka, SOURCE, TARGET]
+    with closing(Transforming(command)) as client:
+        with closing(Feeder(stack.kafka, written)) as feeder:
             for kill in range(KILLS):
                 reached = client.committed + chance.randint(1, 9)
                 wait_until(partial(client.has_committed, reached), PATIENCE)
@@ -130,7 +132,7 @@ def test_each_message_is_copied_once_over_kills_of_the_broker_and_of_the_client(
                     os.kill(stack.broker(), signal.SIGKILL)
         # What the last client did not tell of was committed, or is copied now.
         source = [
-            [b"%d" % number for number in range(partition, feeder.sent, PARTITIONS)]
+            [written(number) for number in range(partition, feeder.sent, PARTITIONS)]
             for partition in range(PARTITIONS)
         ]
 

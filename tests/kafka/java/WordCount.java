@@ -29,6 +29,8 @@ public final class WordCount {
         config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         config.put(StreamsConfig.topicPrefix("min.cleanable.dirty.ratio"), "0.01");
 
+        config.put(StreamsConfig.consumerPrefix("session.timeout.ms"),
+            System.getProperty("session", "45000"));
         config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
             System.getProperty("guarantee", StreamsConfig.AT_LEAST_ONCE));
 
