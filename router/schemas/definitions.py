@@ -96,13 +96,15 @@ class Field:
 class DefinitionNode:
     """One type of a definition; `kind` is Avro's word for it, `label` what a union calls it.
 
-    `other_symbol` is that of an enum for symbols of other versions, empty: there is none.
+    `other_symbol` is that of an enum for symbols of other versions, empty: there is none. `scale`
+    is that of a decimal, None: it is none.
     """
 
     kind: str
     label: str
     logical: bool = False
     size: int = 0
+    scale: int | None = None
     symbols: tuple[str, ...] = ()
     other_symbol: str = ""
     fields: tuple[Field, ...] = ()
@@ -264,6 +266,9 @@ class _Nodes:
             raise InvalidSchemaError("errors are for protocols, not for messages")
         node = DefinitionNode(kind, getattr(schema, "fullname", None) or kind)
         node.logical = _LOGICAL in schema.props
+        if schema.props.get(_LOGICAL) == "decimal":
+            scale = schema.props.get("scale", 0)
+            node.scale = scale if isinstance(scale, int) else None
         self._made[id(schema)] = node
         if fill := self._fill.get(kind):
             fill(node, schema)

@@ -3,9 +3,10 @@
 Theory of operation. Two definitions are compared once, node by node, and become functions from
 values of the writer's to values of the reader's, both in Avro's JSON encoding. The rules are those
 of Avro's specification: fields go by name or alias, those that the reader lacks are dropped, those
-that the writer lacks have their default, numbers are widened, bytes and texts are each other. What
-does not fit raises an error when a value has it, so that a branch of a union that no value takes
-harms nothing. As in Apache Pulsar, a record may have another name in another version.
+that the writer lacks have their default, numbers are widened, bytes and texts are each other, and
+decimals of different scales are not: their bytes are different numbers. What does not fit raises an
+error when a value has it, so that a branch of a union that no value takes harms nothing. As in
+Apache Pulsar, a record may have another name in another version.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class _ResolverCompiler:
             return self._from_union(writer, reader)
         if reader.kind == "union":
             return self._to_union(writer, reader)
+        if writer.scale != reader.scale and None not in {writer.scale, reader.scale}:
+            return _unfit(f"a decimal of scale {writer.scale}, expected scale {reader.scale}")
         if writer.kind == reader.kind:
             maker = self._makers.get(writer.kind)
             return _same if maker is None else maker(writer, reader)

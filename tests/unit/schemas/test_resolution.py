@@ -31,6 +31,11 @@ def enum(*symbols: str, **more: str) -> dict[str, Any]:
     return {"type": "enum", "name": "e", "symbols": list(symbols), **more}
 
 
+def decimal(scale: int, precision: int = 9) -> dict[str, Any]:
+    kept = {"precision": precision, "scale": scale} if scale else {"precision": precision}
+    return {"type": "bytes", "logicalType": "decimal", **kept}
+
+
 NESTED = {"type": "array", "items": record({"name": "y", "type": "int"}, name="s")}
 WIDER = {
     "type": "array",
@@ -103,6 +108,15 @@ def test_symbol_of_another_version_is_the_default(number: int, symbol: str) -> N
         (of("string"), of(["null", "int"]), {"x": "a"}, "x: string is no branch of null, int"),
         (of(enum("A", "B")), of(enum("A")), {"x": "B"}, "is no symbol of e"),
         (of("int"), record({"name": "y", "type": "int"}), {"x": 1}, "field y has no default"),
+        (
+            of(decimal(2)),
+            of(decimal(4)),
+            {"x": "\x01"},
+            "x: a decimal of scale 2, expected scale 4",
+        ),
+        (of(decimal(2)), of(["null", decimal(0)]), {"x": "\x01"}, "scale 2, expected scale 0"),
+        (of(decimal(2)), of(decimal(2, precision=20)), {"x": "\x01"}, ""),
+        (of(decimal(2)), of("bytes"), {"x": "\x01"}, ""),
         (of(NESTED), of({"type": "array", "items": record(name="s")}), {"x": []}, ""),
     ],
 )
