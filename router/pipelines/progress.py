@@ -151,18 +151,7 @@ class PipelineProgress:
 
 
 def lags(source: Mapping[str, Any]) -> dict[str, int]:
-    """Return the messages behind a batch's end by `topic/partition`, where the source tells them.
-
-    The router's own source tells them as metrics, Kafka's by its offsets.
-    """
-    metrics = source.get("metrics") or {}
-    by_partition = {
-        name.removeprefix("lag:"): int(float(value))
-        for name, value in metrics.items()
-        if name.startswith("lag:")
-    }
-    if by_partition:
-        return _bounded(by_partition)
+    """Return the messages behind a batch's end by `topic/partition`, if the source counts them."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     found = {
         f"{topic}/{partition}": max(0, int(last) - int(end.get(topic, {}).get(partition, 0)))
