@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from router.errors import BackendUnavailableError, SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import start_sink
 from router.pipelines.sinks.jdbc import JdbcDatabase
+from router.pipelines.sinks.postgresql import UPSERT_ALONE
 from tests.pipelines.sinking import Sinking, Stream
+from tests.processes import wait_until
 from tests.servers.postgresql import USER, Postgresql
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -115,6 +119,7 @@ def test_row_of_a_key_is_replaced_by_a_newer_one_and_deleted(
         ({"table": "orders"}, SettingError, "there is no table orders at jdbc:postgresql:"),
         ({"table": "other"}, SettingError, "has no column 'id', only name"),
         ({"table": "flags"}, SettingError, '"id" is of type boolean but expression is of type big'),
+        ({"table": "cased"}, SettingError, "cased has the columns Id and ID, and rows 'id'"),
         ({"table": "plain", "key": ("id",)}, SettingError, "no unique or exclusion constraint"),
         ({"table": "plain", "options": {"user": USER}}, SettingError, "no password was provided"),
         (
@@ -140,6 +145,7 @@ def test_sink_says_what_the_database_refuses_before_it_starts(
 ) -> None:
     postgresql.run("CREATE TABLE other (name TEXT)", "CREATE TABLE flags (id BOOLEAN, name TEXT)")
     postgresql.run("CREATE TABLE plain (id BIGINT, name TEXT)")
+    postgresql.run('CREATE TABLE cased ("Id" BIGINT, "ID" BIGINT, name TEXT)')
     options = declared.get("options")
     if isinstance(options, dict) and options.get("password_file") == "PASSWORD":
         declared = {"options": {**options, "password_file": str(postgresql.password_file)}}
@@ -184,3 +190,69 @@ def test_rows_that_a_repeated_task_staged_twice_are_not_taken(
     assert "executors wrote 2 rows, and 3 are staged" in sinking.told[0]
     sinking.run(stream.frame(), sink(postgresql, table="twice"))
     assert postgresql.run("SELECT id FROM twice ORDER BY 1") == [["1"], ["2"]]
+
+
+@pytest.mark.parametrize(
+    ("kept", "cast", "refused"),
+    [
+        ("NUMERIC(9, 2)", "DECIMAL(9, 2)", ""),
+        ("NUMERIC(9, 2)", "DECIMAL(9, 3)", r"2 digits behind the point, .* 3 \(decimal\(9,3\)\)"),
+        ("NUMERIC(9, -2)", "DECIMAL(9, 0)", "-2 digits behind the point"),
+        ("NUMERIC", "DECIMAL(38, 18)", ""),
+        ("INT", "DECIMAL(9, 2)", "0 digits behind the point"),
+        ("BIGINT", "DECIMAL(9, 0)", ""),
+    ],
+)
+def test_decimals_that_the_database_would_round_are_refused(
+    postgresql: Postgresql, sinking: Sinking, stream: Stream, kept: str, cast: str, refused: str
+) -> None:
+    postgresql.run(f"CREATE TABLE amounts (id {kept})")
+    rows = stream.frame().selectExpr(f"CAST(id AS {cast}) AS id")
+    target = sink(postgresql, table="amounts")
+    with pytest.raises(SettingError, match=refused) if refused else nullcontext():
+        start_sink(rows, target, sinking.context).stop()
+
+
+def test_column_of_the_same_case_is_taken_where_names_differ_in_nothing_else(
+    postgresql: Postgresql, sinking: Sinking, stream: Stream
+) -> None:
+    postgresql.run('CREATE TABLE cases ("ID" BIGINT, id BIGINT PRIMARY KEY, "Name" TEXT)')
+    stream.add([(1, "a")])
+    sinking.run(stream.frame(), sink(postgresql, table="cases", key=("id",)))
+    assert postgresql.run('SELECT "ID" IS NULL, id, "Name" FROM cases') == [["t", "1", "a"]]
+
+
+def test_row_without_a_key_ends_the_batch_before_anything_is_merged(
+    postgresql: Postgresql, sinking: Sinking, stream: Stream
+) -> None:
+    postgresql.run("CREATE TABLE named (id BIGINT, name TEXT UNIQUE)")
+    stream.add([(1, "a"), (2, "b"), (3, "c")])
+    rows = stream.frame().selectExpr("id", "nullif(name, 'b') AS name")
+    with pytest.raises(PySparkException):
+        sinking.run(rows, sink(postgresql, table="named", key=("name",)))
+    assert "1 of its rows have NULL in the key (name)" in sinking.told[0]
+    assert postgresql.run("SELECT count(*) FROM named") == [["0"]]
+
+
+def test_upserts_of_several_pipelines_into_a_table_take_turns(
+    postgresql: Postgresql,
+    sinking: Sinking,
+    stream: Stream,
+    spark: SparkSession,
+) -> None:
+    postgresql.run("CREATE TABLE turns (id BIGINT PRIMARY KEY, name TEXT)")
+    postgresql.run("INSERT INTO turns VALUES (1, 'old'), (2, 'old')")
+    target = sink(postgresql, table="turns", key=("id",))
+    stream.add([(1, "new"), (2, "new")])
+    other = JdbcDatabase.of(spark, target, "another pipeline")
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with ThreadPoolExecutor(1) as pool:
+        with other.transaction() as connection:
+            connection.query(UPSERT_ALONE, "public.turns")
+            connection.run("UPDATE turns SET name = 'other' WHERE id = 2")
+            running = pool.submit(sinking.run, stream.frame(), target)
+            wait_until(lambda: postgresql.run(waiting) != [["0"]], 240)
+            # The first row had been locked by the other pipeline, which waits for the second one.
+            connection.run("UPDATE turns SET name = 'other' WHERE id = 1")
+        running.result(240)
+    assert postgresql.run("SELECT * FROM turns ORDER BY 1") == [["1", "new"], ["2", "new"]]

@@ -4,6 +4,7 @@ Theory of operation. No transaction spans several executors. So each batch goes 
 own first, which Spark's JDBC writer fills in parallel; then the driver notes the number of the
 batch and moves the rows, in one transaction. A number that is noted is not applied again, whatever
 was killed in between. A repeated task may stage rows twice: they are counted before they move.
+Upserts into one table take turns, so that those of several pipelines cannot block each other.
 
 What a database can say before there are rows is asked when a query starts, in a transaction that is
 rolled back: does the table exist, do types fit, is there an index for the key, may we write.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StringType
+from pyspark.sql.types import DecimalType, StringType, StructField
 
 from router.errors import (
     BackendUnavailableError,
+    BadRequestError,
     PublishRefusedError,
     ReadFailedError,
     RouterError,
@@ -54,6 +56,7 @@ _CONNECTION: Final = {
     "loginTimeout": "30",
     "socketTimeout": "600",
 }
+_PASSWORDS: Final = frozenset({"password", "sslpassword"})
 # Beginnings of SQLSTATE that another declaration, or another table, would change: who may connect,
 # no password, no database, what a statement names.
 _DECLARED: Final = ("28", "08004", "3D", "42")
@@ -65,7 +68,7 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
         raise SettingError(
             f"sink {sink.name}: the url {without_password(sink.url)} does not begin with {URL}."
         )
-    if without_password(sink.url) != sink.url:
+    if _has_password(sink.url):
         raise SettingError(
             f"sink {sink.name}: a password does not belong into the url: name a file that has it"
             ' with options = { password_file = "…" }, or have it in ~/.pgpass.'
@@ -241,9 +244,16 @@ class TableSink:
             sink = f"{self._context.pipeline}/{self._sink.name}"
             if not connection.run(table.claim(), query, str(batch), sink):
                 return
-            [(found,)] = connection.query(table.count(staged))
+            [(found, lacking)] = connection.query(table.count(staged))
             if int(found) != written:
                 raise ReadFailedError(f"executors wrote {written} rows, and {found} are staged")
+            if int(lacking):
+                raise BadRequestError(
+                    f"{lacking} of its rows have NULL in the key ({', '.join(self._sink.key)}),"
+                    " which replaces no row: leave them out, or give them a value"
+                )
+            if self._sink.key:
+                connection.query(postgresql.UPSERT_ALONE, table.name)
             for statement in table.apply(staged, names):
                 connection.run(statement)
             connection.run(f"DROP TABLE {staged}")
@@ -255,10 +265,23 @@ class TableSink:
         staged = f"{table.schema}.{postgresql.STAGED}{uuid.uuid4().hex}"
         connection.run(table.stage(staged, names))
         rows = frame.select(*map(quoted, names))
+        scales = _pairs(connection.query(postgresql.SCALES, self._sink.table))
+        for field in rows.schema.fields:
+            self._check_scale(field, scales.get(table.columns[field.name.lower()]))
         connection.run(table.prove(staged, names, self._database.types(rows)))
         connection.run("DEALLOCATE router_proof")
         for statement in table.apply(staged, names):
             connection.query(f"EXPLAIN {statement}")
+
+    def _check_scale(self, field: StructField, scale: str | None) -> None:
+        """Raise SettingError for decimals that the database would round to a column's scale."""
+        kind = field.dataType
+        if isinstance(kind, DecimalType) and scale is not None and kind.scale > int(scale):
+            raise SettingError(
+                f"sink {self._sink.name}: the column {field.name} of {self._sink.table} has"
+                f" {scale} digits behind the point, and its rows have {kind.scale}"
+                f" ({kind.simpleString()}): cast them."
+            )
 
     def _create_batches(self, connection: Connection, table: TargetTable) -> None:
         connection.query(postgresql.ALONE)
@@ -271,19 +294,39 @@ class TableSink:
         if not found:
             raise SettingError(f"sink {sink.name}: there is no table {sink.table} at {sink.url}.")
         listed = connection.query(postgresql.COLUMNS, sink.table)
-        columns = {name.lower(): text for name, text in listed}
-        for name in names:
-            if name.lower() not in columns:
-                known = ", ".join(columns)
-                raise SettingError(
-                    f"sink {sink.name}: the table {sink.table} has no column {name!r}, only"
-                    f" {known}."
-                )
+        columns = {name.lower(): self._column(name, _pairs(listed)) for name in names}
         [(schema, local)] = found
         return TargetTable(schema, f"{schema}.{local}", columns, sink.key, sink.order, sink.deletes)
 
+    def _column(self, name: str, listed: Mapping[str, str]) -> str:
+        """Return the quoted name of the table's column of a name; raise SettingError.
+
+        `listed` has them all by their names. Spark's names may have another case.
+        """
+        if name in listed:
+            return listed[name]
+        found = [one for one in listed if one.lower() == name.lower()]
+        if len(found) == 1:
+            return listed[found[0]]
+        where = f"sink {self._sink.name}: the table {self._sink.table} has"
+        if found:
+            raise SettingError(f"{where} the columns {' and '.join(found)}, and rows {name!r}.")
+        raise SettingError(f"{where} no column {name!r}, only {', '.join(listed)}.")
+
     def _place(self) -> str:
         return f"{self._sink.table} at {self._sink.url}"
+
+
+def _pairs(rows: Iterable[Sequence[str]]) -> dict[str, str]:
+    pairs: Iterable[Any] = rows
+    return dict(pairs)
+
+
+def _has_password(url: str) -> bool:
+    """Return whether a URL of PostgreSQL's driver has a password; names of key files are none."""
+    address, _, query = url.partition("?")
+    names = (one.partition("=")[0].lower() for one in query.split("&"))
+    return without_password(address) != address or not _PASSWORDS.isdisjoint(names)
 
 
 def _state(error: Exception) -> str:

@@ -17,18 +17,32 @@ COLUMNS: Final = (
     "SELECT attname, quote_ident(attname) FROM pg_attribute"
     " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
 )
+# How many digits a column has behind the point, where that is bounded: of a NUMERIC 11 bits with a
+# sign.
+SCALES: Final = (
+    "SELECT quote_ident(attname), CASE atttypid WHEN 'numeric'::regtype"
+    " THEN (((atttypmod - 4) & 2047) # 1024) - 1024 ELSE 0 END FROM pg_attribute"
+    " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
+    " AND (atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)"
+    " OR (atttypid = 'numeric'::regtype AND atttypmod >= 0))"
+)
 LEFT: Final = (
     "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) FROM pg_class c"
     " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE starts_with(c.relname, ?)"
 )
 # CREATE TABLE IF NOT EXISTS fails where another transaction creates the table at the same time.
 ALONE: Final = "SELECT pg_advisory_xact_lock(7033471200)"
+# Two upserts of the same keys in another order would wait for each other's rows for ever.
+UPSERT_ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(?, 7033471200))"
 STAGED: Final = "router_staged_"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """A table that rows go to; its names are quoted, `columns` has them by names in lower case."""
+    """A table that rows go to; its names are quoted.
+
+    `columns` has those that rows have, by the rows' names in lower case.
+    """
 
     schema: str
     name: str
@@ -77,8 +91,9 @@ class TargetTable:
         )
 
     def count(self, staged: str) -> str:
-        """Return what gives the number of rows that are staged."""
-        return f"SELECT count(*) FROM {staged}"
+        """Return what gives the number of rows that are staged, and of those without a key."""
+        lacking = " OR ".join(f"{one} IS NULL" for one in self._columns(self.key)) or "false"
+        return f"SELECT count(*), count(*) FILTER (WHERE {lacking}) FROM {staged}"
 
     def apply(self, staged: str, names: Sequence[str]) -> list[str]:
         """Return what takes the rows that are staged, at most one for each key, into the table."""

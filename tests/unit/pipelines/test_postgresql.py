@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import cast
 
+import pytest
+from pyspark.sql import DataFrame
+
+from router.errors import SettingError
+from router.pipelines.declaration import SinkSpec
+from router.pipelines.sinks.context import SinkContext
+from router.pipelines.sinks.jdbc import check
 from router.pipelines.sinks.postgresql import TargetTable
 
 COLUMNS = {"id": "id", "name": '"Name"', "at": "at"}
@@ -33,3 +42,32 @@ def test_key_deletes_first_and_replaces_older_rows_only() -> None:
 def test_row_of_nothing_but_its_key_replaces_nothing() -> None:
     [upsert] = replace(TABLE, key=("id",)).apply("s1", ["id"])
     assert upsert.endswith("WHERE NOT false ON CONFLICT (id) DO NOTHING")
+
+
+def test_rows_without_a_key_are_counted_by_all_its_columns() -> None:
+    assert TABLE.count("s1") == "SELECT count(*), count(*) FILTER (WHERE false) FROM s1"
+    lacking = '(WHERE id IS NULL OR "Name" IS NULL)'
+    keyed = replace(TABLE, key=("id", "Name"))
+    assert keyed.count("s1") == f"SELECT count(*), count(*) FILTER {lacking} FROM s1"
+
+
+@pytest.mark.parametrize(
+    ("url", "refused"),
+    [
+        ("//h/db", False),
+        ("//h/db?sslmode=verify-full&sslkey=/k.pk8&sslcert=/c&passwordCallback=x.Y", False),
+        ("//h/db?user=a&password=b", True),
+        ("//h/db?PassWord=b", True),
+        ("//h/db?sslkey=/k&sslpassword=b", True),
+        ("//a:b@h/db", True),
+    ],
+)
+def test_password_is_refused_in_the_url_and_the_name_of_a_key_file_is_not(
+    url: str, refused: bool
+) -> None:
+    sink = SinkSpec("out", "jdbc", url=f"jdbc:postgresql:{url}", table="t")
+    frame, context = cast(DataFrame, None), cast(SinkContext, None)
+    with (
+        pytest.raises(SettingError, match="password does not belong") if refused else nullcontext()
+    ):
+        check(frame, sink, context)
