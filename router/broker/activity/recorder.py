@@ -78,12 +78,14 @@ class Recorder:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            ended = await self.sample(loop.time())
-            if ended is not None and self._file is not None:
-                try:
+            try:
+                ended = await self.sample(loop.time())
+                if ended is not None and self._file is not None:
                     await asyncio.to_thread(self._file.write, ended)
-                except OSError as error:  # a full disk, say, which is reported where it hurts
-                    _log.info("activity-not-written", reason=str(error))
+            except OSError as error:  # a full disk, say, which is reported where it hurts
+                _log.info("activity-not-written", reason=str(error))
+            except Exception:  # noqa: BLE001 - the boundary of a task: recording must go on
+                _log.exception("activity-not-recorded")
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def sample(self, now: float) -> ActivitySample | None:

@@ -79,6 +79,9 @@ class Maintenance:
         topics = self._topics
         if (idle := topics.store.idle(ledger_id)) is not None and not idle.lags:
             return
+        found = topics.find(record.name)
+        if found is None or found.id != record.id:
+            return  # it was deleted meanwhile
         partition = topics.partitions(record)[place]
         before = now_ms - (topics.policies(record).ttl_seconds or 0) * 1000
         end = await partition.ledger.find_time(before)

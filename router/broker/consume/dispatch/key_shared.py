@@ -88,8 +88,7 @@ class KeyShared(Individual):
     def run(self) -> None:
         """Send what is parked as far as it can be, then what is new."""
         self._blocked = False
-        if self.delayed:
-            self.delayed.look()
+        self.delayed.look()
         self._park_due()
         if self._park_returned() and self._send_parked():
             self._send_new()

@@ -117,8 +117,7 @@ class Shared(Individual):
     def run(self) -> None:
         """Send as long as there is an entry and a consumer that can take it."""
         self._blocked = False
-        if self.delayed:
-            self.delayed.look()
+        self.delayed.look()
         if self._send_waiting():
             self._send_in_turn()
         if self.delayed:

@@ -22,7 +22,7 @@ from router.broker.audit import AuditLog
 from router.broker.nats.protocol.authorization import NatsCaller
 from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
-from router.broker.nats.protocol.pacing import Tasks, WorkPace
+from router.broker.nats.protocol.pacing import Tasks, WorkPace, is_cancelled
 from router.metrics import Sample
 from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
@@ -202,8 +202,7 @@ async def _settled(work: object) -> ReplyResult | Exception | None:
     except FAILURES as failure:
         return failure
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if is_cancelled():
             raise
         # Not this call was cancelled, but what it waited for: the stream is closed.
         return error(ErrorCode.STREAM_NOT_FOUND)

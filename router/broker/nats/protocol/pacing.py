@@ -17,6 +17,12 @@ MAX_PAUSE_SECONDS: Final = 1.0
 T = TypeVar("T")
 
 
+def is_cancelled() -> bool:
+    """Return whether the task that runs is cancelled, and not only what it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 class Tasks:
     """The tasks of one owner, which end with it."""
 

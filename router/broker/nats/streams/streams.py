@@ -27,7 +27,7 @@ from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
 from router.broker.nats.protocol.authorization import NatsCaller, check_stream_subjects
 from router.broker.nats.protocol.failures import FAILURES
-from router.broker.nats.protocol.pacing import Tasks
+from router.broker.nats.protocol.pacing import Tasks, is_cancelled
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.names import (
     StreamTopics,
@@ -348,6 +348,9 @@ class Streams:
                     await self._stream(topic, record).open()
             except FAILURES as failure:
                 _log.warning("nats-stream-not-open", topic=topic, reason=str(failure))
+            except asyncio.CancelledError:  # the stream is closed, if not this
+                if is_cancelled():
+                    raise
 
     async def _maintain(self) -> None:
         for turn in count(1):
@@ -362,6 +365,9 @@ class Streams:
                     _log.warning(
                         "nats-stream-not-maintained", stream=stream.name, reason=str(failure)
                     )
+                except asyncio.CancelledError:  # the stream is closed, if not this
+                    if is_cancelled():
+                        raise
 
     def _check_overlap(self, config: StreamConfig) -> None:
         if self.overlapping(config.subjects, config.name):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from router.broker.activity import recorder as module
 from router.broker.activity.history import MinuteFile
 from router.broker.activity.recorder import FILE, Recorder
 from router.broker.entries import ENTRY_FORMATS
@@ -59,6 +62,32 @@ async def _record(folder: Path) -> None:
 
 def _request(status: str) -> tuple[tuple[str, str], ...]:
     return (("method", "GET"), ("route", "/"), ("status", status))
+
+
+def test_recording_goes_on_behind_a_sample_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
+
+    async def run() -> None:
+        clock = ManualClock(1_000_000.0)
+        store = await Store.open(tmp_path, StoreOptions(), clock)
+        topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
+        recorder, sampled, failures = Recorder(topics, None, counters, dict), asyncio.Event(), [1]
+
+        async def sample(_now: float) -> None:
+            if failures:
+                failures.pop()
+                raise KeyError("a topic that was deleted meanwhile")
+            sampled.set()
+
+        monkeypatch.setattr(recorder, "sample", sample)
+        await recorder.start(tmp_path)
+        await asyncio.wait_for(sampled.wait(), 10)
+        recorder.stop()
+        await store.close()
+
+    asyncio.run(run())
 
 
 def test_minutes_are_there_after_a_restart(tmp_path: Path) -> None:

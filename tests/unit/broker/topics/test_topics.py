@@ -267,6 +267,29 @@ def test_groups_of_partitions_that_are_not_loaded_are_forgotten_too(folder: Path
     with_topics(folder, expire, clock)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_topics_may_be_deleted_while_they_are_maintained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    async def test(topics: Topics) -> None:
+        first, second = TopicName.parse("first"), TopicName.parse("second")
+        for name in (first, second):
+            await topics.create(name, policies=Policies(ttl_seconds=60))
+        ledger = (await topics.open("first", create=False)).ledger
+        find = ledger.find_time
+
+        async def deleting(timestamp_ms: int) -> int:
+            await topics.delete(second)
+            if again:
+                await topics.create(second, policies=Policies(ttl_seconds=60))
+            return await find(timestamp_ms)
+
+        monkeypatch.setattr(ledger, "find_time", deleting)
+        await Maintenance(topics).maintain()
+
+    with_topics(folder, test)
+
+
 def test_reader_that_never_came_back_is_forgotten_at_the_second_look(folder: Path) -> None:
     async def test(topics: Topics) -> None:
         partition = await topics.open("t", create=True)

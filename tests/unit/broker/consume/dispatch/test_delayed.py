@@ -116,6 +116,29 @@ def test_what_becomes_due_between_two_readings_of_the_clock_is_delivered(
     on_a_partition(folder, test, clock=lambda: next(passing) / 1000)
 
 
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_timer_is_set_though_the_clock_was_set_back(folder: Path, kind: SubscriptionType) -> None:
+    seconds = 1_000.0
+
+    async def test(bench: Bench) -> None:
+        nonlocal seconds
+        subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", kind, permits=9)
+        await bench.publish(1, messages=[Message(b"v", deliver_at=NOW + 20)])
+        seconds = 2_000.0
+        subscription.flow(consumer, 1)
+        await asyncio.wait_for(bench.notes.something.wait(), 10)
+        bench.notes.something.clear()
+        seconds = 1_000.0
+        await bench.publish(1, messages=[Message(b"v", deliver_at=NOW + 20)])
+        assert bench.notes.entries() == [0]
+        seconds += 0.02
+        await asyncio.wait_for(bench.notes.something.wait(), 10)
+        assert bench.notes.entries() == [0, 1]
+
+    on_a_partition(folder, test, clock=lambda: seconds)
+
+
 def chunk(number: int, chunks: int, uuid: str) -> bytes:
     metadata = pb.MessageMetadata(
         producer_name="p",

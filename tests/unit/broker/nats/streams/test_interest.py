@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,6 +120,54 @@ def test_what_other_dialects_publish_without_interest_goes(
                 async with asyncio.timeout(10):
                     while await left(stream) != expected:  # noqa: ASYNC110 - a timer is waited for
                         await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+async def closed_meanwhile() -> None:
+    """Wait for work of a stream that is closed."""
+    work = asyncio.ensure_future(asyncio.sleep(60))
+    asyncio.get_running_loop().call_soon(work.cancel)
+    await asyncio.shield(work)
+
+
+def test_streams_are_maintained_though_one_is_closed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAINTENANCE_INTERVAL_SECONDS", 0.01)
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream, maintained = await rig.create("S", "s"), asyncio.Event()
+
+            calls = itertools.count(1)
+
+            async def maintain() -> None:
+                if next(calls) == 2:
+                    maintained.set()
+                await closed_meanwhile()
+
+            monkeypatch.setattr(stream.interest, "maintain", maintain)
+            await asyncio.wait_for(maintained.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_streams_are_opened_though_one_is_closed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            first, second = await rig.create("A", "a"), await rig.create("B", "b")
+            opened = asyncio.Event()
+
+            async def open_second() -> None:
+                opened.set()
+
+            monkeypatch.setattr(first, "open", closed_meanwhile)
+            monkeypatch.setattr(second, "open", open_second)
+            await rig.streams._open_configured([first.topic.name, second.topic.name])
+            assert opened.is_set()
 
     asyncio.run(run())
 
