@@ -6,6 +6,7 @@
 #   make bench   measure against a bare Flask view                  make soak   the long fault tests
 #   make simulate ARGS="--seed 1 --runs 10 --hours 1"      hours of faults in seconds, in a simulation of disk, network and time
 #   make pictures   write docs/pictures, and every page of the console as it is now to .cache/pictures
+#   make pyspark-versions   the data source on each Spark and Python that it supports: minutes each
 #   make release   wheel and sdist in dist/, proved in fresh environments on each supported Python
 #   make docs    the documentation, warnings are errors             make clean  leave nothing behind
 
@@ -25,7 +26,7 @@ ARGS ?=
 # Some images forbid Python to keep what it compiled: each start of a process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve release pictures quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
+.PHONY: serve release pictures pyspark-versions quick check test bench soak simulate mutations docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -88,6 +89,10 @@ release:
 # The pictures of the documentation, and of every page in .cache/pictures, from a router that `router demo` fills.
 pictures: servers .venv/installed-test
 	WRITE_PICTURES=1 $(PYTEST) tests/browser/test_pictures.py
+
+# Fresh environments outside of the checkout; ARGS are pairs, such as 4.1.4:python3.12.
+pyspark-versions: .venv/installed-test
+	$(BIN)/python -m tests.pipelines.pyspark_versions $(ARGS)
 
 # Faults planted in the broker, one after the other: a table of the seeds of the simulation that find them.
 mutations: .venv/installed-test

@@ -10,12 +10,12 @@ from pathlib import Path
 DEADLINE_SECONDS = 400.0
 
 
-def done(user: Path, *command: str) -> str:
-    """Run a command there, with `router` on the path, and return what it printed."""
-    programs = str(Path(sys.executable).parent)
+def done(user: Path, *command: str, python: str = sys.executable) -> str:
+    """Run a command there, with the `router` of a Python on the path; return what it printed."""
+    programs = str(Path(python).parent)
     environ = {
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     result = subprocess.run(

@@ -16,8 +16,8 @@ from router.backends import Batch
 from router.errors import ReadFailedError, TopicNotFoundError
 from router.model import NOT_PARTITIONED, Message
 from router.model.policies import Policies
+from router.pipelines.source.batch_reader import RouterBatchReader
 from router.pipelines.source.reading import batches
-from router.pipelines.source.router_source import RouterBatchReader
 from tests.contract.conftest import stop_broker
 from tests.pipelines.sourcing import WAIT, Source, Store, fill, values
 from tests.processes import BrokerProcess, wait_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +16,11 @@ from router.errors import BackendUnavailableError, SettingError
 from router.pipelines.declaration import Pipeline, SourceSpec
 from router.pipelines.ownership import own_remote
 from router.pipelines.reading import DeclarationError
+from router.pipelines.source.batch_reader import RouterBatchReader
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.reading import batches
-from router.pipelines.source.router_source import (
-    RouterBatchReader,
-    RouterSource,
-    RouterStreamReader,
-)
+from router.pipelines.source.router_source import RouterSource
+from router.pipelines.source.streams import RouterStreamReader
 from router.pipelines.source.writing import BatchWriter, Written, publish
 from tests.contract.conftest import stop_broker
 
@@ -104,6 +103,21 @@ def test_tasks_that_do_not_meet_the_broker_of_the_driver_end_with_a_sentence(dri
 def test_write_that_would_replace_a_topic_is_refused(driver: Path) -> None:
     with pytest.raises(SettingError, match='mode\\("append"\\)'):
         RouterSource({"topic": "t"}).writer(SCHEMA, overwrite=True)
+    assert list(driver.iterdir()) == []
+
+
+def test_streams_are_refused_where_spark_has_not_what_they_need(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "router.pipelines.source.streams", raising=False)
+    monkeypatch.delattr("router.pipelines.source.streams", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    for stream in (
+        lambda: RouterSource({"topics": "t"}).streamReader(SCHEMA),
+        lambda: RouterSource({"topic": "t"}).streamWriter(SCHEMA, overwrite=False),
+    ):
+        with pytest.raises(SettingError, match=r"streams of topics need Spark 4\.2 or later"):
+            stream()
     assert list(driver.iterdir()) == []
 
 

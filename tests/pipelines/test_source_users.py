@@ -16,11 +16,12 @@ from router.errors import NotAllowedError
 from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName
 from router.pipelines.sinks.chunks import AppendChunk
 from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
+from router.pipelines.source.batch_reader import RouterBatchReader
 from router.pipelines.source.offsets import Offset, Part
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.ranges import Range
 from router.pipelines.source.reading import batches
-from router.pipelines.source.router_source import RouterBatchReader, RouterStreamReader
+from router.pipelines.source.streams import RouterStreamReader
 from router.pipelines.source.writing import publish, started
 from router.pulsar_client.refusals import CredentialsRefusedError
 from tests.broker.guarded import Guarded

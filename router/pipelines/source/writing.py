@@ -17,11 +17,7 @@ from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from router.backends import Backend, Batch
@@ -67,23 +63,6 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one task; when it returns they are stored."""
         return Written(publish(self._options, iterator))
-
-
-class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream, batch after batch; `options` are those that `started` returned."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Publish the rows of one task; when it returns they are stored."""
-        return Written(publish(self._options, iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing: what tasks published is stored."""
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing: what tasks published stays."""
 
 
 def started(options: SourceOptions, schema: StructType) -> SourceOptions:
