@@ -186,7 +186,7 @@ def _blueprints(
         settings.number("names.max_length"),
     )
     reader, options = services.bodies(), EventOptions.from_settings(settings)
-    patience = settings.seconds("stream.write_timeout")
+    write_timeout = settings.seconds("stream.write_timeout")
     figures = MetricViews(node, owner, VERSION, timeout, CLOCK, wall_ms)
     publishing = reader, services.publisher
     parts = access, publishing, services.subscriber, names, options, transactions
@@ -194,7 +194,7 @@ def _blueprints(
     events = Events(*parts) if spans is None else _traced_events(spans, *parts)
     yield events.blueprint()
     callers = TopicAccess(access, names)
-    tails = EventStreams(callers, services.reading, options.start, patience)
+    tails = EventStreams(callers, services.reading, options.start, write_timeout)
     yield _routes("event_streams", tails)
     yield PulsarRest(
         RestContext(

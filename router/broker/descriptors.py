@@ -16,11 +16,11 @@ MAX_DESCRIPTORS: Final = 65_536
 def raise_limit() -> None:
     """Raise the limit of the process as far as its user may, up to MAX_DESCRIPTORS."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    highest = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < highest:
         # Some systems refuse what they say is allowed; then the limit stays.
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
 
 
 def limit() -> int:
@@ -34,6 +34,6 @@ def for_segments() -> int:
     return max(64, min(2048, limit() // 4))
 
 
-def for_clients(wanted: int) -> int:
-    """Return how many of so many clients that are wanted there may be."""
-    return min(wanted, limit() // 2)
+def for_clients(clients: int) -> int:
+    """Return how many of so many clients there may be."""
+    return min(clients, limit() // 2)

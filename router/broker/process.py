@@ -63,7 +63,7 @@ _log = structlog.get_logger(__name__)
 class Ending(Enum):
     """Why a broker ends, and with which status."""
 
-    TOLD = os.EX_OK
+    SIGNALLED = os.EX_OK
     LEFT_ALONE = -1
     HANDED_OVER = -2
     STORE_FAILED = os.EX_IOERR
@@ -132,10 +132,10 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
     listeners = Listeners(LISTENERS, settings)
     async with AsyncExitStack() as stack:
         broker = await RunningBroker.open(folder, settings, listeners, stack)
-        told = asyncio.Event()
+        signalled = asyncio.Event()
         # Before it serves: who finds it there may have it end, as a signal does.
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
+            asyncio.get_running_loop().add_signal_handler(number, signalled.set)
         await broker.serve(folder)
         keep_loaded()
         seconds = round(time.monotonic() - began, 3)
@@ -145,7 +145,7 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
         guest = None if stay else _Guest(folder, settings.seconds("broker.linger"))
         service = Service(Notifier.take(os.environ), broker.blacklist)
         recorder = await broker.record(folder)
-        ending = await _wait_for_ending(broker, told, guest)
+        ending = await _wait_for_ending(broker, signalled, guest)
         if recorder is not None:
             recorder.stop()
         service.end()
@@ -208,23 +208,23 @@ class _Guest:
 
 
 async def _wait_for_ending(
-    broker: RunningBroker, told: asyncio.Event, guest: _Guest | None
+    broker: RunningBroker, signalled: asyncio.Event, guest: _Guest | None
 ) -> Ending:
     """Return the first reason to end; a `guest` has reasons of its own."""
-    signalled = asyncio.create_task(told.wait())
-    waits: set[asyncio.Future[Any]] = {signalled, broker.failed}
+    signal_wait = asyncio.create_task(signalled.wait())
+    waits: set[asyncio.Future[Any]] = {signal_wait, broker.failed}
     pause = GUEST_CHECK_SECONDS if guest is not None else None
     try:
         while True:
             await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if broker.failed.done():
                 return Ending.STORE_FAILED
-            if signalled.done():
-                return Ending.TOLD
+            if signal_wait.done():
+                return Ending.SIGNALLED
             if guest is not None and (ending := guest.ending(bool(broker.connections))):
                 return ending
     finally:
-        signalled.cancel()
+        signal_wait.cancel()
 
 
 async def _end(broker: RunningBroker, ending: Ending) -> Ending:

@@ -49,7 +49,7 @@ def child(settings: Settings) -> Child:
         "the broker",
         run=partial(run, settings),
         judge=lambda end: judge(end, folder),
-        patience=STOP_SECONDS,
+        stop_timeout=STOP_SECONDS,
         reload=signal.SIGHUP,
     )
 

@@ -133,7 +133,7 @@ def run_node(
             "the HTTP server",
             run=partial(front.run, settings, ready, only_admin=only_admin),
             judge=front.judge,
-            patience=_stop_seconds(settings),
+            stop_timeout=_stop_seconds(settings),
             reload=front.RELOAD_SIGNAL,
         )
     ]

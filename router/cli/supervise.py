@@ -75,13 +75,14 @@ class GaveUpError(Exception):
 class Child:
     """One child: `run` is all that it does; `judge` raises GaveUpError where no restart helps.
 
-    `reload` is the signal by which it reads its files again.
+    `stop_timeout` is for how many seconds it may end before it is killed; `reload` is the signal by
+    which it reads its files again.
     """
 
     name: str
     run: Callable[[], NoReturn]
     judge: Callable[[Exit], None]
-    patience: float
+    stop_timeout: float
     reload: signal.Signals
     pid: int = 0
     started: float = 0.0
@@ -187,8 +188,8 @@ class Supervisor:
                 self._await_end(child)
 
     def _await_end(self, child: Child) -> None:
-        """Wait for a child that was told to stop; a second signal, or its patience, kills it."""
-        until = time.monotonic() + child.patience
+        """Wait for a child that was told to stop; a second signal, or its time limit, kills it."""
+        until = time.monotonic() + child.stop_timeout
         while _status(child) is None:
             received = signal.sigtimedwait(SIGNALS, min(1.0, max(0.0, until - time.monotonic())))
             impatient = received is not None and received.si_signo in STOPS

@@ -241,16 +241,16 @@ class MemoryNode:
         self, consumer: ConsumerId, partitions: int, mailbox: Mailbox, timeout: float
     ) -> MemoryClaim:
         """Queue for the partitions; answer at once with what is free."""
-        wanted = tuple(range(partitions)) if partitions else (NOT_PARTITIONED,)
+        indexes = tuple(range(partitions)) if partitions else (NOT_PARTITIONED,)
         subscription, poller = consumer.subscription, (consumer.subscription, consumer.name)
         with self.lock:
             self._check_open()
             claim = MemoryClaim(self, poller, mailbox, self.empty_polls.wait(poller, self.limit))
             assignor = self.assignors.setdefault(
-                subscription, PartitionAssignor(wanted, self._idle)
+                subscription, PartitionAssignor(indexes, self._idle)
             )
-            if assignor.partitions != wanted:
-                assignor.resize(wanted)
+            if assignor.partitions != indexes:
+                assignor.resize(indexes)
             self.claims.add(claim)
             assignor.claim(consumer.name, claim, self.clock())
             woken = self.settle(subscription, assignor)

@@ -124,7 +124,7 @@ class NatsRoad:
         """
         if len(message.payload) + len(message.headers) > MAX_MESSAGE_BYTES:
             raise MessageTooLargeError(f"The limit is {MAX_MESSAGE_BYTES} bytes.")
-        asked = npb.NatsRequest(
+        command = npb.NatsRequest(
             message=npb.NatsMessage(
                 subject=message.subject,
                 reply=message.reply or None,
@@ -139,7 +139,7 @@ class NatsRoad:
             administers=administers,
         )
         call = self._call()
-        call.send(nats_request=asked)
+        call.send(nats_request=command)
         return call
 
     def acknowledge(
@@ -149,7 +149,7 @@ class NatsRoad:
 
         Raises BackendUnavailableError, BackendTimeoutError.
         """
-        asked = npb.NatsAcknowledge(
+        command = npb.NatsAcknowledge(
             subjects=subjects,
             payload=payload,
             principal=principal.name,
@@ -157,7 +157,7 @@ class NatsRoad:
             admin=principal.admin,
         )
         call = self._call()
-        call.send(nats_acknowledge=asked)
+        call.send(nats_acknowledge=command)
         return call
 
     def _call(self) -> NatsCall:

@@ -27,7 +27,7 @@ from typing import Final
 
 LOCK: Final = "supervisor.lock"
 _UNKNOWN: Final = "unknown"
-PATIENCE_SECONDS: Final = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.02
 # A link in the place of the lock would have another file truncated.
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -71,11 +71,11 @@ class Supervision:
 
 
 def take(
-    folder: Path, patience: float = PATIENCE_SECONDS, pause: Callable[[float], None] = time.sleep
+    folder: Path, timeout: float = TIMEOUT_SECONDS, pause: Callable[[float], None] = time.sleep
 ) -> Supervision:
     """Return the lock of a folder, which is made if it is not there; raise SupervisedError.
 
-    A holder that does not leave within `patience` seconds keeps it.
+    A holder that does not leave within `timeout` seconds keeps it.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def take(
         ) from error
     taken = Supervision(descriptor)
     try:
-        _lock(descriptor, folder, patience, pause)
+        _lock(descriptor, folder, timeout, pause)
         _sign(descriptor, folder)
     except BaseException:
         taken.close()
@@ -119,8 +119,8 @@ def _look(folder: Path) -> tuple[bool, str]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path, patience: float, pause: Callable[[float], None]) -> None:
-    for tries_left in range(max(1, round(patience / _PAUSE_SECONDS)), -1, -1):
+def _lock(descriptor: int, folder: Path, timeout: float, pause: Callable[[float], None]) -> None:
+    for tries_left in range(max(1, round(timeout / _PAUSE_SECONDS)), -1, -1):
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole(fcntl.F_WRLCK))
         except (BlockingIOError, PermissionError):

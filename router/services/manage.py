@@ -64,10 +64,12 @@ class TopicManagement:
         self._topics_cache.forget(topic)
 
     def check(self, new: NewTopic) -> None:
-        """Raise BadRequestError for a topic that cannot be as it is asked for."""
-        asked = new.partitions
-        if asked is not None and not 0 <= asked <= MAX_PARTITIONS:
-            raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {asked}")
+        """Raise BadRequestError for a topic that cannot be as it is requested."""
+        partitions = new.partitions
+        if partitions is not None and not 0 <= partitions <= MAX_PARTITIONS:
+            raise BadRequestError(
+                f"a topic has at most {MAX_PARTITIONS} partitions, not {partitions}"
+            )
         cleanup = new.policies.cleanup_policy
         if cleanup is not None:
             compaction.check(cleanup)
@@ -76,7 +78,7 @@ class TopicManagement:
                 raise BadRequestError(f"{key} has more than {MAX_PROPERTY} characters")
 
     def create(self, new: NewTopic) -> bool:
-        """Create a topic; return False if it exists already, with the partitions asked for.
+        """Create a topic; return False if it exists already, with the requested partitions.
 
         Raises TopicExistsError if it has another number of partitions, and BadRequestError.
         """

@@ -58,7 +58,7 @@ class Pipelines:
         """Return the first MAX_LISTED pipelines by name, each with its state."""
         found = {one.name: one for one in self._undeclared()}
         found |= {one.name: one for one in self._declared()}
-        return [self._told(found[name]) for name in sorted(found)[:MAX_LISTED]]
+        return [self._state_of(found[name]) for name in sorted(found)[:MAX_LISTED]]
 
     def _declared(self) -> Iterator[DeclaredPipeline]:
         for file in sorted(self._declarations.glob("*.toml"))[: MAX_LISTED + 1]:
@@ -81,7 +81,7 @@ class Pipelines:
     def _own(self, name: str) -> Path:
         return self._data / FOLDER / name
 
-    def _told(self, pipeline: DeclaredPipeline) -> dict[str, Any]:
+    def _state_of(self, pipeline: DeclaredPipeline) -> dict[str, Any]:
         status = read_status(pipeline.state_folder)
         state = "never ran" if status is None else run_state(status, pipeline.state_folder)
         status = status or {}

@@ -82,7 +82,7 @@ class Cluster:
         Raises what `router_error` makes of the last failure.
         """
         pauses = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-        patience = time.monotonic() + UNREACHABLE_SECONDS
+        unreachable_until = time.monotonic() + UNREACHABLE_SECONDS
         while True:
             try:
                 return attempt()
@@ -92,7 +92,9 @@ class Cluster:
                 failure: NoAnswerError | CodeError = error
             except NoAnswerError as error:
                 failure = error
-            end = min(deadline, patience) if isinstance(failure, NoBrokerError) else deadline
+            end = (
+                min(deadline, unreachable_until) if isinstance(failure, NoBrokerError) else deadline
+            )
             if not pauses.sleep(end):
                 raise router_error(failure) from failure
 

@@ -169,7 +169,7 @@ class PulsarBackend:
     def consume(self, grant: Grant, mailbox: Mailbox, timeout: float) -> PulsarConsumer:
         """Open one partition of an existing subscription exclusively; see the protocol."""
         now = time.monotonic()
-        deadline, patience = now + timeout, now + min(timeout / 2, BUSY_SECONDS)
+        deadline, busy_until = now + timeout, now + min(timeout / 2, BUSY_SECONDS)
         topic = str(grant.subscription.topic.partition(grant.partition))
         evicting, name, pauses = False, "", _PAUSES
         while True:
@@ -193,7 +193,7 @@ class PulsarBackend:
                 self._evict(grant, name)
             except SubscriptionBusyError:
                 # Another connection's consumer may be on its way out.
-                if not pauses.sleep(patience):
+                if not pauses.sleep(busy_until):
                     raise
             except (PulsarConnectionLostError, ElsewhereError):
                 if not pauses.sleep(deadline):

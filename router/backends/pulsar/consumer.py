@@ -92,7 +92,7 @@ class Taking:
         self.full = len(self.found) >= self.limit or self.size >= self.max_bytes
         return True
 
-    def room(self) -> int:
+    def remaining(self) -> int:
         """Return how many more messages of the largest size seen would fit, at least one."""
         left = self.max_bytes - self.size
         return max(1, min(self.limit - len(self.found), left // self.largest))
@@ -354,7 +354,7 @@ class PulsarConsumer:
             raise
 
     def _give_permits(self, taking: Taking) -> None:
-        permits = min(self._target, taking.room())
+        permits = min(self._target, taking.remaining())
         if self._reads_ahead:
             ahead = max(1, MAX_AHEAD_BYTES // max(self._largest, taking.largest))
             permits = max(permits, min(self._target, ahead, MAX_AHEAD_MESSAGES))

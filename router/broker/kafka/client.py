@@ -103,10 +103,10 @@ class ServedApi:
         """Return the versions of the headers before a request and a response of a version."""
         found = self._headers.get(version)
         if found is None:
-            asked, answered = self._definitions
+            request, response = self._definitions
             found = self._headers[version] = (
-                request_header_version(asked, version),
-                response_header_version(answered, version),
+                request_header_version(request, version),
+                response_header_version(response, version),
             )
         return found
 

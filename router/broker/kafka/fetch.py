@@ -175,8 +175,8 @@ class Fetching:
             for one in job.partitions:
                 _look_up(job.request, one)
         limit = Limit(self._limit(job))
-        for one, visible, wanted in _readable(job, limit):
-            found = self._reader.read_cached(visible, one.offset, wanted)
+        for one, visible, max_bytes in _readable(job, limit):
+            found = self._reader.read_cached(visible, one.offset, max_bytes)
             if found is None:
                 self._connection.spawn(self._read(job))
                 return
@@ -185,11 +185,11 @@ class Fetching:
 
     async def _read(self, job: FetchJob) -> None:
         limit = Limit(self._limit(job))
-        for one, visible, wanted in _readable(job, limit):
+        for one, visible, max_bytes in _readable(job, limit):
             try:
-                found = self._reader.read_cached(visible, one.offset, wanted)
+                found = self._reader.read_cached(visible, one.offset, max_bytes)
                 if found is None:
-                    found = await self._reader.read(visible, one.offset, wanted)
+                    found = await self._reader.read(visible, one.offset, max_bytes)
             except (OSError, StoreError) as failure:
                 one.code = error_code(failure)
             else:
@@ -200,8 +200,8 @@ class Fetching:
             self._arrived()
 
     def _limit(self, job: FetchJob) -> int:
-        wanted: int = job.request.body.max_bytes
-        return min(max(wanted, 1), self._connection.max_unsent)
+        requested: int = job.request.body.max_bytes
+        return min(max(requested, 1), self._connection.max_unsent)
 
     def _answer_or_wait(self, job: FetchJob) -> None:
         size = sum(map(_available, job.partitions))

@@ -59,13 +59,13 @@ class ResetCommits:
         """Record what a commit set of each topic."""
         audit, group = request.context.broker.audit, request.body.group_id
         key = _topic_key(request)
-        for asked, answered in zip(request.body.topics, response.topics, strict=True):
-            if (found := request.context.find_topic(getattr(asked, key))) is None:
+        for topic, answered in zip(request.body.topics, response.topics, strict=True):
+            if (found := request.context.find_topic(getattr(topic, key))) is None:
                 continue
-            topic = request.context.kafka_name(found)
+            name = request.context.kafka_name(found)
             reset: dict[str, int] = {}
-            for one, result in zip(asked.partitions, answered.partitions, strict=True):
-                place = group, topic, one.partition_index
+            for one, result in zip(topic.partitions, answered.partitions, strict=True):
+                place = group, name, one.partition_index
                 if result.error_code == ErrorCode.NONE:
                     last = self._last.pop(place, None)
                     self._last[place] = one.committed_offset
@@ -74,7 +74,7 @@ class ResetCommits:
             if reset and audit is not None:
                 user, address = self._identity.principal.name, self._identity.address
                 details = {"group": group, **reset}
-                audit.add("reset-group", topic, user, address, "kafka", **details)
+                audit.add("reset-group", name, user, address, "kafka", **details)
         while len(self._last) > MAX_REMEMBERED:
             del self._last[next(iter(self._last))]
 

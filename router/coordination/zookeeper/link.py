@@ -300,11 +300,9 @@ class ZooKeeperLink:
                 # not to be handed out either, again and again. A process that stood still asks once
                 # more, though.
                 left = self._sure_until - sent if self._up else self._granted * VALID_SHARE
-                patience = max(left, self._granted / BEATS)
+                timeout = max(left, self._granted / BEATS)
                 try:
-                    await asyncio.wait_for(
-                        self.ask(lambda client: client.sync_async("/")), patience
-                    )
+                    await asyncio.wait_for(self.ask(lambda client: client.sync_async("/")), timeout)
                 except TimeoutError:
                     _log.warning("zookeeper-silent", servers=self.where)
                     self._handler.cut()

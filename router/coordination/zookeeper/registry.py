@@ -60,12 +60,12 @@ class ZookeeperRegistry:
     """The Registry (router.coordination) of all nodes; to be made before the link is started.
 
     Beside what the protocol says, raises CoordinationUnavailableError when ZooKeeper does not
-    answer within `patience` seconds; a write may have been done then.
+    answer within `timeout` seconds; a write may have been done then.
     """
 
-    def __init__(self, link: ZooKeeperLink, patience: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, link: ZooKeeperLink, timeout: float = TIMEOUT_SECONDS) -> None:
         self._link = link
-        self._patience = patience
+        self._timeout = timeout
         self._waiting = 0
         self._up = asyncio.Event()
         link.listen(lambda _anew: self._up.set(), self._up.clear)
@@ -184,7 +184,7 @@ class ZookeeperRegistry:
             raise CoordinationUnavailableError("ZooKeeper has too much to do", retry_after=1.0)
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await self._up.wait()
                 yield

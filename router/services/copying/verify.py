@@ -236,8 +236,8 @@ def _behind(
     kept, first = sync.first_kept(topic, state.partition)
     done = _Covered(there)
     # Nothing is known of what is not kept any more.
-    asked = (one for one in places if one.ledger != kept or one.entry >= first)
-    return sum(not done.covers(key_of(one)) for one in asked if one.entry >= 0)
+    covered = (one for one in places if one.ledger != kept or one.entry >= first)
+    return sum(not done.covers(key_of(one)) for one in covered if one.entry >= 0)
 
 
 class _Covered:

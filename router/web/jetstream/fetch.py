@@ -91,7 +91,7 @@ class _Pull:
     ) -> None:
         self._context = context
         self._environ = environ
-        self._asked = caller
+        self._caller = caller
         self._info = _info_call(stream, consumer)
         self._subject = f"{API_PREFIX}CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._stream = stream
@@ -122,7 +122,7 @@ class _Pull:
         seconds = expires if expires > 0 else self._context.options.timeout
         replies = yield from self._context.ask(
             self._environ,
-            self._asked,
+            self._caller,
             message,
             max_replies=batch,
             seconds=seconds,
@@ -142,7 +142,7 @@ class _Pull:
     def _absent(self) -> Steps[FaultError]:
         """Return why the consumer takes no pull."""
         message = NatsMessage(self._info, payload=b"{}")
-        replies = yield from self._context.ask(self._environ, self._asked, message)
+        replies = yield from self._context.ask(self._environ, self._caller, message)
         if replies and status_of(replies[0])[0] == NO_RESPONDERS:
             return FaultError.of_code(ErrorCode.NOT_ENABLED)
         found: Any = orjson.loads(replies[0].payload) if replies else {}

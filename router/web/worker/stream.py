@@ -188,12 +188,12 @@ class RequestBody:
         if now >= self._until:
             raise TimeoutError("the body takes too long")
         client, left = self._stream.socket, self._until - now
-        patience = client.gettimeout()
-        client.settimeout(left if patience is None else min(patience, left))
+        timeout = client.gettimeout()
+        client.settimeout(left if timeout is None else min(timeout, left))
         try:
             return receive()
         finally:
-            client.settimeout(patience)
+            client.settimeout(timeout)
 
 
 class ResponseStream:

@@ -371,7 +371,7 @@ class NodeSession:
     async def _answer_visible(self, command: npb.CommandAdmin) -> None:
         self._respond(
             await limited_answer(
-                self._client.rights, command, lambda asked: self._rpc.answer(self, asked)
+                self._client.rights, command, lambda request: self._rpc.answer(self, request)
             )
         )
 

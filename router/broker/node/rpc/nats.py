@@ -73,7 +73,7 @@ class NatsService(Protocol):
 
 
 Respond = Callable[[npb.CommandAdminResponse], None]
-Asked = npb.NatsRequest | npb.NatsAcknowledge
+NatsCommand = npb.NatsRequest | npb.NatsAcknowledge
 
 
 class NatsRequests:
@@ -84,7 +84,7 @@ class NatsRequests:
         # What ends each request that is under way.
         self._ends: dict[int, Callable[[], object]] = {}
 
-    def begin(self, service: NatsService | None, request_id: int, command: Asked) -> None:
+    def begin(self, service: NatsService | None, request_id: int, command: NatsCommand) -> None:
         """Serve a request; its answer is sent when it is there."""
         if service is None:
             self._refuse(request_id, NotAllowedError("This broker has no streams."))
