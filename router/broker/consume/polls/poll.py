@@ -58,6 +58,7 @@ class Poll:
         "_pending",
         "_reopenings",
         "_revoked",
+        "_timed_at",
         "_timer",
         "_unavailable",
         "client",
@@ -85,6 +86,7 @@ class Poll:
         self._unavailable: str | None = None
         self._is_waiting = False
         self._timer: Timer | None = None
+        self._timed_at = 0.0
         self.begin_again(client, poll_id, request)
 
     def begin_again(self, client: PollClient, poll_id: int, request: GroupPollRequest) -> None:
@@ -357,7 +359,10 @@ class Poll:
             elif self.request.fetch is not None:
                 left = min(left, self._seconds_until_due())
                 self._stop_timer()
+            if self._timer is not None and now + left < self._timed_at:
+                self._stop_timer()  # what it was to wait for longer came
             if self._timer is None:
+                self._timed_at = now + left
                 self._timer = self._engine.later(left, self.timed)
             return
         if (refusal := self._refusal()) is not None:

@@ -74,6 +74,7 @@ class StreamLimits:
         self._config = config
         self._aged_from = 1
         self._looked_until = None
+        self._stop_timer()  # by what holds now it may be due earlier
 
     def enforce(self) -> bool:
         """Delete what is beyond a limit; return whether that is done, else a task goes on."""
@@ -126,8 +127,7 @@ class StreamLimits:
     async def close(self) -> None:
         """End the timer and the task."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -368,10 +368,14 @@ class StreamLimits:
     def _set_timer(self, seconds: float) -> None:
         if self._closed:
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         seconds = min(max(seconds, MIN_TIMER_SECONDS), MAX_TIMER_SECONDS)
         self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _on_timer(self) -> None:
         self._timer = None

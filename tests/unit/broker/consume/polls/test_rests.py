@@ -12,6 +12,7 @@ import pytest
 from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate
 from router.broker.consume.polls import engine
 from router.broker.consume.polls.engine import REST_SECONDS
+from router.broker.consume.polls.poll import HANDOVER_SECONDS
 from router.coordination import Lease
 from router.model import Message, PollOutcome, TopicName
 from tests.unit.broker.consume.polls.polling import GROUP, TOPIC, House, Worker
@@ -141,6 +142,24 @@ def test_second_poll_of_the_id_that_waits_is_next(tmp_path: Path) -> None:
         await house.settle()
         assert [got.value for got in house.answer(second)] == [b"1"]
         house.done(second)
+        await house.close()
+
+    run(story())
+
+
+def test_poll_that_waited_for_a_handover_ends_with_its_own_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        house = await with_messages(tmp_path, 1)
+        first = house.begin(limit=1)
+        second = house.begin(timeout=HANDOVER_SECONDS / 2)
+        await house.settle()
+        house.clock.advance(HANDOVER_SECONDS / 4)
+        house.done(first)
+        await house.settle()
+        assert second not in house.worker.answers
+        house.clock.advance(HANDOVER_SECONDS / 4)
+        await house.settle()
+        assert house.answer(second) == []
         await house.close()
 
     run(story())

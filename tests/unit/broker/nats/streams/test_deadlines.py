@@ -16,6 +16,7 @@ from router.wire.nats import headers
 from tests.unit.broker.nats.streaming import Anyone, Clock, Rig, check_index
 from tests.unit.broker.nats.streams.test_publishing import ok, refused, with_streams
 
+SECOND = 1_000_000_000
 TIMED: Any = {"allow_msg_ttl": True, "max_msgs_per_subject": 5}
 
 
@@ -142,6 +143,25 @@ def test_the_sooner_of_age_and_time_to_live_ends_a_message(tmp_path: Path) -> No
         await rig.streams.update(config, Anyone(), pedantic=False)
         clock.now += 0.11
         await until_left(stream)  # the timer is not left at the hour
+
+    with_streams(tmp_path, test, clock=clock)
+
+
+def test_messages_are_waited_for_by_the_age_that_holds_now(tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def test(rig: Rig) -> None:
+        loop = asyncio.get_running_loop()
+        stream = await rig.create("S", "s", max_age=600 * SECOND)
+        await rig.publish("s")
+        # As after a minute, in which the loop's clock went on as well.
+        clock.now += 60
+        stream.limits._set_timer(540)
+        config = replace(stream.config, max_age=550 * SECOND)
+        await rig.streams.update(config, Anyone(), pedantic=False)
+        timer = stream.limits._timer
+        assert timer is not None
+        assert 480 < timer.when() - loop.time() <= 490
 
     with_streams(tmp_path, test, clock=clock)
 
