@@ -261,7 +261,7 @@ class ConsumerGroup(Generic[W]):
         pattern = "" if joins and request.pattern is None else request.pattern
         names = member.names if names is None else names
         pattern = member.pattern if pattern is None else pattern
-        matched, version = member.matched, self._catalog.version
+        matched, version = member.matched, (self._catalog.version, request.rights)
         if pattern != member.pattern or version != member.matched_version:
             matched = request.match(pattern) if pattern else frozenset()
         replaced = self.members.get(self._static.get(member.instance_id or "", member.id))

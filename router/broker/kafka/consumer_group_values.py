@@ -59,7 +59,8 @@ class Heartbeat:
     """A heartbeat; None stands for what is as in the one before.
 
     `match` returns the topics that a pattern stands for, of those that the client may read; it
-    raises KafkaError for one that is none. `owned` are the partitions that the client has.
+    raises KafkaError for one that is none. `rights` is the version of the client's rights. `owned`
+    are the partitions that the client has.
     """
 
     member_id: str
@@ -67,6 +68,7 @@ class Heartbeat:
     client_id: str
     client_host: str
     match: Callable[[str], frozenset[str]]
+    rights: object = None
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_seconds: float | None = None
@@ -107,8 +109,8 @@ class ConsumerMember:
 
     It may use the partitions `assigned`, is to stop to use `revoking` before `revoke_deadline`, and
     is to have `target` in the end. `matched` are the topics of its pattern as of a version of the
-    catalog. `previous_epoch` is that of its client if the last answer was lost. `classic`: None of
-    a member that sends the heartbeats of KIP-848.
+    catalog and of its client's rights. `previous_epoch` is that of its client if the last answer
+    was lost. `classic`: None of a member that sends the heartbeats of KIP-848.
     """
 
     id: str
@@ -120,7 +122,7 @@ class ConsumerMember:
     names: frozenset[str] = frozenset()
     pattern: str = ""
     matched: frozenset[str] = frozenset()
-    matched_version: int = -1
+    matched_version: object = None
     assignor: str | None = None
     epoch: int = JOINING
     previous_epoch: int = JOINING

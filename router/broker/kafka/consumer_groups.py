@@ -117,6 +117,7 @@ def _heartbeat(request: KafkaRequest) -> Heartbeat:
         client_id=request.client_id[:MAX_CLIENT_ID_CHARACTERS],
         client_host=request.client.connection.peer.address,
         match=match,
+        rights=request.client.rights_version,
         instance_id=body.instance_id,
         rack_id=body.rack_id,
         rebalance_seconds=timeout if timeout >= 0 else None,

@@ -102,13 +102,16 @@ class KafkaContext:
         return record if record is not None and record.created_ms == created_ms else None
 
     def partition(self, record: TopicRecord, index: int) -> Partition:
-        """Return a partition of a topic; raise TopicNotFoundError if it has none of this number."""
+        """Return a partition of a topic; raise TopicNotFoundError if it has none of this number.
+
+        A later topic of the same name is another one.
+        """
         partition = None
         if 0 <= index < max(1, record.partitions):
             name = TopicName.parse(record.name)
             full = name.partition(index) if record.partitions else name
             partition = self.topics.opened(str(full))
-        if partition is None:
+        if partition is None or _identity(partition.topic) != _identity(record):
             raise TopicNotFoundError(f"there is no partition {index} of {record.name}")
         return partition
 
@@ -119,3 +122,7 @@ class KafkaContext:
             parts = urlsplit(url)
             return parts.hostname or "", parts.port or 0
         return connection.local_address or ("", 0)
+
+
+def _identity(record: TopicRecord) -> tuple[int, int]:
+    return record.id, record.created_ms

@@ -17,16 +17,20 @@ NO_TRANSACTION: Final = -1
 
 
 def describe_producers(request: KafkaRequest) -> Any:
-    """Answer the producers of each partition, with the last record that each one stored."""
+    """Answer the producers of each partition, with the last record that each one stored.
+
+    What is named several times is answered once, as it costs more than its name.
+    """
+    named: dict[str, dict[int, None]] = {}
+    for topic in request.body.topics:
+        named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics = [
         request.struct(
             "TopicResponse",
-            name=topic.name,
-            partitions=[
-                _partition(request, topic.name, index) for index in topic.partition_indexes
-            ],
+            name=name,
+            partitions=[_partition(request, name, index) for index in indexes],
         )
-        for topic in request.body.topics
+        for name, indexes in named.items()
     ]
     return request.response(topics=topics)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from router.access.permissions import Right
 from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
+from router.broker.kafka.coordinator import StoredPosition
 from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_values import GroupCaller
@@ -99,24 +100,30 @@ async def commit_each(request: KafkaRequest, refusal: ErrorCode, work: Work) -> 
 
 async def offset_fetch(request: KafkaRequest) -> Any:
     """Answer with the offsets of one group, or of several, once they are on disk."""
-    body = request.body
+    body, coordinator = request.body, request.context.coordinator
     if request.version >= _BATCHED_FROM:
         groups = []
-        for group in body.groups[:MAX_GROUPS]:
-            error = check_group_id(group.group_id) or _check_fetch(request, group)
-            topics = [] if error else await _fetch(request, group.group_id, group.topics, "s")
+        named = {group.group_id: group for group in body.groups[:MAX_GROUPS]}
+        everything = any(group.topics is None for group in named.values())
+        stored = await coordinator.stored_groups() if everything else {}
+        for group_id, group in named.items():
+            error = check_group_id(group_id) or _check_fetch(request, group)
+            places = stored.get(group_id, ())
+            topics = [] if error else await _fetch(request, group_id, group.topics, places, "s")
             error = error or await sync_topics(request, topics)
             groups.append(
                 request.struct(
                     "OffsetFetchResponseGroup",
-                    group_id=group.group_id,
+                    group_id=group_id,
                     topics=topics,
                     error_code=error,
                 )
             )
         return request.response(groups=groups)
     error = check_group_id(body.group_id)
-    topics = [] if error else await _fetch(request, body.group_id, body.topics, "")
+    stored = await coordinator.stored_groups() if body.topics is None else {}
+    places = stored.get(body.group_id, ())
+    topics = [] if error else await _fetch(request, body.group_id, body.topics, places, "")
     error = error or await sync_topics(request, topics)
     return request.response(topics=topics, error_code=error)
 
@@ -230,16 +237,22 @@ def commit_of(request: KafkaRequest, requested: Any) -> CommittedPosition:
     return CommittedPosition(requested.committed_offset, epoch, metadata, now_ms)
 
 
-async def _fetch(request: KafkaRequest, group_id: str, requested: Any, plural: str) -> list[Any]:
-    """Return the structs of topics: those requested, None: all with an offset."""
+async def _fetch(
+    request: KafkaRequest,
+    group_id: str,
+    requested: Any,
+    places: Iterable[StoredPosition],
+    plural: str,
+) -> list[Any]:
+    """Return the structs of topics: those requested, None: all with an offset, at `places`."""
     key, context = _topic_key(request), request.context
+    pairs: list[tuple[str | bytes, Sequence[int]]]
     if requested is None:
-        stored: dict[str | bytes, Iterable[int]] = {}
-        found = await request.context.coordinator.stored_groups()
-        for one in found.get(group_id, ()):
+        stored: dict[str | bytes, list[int]] = {}
+        for one in places:
             if request.client.may(TopicName.parse(one.record.name), Right.SUBSCRIBE):
                 topic = one.topic if key == "name" else context.topic_id(one.record)
-                stored[topic] = [*stored.get(topic, ()), one.number]
+                stored.setdefault(topic, []).append(one.number)
         pairs = list(stored.items())
     else:
         pairs = [(getattr(topic, key), topic.partition_indexes) for topic in requested]

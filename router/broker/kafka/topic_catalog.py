@@ -57,6 +57,7 @@ class TopicCatalog:
         self.version = 0
         self._topics = topics
         self._matches: dict[str, dict[str, TopicRecord]] = {}
+        self._named: dict[str, TopicRecord] = {}
         topics.observers.add(self._changed)
 
     def shape(self, name: str) -> TopicShape | None:
@@ -79,10 +80,14 @@ class TopicCatalog:
 
     def _match(self, pattern: str) -> dict[str, TopicRecord]:
         matches = pattern_test(pattern)
-        name_of = self._topics.kafka_names.of
-        named = {name_of(TopicName.parse(one.name)): one for one in self._topics.records()}
-        return {name: record for name, record in named.items() if matches(name)}
+        if not self._named:
+            name_of = self._topics.kafka_names.of
+            self._named = {
+                name_of(TopicName.parse(one.name)): one for one in self._topics.records()
+            }
+        return {name: record for name, record in self._named.items() if matches(name)}
 
     def _changed(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
         self.version += 1
         self._matches.clear()
+        self._named = {}

@@ -179,20 +179,32 @@ def _transaction(request: KafkaRequest) -> Transaction:
 def describe_transactions(request: KafkaRequest) -> Any:
     """Answer with the state of each producer, and the partitions of what it has open."""
     return request.response(
-        transaction_states=[_described(request, name) for name in request.body.transactional_ids]
+        transaction_states=[
+            _described(request, name) for name in dict.fromkeys(request.body.transactional_ids)
+        ]
     )
 
 
 def list_transactions(request: KafkaRequest) -> Any:
     """Answer with the producers that the client may see and that pass the filters."""
     body = request.body
+    states, ids = frozenset(body.state_filters), frozenset(body.producer_id_filters)
+
+    def passes(producer: TransactionalProducer) -> bool:
+        return (
+            _may_see(request, producer)
+            and (not ids or producer.current.producer in ids)
+            and (not states or state_of(request, producer) in states)
+            and _lasts(request, producer)
+        )
+
     try:
         matches = pattern_test(body.transactional_id_pattern or "(?s).*")
     except KafkaError as failure:
         request.count_error(failure.code)
         return request.response(error_code=failure.code)
     return request.response(
-        unknown_state_filters=[state for state in body.state_filters if state not in STATES],
+        unknown_state_filters=sorted(states - STATES),
         transaction_states=[
             request.struct(
                 "TransactionState",
@@ -201,7 +213,7 @@ def list_transactions(request: KafkaRequest) -> Any:
                 transaction_state=state_of(request, one),
             )
             for one in request.context.producers.all
-            if matches(one.name) and _passes(request, one)
+            if passes(one) and matches(one.name)
         ],
     )
 
@@ -254,21 +266,15 @@ def _partitions(request: KafkaRequest, ledgers: Iterable[Ledger]) -> dict[str, l
     return found
 
 
-def _passes(request: KafkaRequest, producer: TransactionalProducer) -> bool:
-    body, transaction = request.body, request.context.producers.transaction(producer)
-    if not _may_see(request, producer):
+def _lasts(request: KafkaRequest, producer: TransactionalProducer) -> bool:
+    """Return whether a producer's transaction is open for as long as the filter demands."""
+    shortest_ms: int = request.body.duration_filter
+    if shortest_ms < 0:
+        return True
+    transaction = request.context.producers.transaction(producer)
+    if transaction is None:
         return False
-    if body.state_filters and state_of(request, producer) not in body.state_filters:
-        return False
-    if body.producer_id_filters and producer.current.producer not in body.producer_id_filters:
-        return False
-    shortest_ms: int = body.duration_filter
-    if shortest_ms >= 0:
-        if transaction is None:
-            return False
-        age_ms = request.context.topics.now_ms() - transaction.begun_ms
-        return age_ms >= shortest_ms
-    return True
+    return request.context.topics.now_ms() - transaction.begun_ms >= shortest_ms
 
 
 def _may_see(request: KafkaRequest, producer: TransactionalProducer) -> bool:

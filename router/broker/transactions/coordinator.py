@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from operator import attrgetter
 from struct import Struct
 from typing import Final
@@ -98,6 +98,8 @@ class TransactionCoordinator:
         self._open: dict[str, Transaction] = {}
         self._owners: Counter[str] = Counter()
         self._undecided: dict[int, dict[Transaction, Undecided]] = {}
+        # In how many open transactions a position is.
+        self._positions: Counter[PositionKey] = Counter()
         self.timed_out = 0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,16 +194,21 @@ class TransactionCoordinator:
         key, positions = PositionKey(ledger.id, name), transaction.positions
         if transaction.committed is not None:
             raise TransactionError(Refusal.BUSY, "the transaction is being decided")
-        if key not in positions and len(positions) >= MAX_POSITIONS:
-            sentence = f"a transaction commits {MAX_POSITIONS} positions"
-            raise TransactionError(Refusal.TOO_MANY, sentence)
+        if key not in positions:
+            if len(positions) >= MAX_POSITIONS:
+                sentence = f"a transaction commits {MAX_POSITIONS} positions"
+                raise TransactionError(Refusal.TOO_MANY, sentence)
+            self._positions[key] += 1
         positions[key] = commit
         self._put(transaction, f"o/{key.ledger}/{key.name}", commit.dump())
 
     def awaits_position(self, ledger: Ledger, name: str) -> bool:
         """Return whether an open transaction will commit a position of a group."""
-        key = PositionKey(ledger.id, name)
-        return any(key in transaction.positions for transaction in self._open.values())
+        return PositionKey(ledger.id, name) in self._positions
+
+    def undecided(self, ledger: Ledger) -> Mapping[Transaction, Undecided]:
+        """Return where the messages of each open transaction begin in a partition."""
+        return self._undecided.get(ledger.id, {})
 
     async def abort(self, transaction: Transaction) -> None:
         """Abort a transaction; raise as `decide` does."""
@@ -303,12 +310,17 @@ class TransactionCoordinator:
     def _add(self, transaction: Transaction) -> None:
         self._open[transaction.key] = transaction
         self._owners[transaction.owner] += 1
+        self._positions.update(transaction.positions.keys())
 
     def _remove(self, transaction: Transaction) -> None:
         del self._open[transaction.key]
         self._owners[transaction.owner] -= 1
         if not self._owners[transaction.owner]:
             del self._owners[transaction.owner]
+        for key in transaction.positions:
+            self._positions[key] -= 1
+            if not self._positions[key]:
+                del self._positions[key]
 
     def _hold(self, transaction: Transaction, joined: JoinedPartition) -> None:
         """Deliver nothing of a partition from the first message of a transaction on."""

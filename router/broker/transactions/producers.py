@@ -121,12 +121,11 @@ class TransactionalProducers:
 
     def started(self, ledger: Ledger) -> dict[int, int]:
         """Return the first messages of open transactions in a partition, by the producers' ids."""
-        found = {}
-        for transaction in self.transactions.open:
-            joined, producer = transaction.partitions.get(ledger.id), self.of(transaction)
-            if joined is not None and joined.undecided is not None and producer is not None:
-                found[producer.current.producer] = joined.undecided.number
-        return found
+        return {
+            producer.current.producer: undecided.number
+            for transaction, undecided in self.transactions.undecided(ledger).items()
+            if (producer := self.of(transaction)) is not None
+        }
 
     def new_producer_id(self) -> int:
         """Return a number that no producer ever had, over restarts too."""

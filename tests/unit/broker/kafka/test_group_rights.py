@@ -14,7 +14,7 @@ from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import commit, join, subscription
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
-from tests.unit.broker.kafka.test_consumer_groups import beat, enter
+from tests.unit.broker.kafka.test_consumer_groups import beat, enter, numbers
 from tests.unit.broker.kafka.test_sasl import login, with_users
 
 REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -90,6 +90,19 @@ def test_the_rights_of_a_member_are_checked_when_they_or_the_topics_of_its_group
         assert (await code(), len(checked)) == (0, len(names))
         assert (await enter(other, "b", "hidden")).error_code == 0
         assert await code() == REFUSED
+
+    with_users(tmp_path, test)
+
+
+def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        grant(tmp_path, "reader t subscribe")
+        reader = server.client()
+        await login(reader, "reader")
+        pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": ".*"}
+        assert numbers(await enter(reader, "a", **pattern)) == [0]
+        grant(tmp_path, "reader * subscribe")
+        assert numbers(await beat(reader, "a", 1)) == [0, 0]
 
     with_users(tmp_path, test)
 

@@ -18,6 +18,7 @@ from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_serve
 from tests.unit.broker.kafka.test_produce import batch, produced
 from tests.unit.broker.kafka.test_sasl import login, with_users
 from tests.unit.broker.kafka.test_topic_administration import create, new
+from tests.unit.broker.kafka.transacting import TransactionalClient
 
 NOT_LOCAL = ("192.0.2.1", 1)
 MISSING = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -219,6 +220,29 @@ def test_idempotent_producers_are_described(tmp_path: Path) -> None:
         assert shown == [(6, 0, 2), (7, 1, 8)]
         assert {found.last_timestamp for found in here.active_producers} == {1_700_000_000_000}
         assert {found.current_txn_start_offset for found in here.active_producers} == {-1}
+
+    with_server(tmp_path, test)
+
+
+def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
+    """Producers of a partition, what a transaction has, and all positions of a group."""
+
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        await server.topics.create(TopicName.parse("persistent://public/default/t"))
+        producer = TransactionalClient(client, "p")
+        assert await producer.init() == 0
+        described = await client.ask("DescribeTransactions", 0, transactional_ids=["p"] * 9)
+        assert [one.transactional_id for one in described.transaction_states] == ["p"]
+        topic = client.struct(
+            "DescribeProducersRequest", "TopicRequest", name="t", partition_indexes=[0, 9, 0]
+        )
+        (found,) = (await client.ask("DescribeProducers", 0, topics=[topic] * 9)).topics
+        assert [one.partition_index for one in found.partitions] == [0, 9]
+        group = client.struct("OffsetFetchRequest", "OffsetFetchRequestGroup", group_id="g")
+        group.topics = None
+        fetched = await client.ask("OffsetFetch", 8, groups=[group] * 9)
+        assert [one.group_id for one in fetched.groups] == ["g"]
 
     with_server(tmp_path, test)
 

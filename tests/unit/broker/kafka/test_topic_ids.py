@@ -11,8 +11,10 @@ import pytest
 from router.broker.audit import AuditLog
 from router.broker.kafka.failures import ErrorCode
 from router.broker.kafka.session import sessions
+from router.broker.topics.offsets import GroupOffsets
 from router.model import TopicName
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
+from tests.unit.broker.kafka.grouping import commit as committed
+from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
 from tests.unit.broker.kafka.test_fetch import records
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, on_topic, produced
 
@@ -173,6 +175,29 @@ def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
         assert (change["action"], change["target"]) == ("reset-group", TOPIC)
 
     on_topic(tmp_path, test)
+
+
+def test_a_commit_is_not_of_a_topic_that_came_in_the_place_of_the_one_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = TopicName.parse("persistent://public/default/shared")
+    commit = GroupOffsets.commit
+
+    async def test(server: KafkaServer) -> None:
+        async def replaced(*arguments: Any) -> None:
+            await commit(*arguments)
+            monkeypatch.undo()
+            await server.topics.delete(name)
+            await server.topics.create(name, 2)
+
+        await server.topics.create(name, 2)
+        client = server.client()
+        monkeypatch.setattr(GroupOffsets, "commit", replaced)
+        codes = await committed(client, {0: 0, 1: 0}, topic="shared")
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert await committed(client, {0: 0, 1: 0}, topic="shared") == [0, 0]
+
+    with_server(tmp_path, test)
 
 
 def test_a_group_that_is_missing_is_an_error_of_newer_descriptions(tmp_path: Path) -> None:

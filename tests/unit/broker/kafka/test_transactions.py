@@ -453,6 +453,29 @@ def test_positions_are_committed_with_their_transaction(
     with_producer(tmp_path, test, second=second)
 
 
+def test_a_position_is_unstable_until_the_last_transaction_with_it_ends(tmp_path: Path) -> None:
+    """After a restart too."""
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT, -1
+
+    async def run() -> None:
+        async with serving(tmp_path) as server:
+            await server.topics.create(TopicName.parse(FULL))
+            names = {name: TransactionalClient(server.client(), name) for name in "ab"}
+            for one in names.values():
+                assert await one.init() == 0
+                assert await one.add_offsets("g") == 0
+                assert await one.commit_offset("g", 0) == 0
+        async with serving(tmp_path) as server:
+            client = server.client()
+            for one in names.values():
+                assert await group_offset(client, "g", stable=True) == unstable
+                one.client = client
+                assert await one.end(commit=False) == 0
+            assert await group_offset(client, "g", stable=True) == (0, -1)
+
+    asyncio.run(run())
+
+
 def test_a_reader_that_waits_for_a_decision_does_not_read_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
