@@ -258,6 +258,16 @@ class BackendUnavailableError(RouterError):
     retriable = True
 
 
+class NotServedError(BackendUnavailableError):
+    """The backend cannot be used however long the caller waits."""
+
+
+class CredentialsRefusedError(NotServedError):
+    """The backend does not accept the credentials of the router, however often they are shown."""
+
+    retriable = False
+
+
 class BackendTimeoutError(RouterError):
     """The backend did not answer in time."""
 

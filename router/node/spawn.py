@@ -24,13 +24,12 @@ from threading import Thread
 from typing import Final
 
 from router.clocks.backoff import Backoff
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, NotServedError
 from router.process import node_socket, supervised
 from router.process.build import module_command, module_path
 from router.pulsar_client.connection import PulsarConnection
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import PulsarLink
-from router.pulsar_client.refusals import NotServedError
 from router.settings import Settings, variable, without_password
 
 LOG: Final = "broker.log"

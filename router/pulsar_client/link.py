@@ -16,10 +16,9 @@ from threading import Condition
 from typing import Any, Final
 
 from router.clocks.backoff import Backoff
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, NotServedError
 from router.errors.quoting import failure_text
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
-from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MIN_PAUSE_SECONDS: Final = 0.1

@@ -13,8 +13,10 @@ from router.errors import (
     BackendUnavailableError,
     BadNameError,
     ConsumerClosedError,
+    CredentialsRefusedError,
     IncompatibleSchemaError,
     NotAllowedError,
+    NotServedError,
     PublishRefusedError,
     QuotaExceededError,
     RouterError,
@@ -30,16 +32,6 @@ from router.process.build import NODE_PROTOCOL, build_id
 from router.wire.pulsar import pulsar_pb2 as pb
 
 OURS: Final = "dragoman "
-
-
-class NotServedError(BackendUnavailableError):
-    """The backend cannot be used however long the caller waits."""
-
-
-class CredentialsRefusedError(NotServedError):
-    """The backend does not accept the credentials of the router, however often they are shown."""
-
-    retriable = False
 
 
 class ElsewhereError(BackendUnavailableError):

@@ -13,11 +13,11 @@ from router.backends import Backend, Batch
 from router.backends.pulsar import open_backend
 from router.errors import (
     BackendUnavailableError,
+    CredentialsRefusedError,
     NotAllowedError,
     SettingError,
 )
 from router.model import NOT_PARTITIONED, Message, TopicName
-from router.pulsar_client.refusals import CredentialsRefusedError
 from router.settings import load
 from tests.broker.guarded import Guarded
 from tests.processes import wait_until

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from router.backends import Batch, JointBackend, Start, embedded
-from router.errors import BackendUnavailableError, FencedError, TopicNotFoundError
+from router.errors import BackendUnavailableError, FencedError, NotServedError, TopicNotFoundError
 from router.model import (
     NOT_PARTITIONED,
     ConsumerId,
@@ -30,7 +30,6 @@ from router.node.client import BrokerNode
 from router.process.build import NODE_PROTOCOL, build_id
 from router.pulsar_client import connection as connecting
 from router.pulsar_client import refusals
-from router.pulsar_client.refusals import NotServedError
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
 
 pytestmark = pytest.mark.contract

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from router import settings as all_settings
 from router.backends import Backend, Batch, Start
 from router.backends import kafka as kafka_backend
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, CredentialsRefusedError
 from router.model import (
     NOT_PARTITIONED,
     Grant,
@@ -20,6 +21,7 @@ from router.model import (
     TopicInfo,
     TopicName,
 )
+from router.pipelines.sinks.publishing import persist
 from tests.contract.conftest import WAIT, Bell, Trusting
 from tests.ports import free_port
 from tests.servers.kafka import PASSWORD, USER, Kafka
@@ -81,8 +83,14 @@ def test_wrong_credentials_are_told(kafka: Kafka, stack: ExitStack) -> None:
         backend = open_backend(
             f"kafka://{kafka.sasl}", stack, sasl=mechanism, username=USER, password="wrong"
         )
-        with pytest.raises(BackendUnavailableError, match="credentials"):
+        with pytest.raises(CredentialsRefusedError, match="credentials"):
             backend.ready(WAIT)
+        began = time.monotonic()
+        with pytest.raises(
+            CredentialsRefusedError, match=r"Kafka refuses the router: .*credentials"
+        ):
+            persist(partial(backend.partitions, TopicName.parse("any"), 20.0), 120.0)
+        assert time.monotonic() - began < 60
 
 
 def test_a_broker_whose_authority_is_not_trusted_is_not_spoken_to(

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 
 from router.backends.pulsar.extents import EntryPosition
-from router.errors import NotAllowedError
+from router.errors import CredentialsRefusedError, NotAllowedError
 from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName
 from router.pipelines.sinks.chunks import AppendChunk
 from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
@@ -23,7 +23,6 @@ from router.pipelines.source.ranges import Range
 from router.pipelines.source.reading import batches
 from router.pipelines.source.streams import RouterStreamReader
 from router.pipelines.source.writing import publish, started
-from router.pulsar_client.refusals import CredentialsRefusedError
 from tests.broker.guarded import Guarded
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

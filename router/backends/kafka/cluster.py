@@ -29,6 +29,7 @@ from router.backends.kafka.connection import KafkaConnection
 from router.backends.kafka.failures import (
     CodeError,
     KafkaConnectionLostError,
+    KafkaCredentialsError,
     LateError,
     NoAnswerError,
     NoBrokerError,
@@ -90,6 +91,8 @@ class Cluster:
                 if not error.retriable:
                     raise router_error(error) from error
                 failure: NoAnswerError | CodeError = error
+            except KafkaCredentialsError as error:
+                raise router_error(error) from error
             except NoAnswerError as error:
                 failure = error
             end = (
@@ -128,7 +131,7 @@ class Cluster:
                 failure = error
             if time.monotonic() >= deadline:
                 break
-        if isinstance(failure, LateError):
+        if isinstance(failure, LateError | KafkaCredentialsError):
             raise failure
         raise NoBrokerError(str(failure)) from failure
 

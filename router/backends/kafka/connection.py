@@ -21,10 +21,17 @@ from contextlib import suppress
 from typing import Any, Final
 
 from router.backends.kafka import apis
-from router.backends.kafka.failures import CodeError, KafkaConnectionLostError, LateError, check
+from router.backends.kafka.failures import (
+    CodeError,
+    KafkaConnectionLostError,
+    KafkaCredentialsError,
+    LateError,
+    check,
+)
 from router.backends.kafka.options import KafkaConnectionOptions
 from router.backends.kafka.sasl import exchange
 from router.errors.quoting import failure_text
+from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.errors import KafkaMessageError
 
 SETUP_SECONDS: Final = 5.0
@@ -55,7 +62,10 @@ class KafkaConnection:
     def open(
         cls, host: str, port: int, access: KafkaConnectionOptions, deadline: float
     ) -> KafkaConnection:
-        """Connect, greet and show credentials; raise LostError, LateError."""
+        """Connect, greet and show credentials.
+
+        Raises KafkaConnectionLostError, KafkaCredentialsError, LateError.
+        """
         deadline = min(deadline, time.monotonic() + SETUP_SECONDS)
         name = f"{host}:{port}"
         try:
@@ -75,7 +85,9 @@ class KafkaConnection:
             if isinstance(
                 error, (OSError, CodeError, ValueError, KeyError, KafkaConnectionLostError)
             ):
-                raise KafkaConnectionLostError(f"{name}: {failure_text(error)}") from error
+                refused = getattr(error, "code", None) == ErrorCode.SASL_AUTHENTICATION_FAILED
+                kind = KafkaCredentialsError if refused else KafkaConnectionLostError
+                raise kind(f"{name}: {failure_text(error)}") from error
             raise
         return connection
 

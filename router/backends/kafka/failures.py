@@ -9,6 +9,7 @@ from router.errors import (
     BackendUnavailableError,
     BadNameError,
     BadRequestError,
+    CredentialsRefusedError,
     EntryTooLargeError,
     NotAllowedError,
     NotSupportedError,
@@ -63,6 +64,10 @@ class NoBrokerError(KafkaConnectionLostError):
     """No broker at all can be reached."""
 
 
+class KafkaCredentialsError(KafkaConnectionLostError):
+    """A broker refused the credentials, as it will again."""
+
+
 class LateError(NoAnswerError):
     """The broker did not answer in time."""
 
@@ -86,6 +91,8 @@ def router_error(error: NoAnswerError | CodeError) -> RouterError:
     """Return what the caller of the router gets."""
     if isinstance(error, LateError):
         return BackendTimeoutError(f"Kafka did not answer in time: {failure_text(error)}.")
+    if isinstance(error, KafkaCredentialsError):
+        return CredentialsRefusedError(f"Kafka refuses the router: {failure_text(error)}.")
     if isinstance(error, NoAnswerError):
         return BackendUnavailableError(
             f"Kafka cannot be reached: {failure_text(error)}.", retry_after=1

@@ -33,13 +33,14 @@ from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
     EntryTooLargeError,
+    NotServedError,
     OutcomeUnknownError,
     PartialPublishError,
     RouterError,
 )
 from router.model import Message, Position, TopicName
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
-from router.pulsar_client.refusals import NotServedError, ProducerNameBusyError
+from router.pulsar_client.refusals import ProducerNameBusyError
 from router.wire.pulsar import OURS, encode, is_batch, pack, shared_header
 from router.wire.pulsar import pulsar_pb2 as pb
 

@@ -22,6 +22,8 @@ from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
     ConsumerClosedError,
+    CredentialsRefusedError,
+    NotServedError,
     SettingError,
     SubscriptionBusyError,
 )
@@ -31,12 +33,7 @@ from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLo
 from router.pulsar_client.credentials import NO_CREDENTIALS, PulsarCredentials
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import MIN_PAUSE_SECONDS, Dial, PulsarLink
-from router.pulsar_client.refusals import (
-    CredentialsRefusedError,
-    ElsewhereError,
-    NotServedError,
-    refusal,
-)
+from router.pulsar_client.refusals import ElsewhereError, refusal
 from router.pulsar_client.tls import secured
 from router.wire.pulsar import pulsar_pb2 as pb
 

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Final
 from router.backends import Backend
 from router.backends.opening import opened, scheme
 from router.backends.pulsar import PulsarBackend
-from router.errors import BackendTimeoutError, BackendUnavailableError, SettingError
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    CredentialsRefusedError,
+    SettingError,
+)
 from router.node.spawn import REGISTRY, absent
 from router.pipelines.source.offsets import (
     EARLIEST,
@@ -31,7 +36,6 @@ from router.pipelines.source.offsets import (
     Part,
 )
 from router.pipelines.source_columns import Layout
-from router.pulsar_client.refusals import CredentialsRefusedError
 from router.settings import BY_NAME, Settings, load, without_password
 from router.wire.nats.subjects import is_valid
 

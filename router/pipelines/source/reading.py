@@ -28,6 +28,7 @@ from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    NotServedError,
     NotSupportedError,
     PublishRefusedError,
     ReadFailedError,
@@ -39,7 +40,6 @@ from router.pipelines.source.offsets import MessagePoint, RowKey
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source.ranges import MissingEntries, Range, gap_losses
 from router.pipelines.source_columns import Gathered
-from router.pulsar_client.refusals import NotServedError
 from router.wire.nats.headers import SUBJECT
 from router.wire.nats.subjects import matches
 from router.wire.pulsar import Columns

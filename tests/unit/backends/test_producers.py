@@ -13,6 +13,7 @@ from router.backends.pulsar.routes import OneBroker
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    CredentialsRefusedError,
     OutcomeUnknownError,
     PartialPublishError,
     PublishRefusedError,
@@ -20,7 +21,6 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import NOT_PARTITIONED, Message, Position, TopicName
-from router.pulsar_client.refusals import CredentialsRefusedError
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar import read_metadata, unpack
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, NotServedError
 from router.node.spawn import LOG, REGISTRY, Spawner
 from router.process import node_socket, supervised
-from router.pulsar_client.refusals import NotServedError
 from tests.processes import wait_until
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side
 

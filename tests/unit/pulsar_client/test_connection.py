@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
-from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    NotServedError,
+    TopicNotFoundError,
+)
 from router.process.build import NODE_PROTOCOL, build_id
 from router.pulsar_client import connection as connections
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.handshake import shake_hands
-from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T

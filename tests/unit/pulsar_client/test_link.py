@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from router.errors import BackendUnavailableError, RouterError
+from router.errors import BackendUnavailableError, NotServedError, RouterError
 from router.pulsar_client import link as module
 from router.pulsar_client.connection import PulsarConnection, PulsarConnectionLostError
 from router.pulsar_client.link import PulsarLink
-from router.pulsar_client.refusals import NotServedError
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.processes import ManualClock, wait_until
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T

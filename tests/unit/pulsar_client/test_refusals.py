@@ -4,18 +4,14 @@ import pytest
 
 from router.errors import (
     ConsumerClosedError,
+    CredentialsRefusedError,
     DiskFullError,
     RouterError,
     TopicHeldError,
     TopicNotFoundError,
     by_code,
 )
-from router.pulsar_client.refusals import (
-    TABLE,
-    CredentialsRefusedError,
-    ProducerNameBusyError,
-    refusal,
-)
+from router.pulsar_client.refusals import TABLE, ProducerNameBusyError, refusal
 from router.wire.pulsar import pulsar_pb2 as pb
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.kafka.failures import CodeError, router_error
+from router.backends.kafka.failures import CodeError, KafkaCredentialsError, router_error
 from router.backends.kafka.producing import (
     MAX_BATCH_BYTES,
     MAX_PUBLISH_BYTES,
@@ -18,6 +18,7 @@ from router.backends.kafka.producing import (
 )
 from router.errors import (
     BackendTimeoutError,
+    CredentialsRefusedError,
     NotSupportedError,
     PartialPublishError,
     PublishRefusedError,
@@ -92,6 +93,12 @@ def test_more_than_an_entry_is_refused_before_anything_is_sent() -> None:
 def test_a_time_of_delivery_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(NotSupportedError):
         check_fit([Message(b"1"), Message(b"2", deliver_at=0)])
+
+
+def test_refused_credentials_are_not_shown_again() -> None:
+    found = router_error(KafkaCredentialsError("h:1: credentials: wrong"))
+    assert isinstance(found, CredentialsRefusedError)
+    assert not found.retriable
 
 
 def test_a_group_with_consumers_is_named_as_such() -> None:
