@@ -10,6 +10,7 @@ from flask import Response, request
 
 from router.errors import RouterError, TooManyRequestsError, UnauthenticatedError
 from router.errors.catalogue import ADVICE
+from router.web.console.fields import MAX_FORM_BYTES, fields_read
 from router.web.console.pages import Pages, wants_html, wants_problem
 from router.web.console.signin import (
     ENDPOINT,
@@ -19,11 +20,13 @@ from router.web.console.signin import (
     SignInViews,
     current_page,
 )
-from router.web.console.visitors import Visitors, has_cookie, has_credentials
+from router.web.console.visitors import FIELD, Visitors, has_cookie, has_credentials
 from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.errors import FailureAnswers, challenges
 
 _EVENTS: Final = "text/event-stream"
+_CORRECTABLE: Final = frozenset({400, 404, 409, 413, 422})
+_NEVER_SHOWN: Final = frozenset({FIELD, "password", "format"})
 
 
 class ConsoleFailures(FailureAnswers):
@@ -55,7 +58,7 @@ class ConsoleFailures(FailureAnswers):
             "code": error.code,
             "hint": ADVICE[error.code].remedy,
         }
-        answer = self._pages.problem(problem, row.status)
+        answer = self._pages.problem(problem, row.status, _refused_fields(environ, row.status))
         if (after := retry_after(error, row)) is not None:
             answer.headers["Retry-After"] = after
         if row.status == 401:
@@ -79,6 +82,22 @@ def _may_sign_in(environ: WSGIEnvironment) -> bool:
     A browser repeats a wrong password of HTTP Basic until it gets a challenge for another one.
     """
     return wants_html(environ) and not wants_problem(environ) and not has_credentials(environ)
+
+
+def _refused_fields(environ: WSGIEnvironment, status: int) -> dict[str, str]:
+    """Return the fields of a form that may be corrected; none where a file was among them.
+
+    Nor of a request of another page: it is refused as forbidden, or has no token for the next one.
+    """
+    if status not in _CORRECTABLE or wants_problem(environ):
+        return {}
+    if environ["REQUEST_METHOD"] == "GET":
+        found = request.args.to_dict() if status == 400 else {}
+    else:
+        form = fields_read(environ)
+        found = {} if form is None or form.has_upload else form.texts()
+    shown = {name: text for name, text in found.items() if name not in _NEVER_SHOWN}
+    return shown if sum(map(len, shown.values())) <= MAX_FORM_BYTES else {}
 
 
 def _is_script(environ: WSGIEnvironment) -> bool:

@@ -76,10 +76,20 @@ class Fields:
         """Return the names of fields that begin so, in their order."""
         return [name for name in reversed(self._found) if name.startswith(prefix)]
 
+    def texts(self) -> dict[str, str]:
+        """Return all fields that are no files, in their order."""
+        found = reversed(self._found.items())
+        return {name: self.text(name) for name, value in found if isinstance(value, str)}
+
     def upload(self, name: str) -> Upload | None:
         """Return a file, None: the form has none."""
         found = self._found.get(name)
         return found if isinstance(found, Upload) and (found.file_name or found.data) else None
+
+    @property
+    def has_upload(self) -> bool:
+        """Return whether the form has a file."""
+        return any(self.upload(name) is not None for name in self._found)
 
     def number(self, name: str) -> int | None:
         """Return a whole number, None: the field is empty or not there."""
@@ -89,6 +99,11 @@ class Fields:
         if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             raise BadRequestError(f"{name}: expected a whole number, not {quoted(text, 40)}.")
         return int(text)
+
+
+def fields_read(environ: WSGIEnvironment) -> Fields | None:
+    """Return the form of a request, None: none was read."""
+    return Fields(environ) if _READ in environ else None
 
 
 def _parts(environ: WSGIEnvironment, limit: int) -> dict[str, str | Upload]:

@@ -70,6 +70,7 @@ PAGED: Final = api.number("page", "Which page, from 1 on.")
 SIGN_IN: Final = {
     303: api.ReplyDescription("For a browser without credentials: `Location` is the sign-in page.")
 }
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 _NO_KINDS: Final[Mapping[str, api.Form]] = {}
 CONFIRMED: Final = {
     "confirm": {"type": "string", "minLength": 1, "description": "Its name, written once more."}
@@ -112,11 +113,17 @@ class Pages:
             return _json(data, "application/json", status)
         return self._page(name, data, status)
 
-    def problem(self, problem: Mapping[str, Any], status: int) -> Response:
-        """Return a failure: a page for a browser, else a problem document (RFC 9457)."""
+    def problem(
+        self, problem: Mapping[str, Any], status: int, fields: Mapping[str, str] = _NO_FIELDS
+    ) -> Response:
+        """Return a failure: a page for a browser, else a problem document (RFC 9457).
+
+        The page has the `fields` of a form that was refused, to be corrected and sent once more.
+        """
         if wants_problem(request.environ):
             return _json(problem, PROBLEM, status)
-        return self._page("error.html", problem, status)
+        form = {"method": request.method.lower(), "fields": fields}
+        return self._page("error.html", {**problem, **form}, status)
 
     def done(self, data: Mapping[str, Any], path: str, **query: str) -> Response:
         """Return what an action did; a form without script is sent on to a page that shows it."""
