@@ -6,6 +6,7 @@ answered has no partitions from then on, and joins again.
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
 from abc import ABC, abstractmethod
@@ -15,11 +16,10 @@ from typing import Final
 from router.wire.kafka.error_codes import ErrorCode
 from tests.histories.kafka_members import LEAVING, MemberConnection
 from tests.histories.recording import Output, UnknownOutcomeError
-from tests.histories.scenarios import Scenario, Step, required
+from tests.histories.scenarios import Ports, Scenario, Step, required
 
 PARTITIONS: Final = 3
 MEMBERS: Final = 3
-MAX_OFFSET: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,10 @@ class GroupScenario(Scenario):
     rebalance_ms = 500
     """How long others wait for a member of the classic protocol."""
     Kafka: type[MemberConnection] = MemberConnection
+
+    def __init__(self, ports: Ports, name: str) -> None:
+        super().__init__(ports, name)
+        self.offsets = itertools.count(1)
 
     @property
     def group(self) -> str:
@@ -143,7 +147,8 @@ class GroupMember(ABC):
 
     def _commit(self, membership: Membership, chance: random.Random) -> bool:
         """Commit an offset; return False if that is refused."""
-        scenario, offset = self.scenario, chance.randrange(MAX_OFFSET)
+        scenario = self.scenario
+        offset = next(scenario.offsets)
         member, epoch = membership.member, membership.epoch
         partition = chance.choice(membership.partitions)
         done = scenario.history.record(

@@ -122,9 +122,10 @@ class TransactionalConnection(KafkaConnection):
         answer = self.request(
             "Produce", 9, transactional_id=self._id, acks=-1, timeout_ms=5_000, topic_data=[data]
         )
-        output = _output(answer.responses[0].partition_responses[0].error_code)
+        found = answer.responses[0].partition_responses[0]
+        output = _output(found.error_code)
         self._sequences[partition] = sequence + 1
-        return output
+        return output or {"offset": found.base_offset}
 
     def _fetch(self, topic: str, partition: int, position: int) -> bytes:
         part = struct(

@@ -94,6 +94,33 @@ func groupStep(state group, in call, out result) []group {
 	panic("a group has no operation " + in.name)
 }
 
+// fetched settles commits without an answer: one whose offset is fetched, which no other has, was
+// made before that, and one that no fetch has makes no difference.
+func fetched(history []porcupine.Operation) []porcupine.Operation {
+	type place struct{ partition, offset int }
+	until := map[place]int64{}
+	for _, one := range history {
+		in, out := one.Input.(call), one.Output.(result)
+		at := place{in.Partition, out.Offset}
+		if before, there := until[at]; in.name == "fetch" && out.known && (!there || one.Return < before) {
+			until[at] = one.Return
+		}
+	}
+	var left []porcupine.Operation
+	for _, one := range history {
+		in, out := one.Input.(call), one.Output.(result)
+		if in.name == "commit" && !out.known {
+			end, there := until[place{in.Partition, in.Offset}]
+			if !there {
+				continue
+			}
+			one.Return, one.Output = end, result{known: true, Status: "as fetched"}
+		}
+		left = append(left, one)
+	}
+	return left
+}
+
 func (state group) copied() group {
 	next := group{state.generation, map[string]int{}, map[int]string{}, map[int]int{}}
 	maps.Copy(next.epochs, state.epochs)

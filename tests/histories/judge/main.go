@@ -96,8 +96,13 @@ func judge(name string, timeout time.Duration, picture string) error {
 	if err != nil {
 		return err
 	}
-	if name == "log" || name == "queue" || name == "lease" {
+	switch name {
+	case "log", "queue", "lease":
 		history = settled(history)
+	case "group":
+		history = fetched(history)
+	case "transactions":
+		history = fenced(history)
 	}
 	model := build()
 	found, info := porcupine.CheckOperationsVerbose(model, history, timeout)
@@ -170,8 +175,6 @@ func described(input, output any) string {
 	switch in.name {
 	case "read", "commit", "fetch", "append":
 		text += fmt.Sprintf(" %d of %d at epoch %d", in.Offset, in.Partition, in.Epoch)
-	case "end":
-		text += fmt.Sprintf(" commit %v", in.Commit)
 	case "beat":
 		text += fmt.Sprintf(" %v", in.Partitions)
 	case "poll", "ack":

@@ -14,6 +14,8 @@ type written struct {
 	partition   int
 	transaction string
 	value       string
+	// offset: where it stands; -1: not known.
+	offset int
 }
 
 // Transactions are the messages of several partitions, and what became of their transactions.
@@ -29,7 +31,7 @@ type transactions struct {
 // transaction, without those of aborted ones: a transaction on all its partitions at once.
 //
 //	init key                          → ""       aborts what the transactional id has open
-//	append key transaction partition value → ""  or "refused"
+//	append key transaction partition value → offset, or "refused"
 //	end key transaction commit        → ""       or "refused"
 //	read partition                    → values   all that is committed
 func transactionsModel() porcupine.Model {
@@ -85,7 +87,14 @@ func transactionsStep(state transactions, in call, out result) []transactions {
 		}
 		next = state.copied()
 		if in.name == "append" {
-			next.log = append(slices.Clip(next.log), written{in.Partition, in.Transaction, in.Value})
+			one := written{in.Partition, in.Transaction, in.Value, -1}
+			if out.known {
+				one.offset = out.Offset
+				if state.end(in.Partition) > out.Offset {
+					return nil
+				}
+			}
+			next.log = append(slices.Clip(next.log), one)
 			next.ids[in.Transaction] = in.Key
 		} else {
 			next.decided[in.Transaction] = in.Commit
@@ -99,11 +108,40 @@ func transactionsStep(state transactions, in call, out result) []transactions {
 	return []transactions{next}
 }
 
+// fenced bounds when a call without an answer may have happened, which else could stand at every
+// place of the search: never after a producer that began later has taken its transactional id over.
+func fenced(history []porcupine.Operation) []porcupine.Operation {
+	for place, one := range history {
+		in, out := one.Input.(call), one.Output.(result)
+		if out.known || in.name != "append" && in.name != "end" {
+			continue
+		}
+		for _, other := range history {
+			begin, answer := other.Input.(call), other.Output.(result)
+			if begin.name == "init" && begin.Key == in.Key && answer.known && other.Call > one.Call {
+				history[place].Return = min(history[place].Return, other.Return)
+			}
+		}
+	}
+	return history
+}
+
 func (state transactions) copied() transactions {
 	next := transactions{state.log, map[string]bool{}, map[string]string{}}
 	maps.Copy(next.decided, state.decided)
 	maps.Copy(next.ids, state.ids)
 	return next
+}
+
+// end returns an offset before which no message is appended any more to a partition: markers stand
+// between messages, and each append has to come where its offset says.
+func (state transactions) end(partition int) int {
+	for _, one := range slices.Backward(state.log) {
+		if one.partition == partition && one.offset >= 0 {
+			return one.offset + 1
+		}
+	}
+	return 0
 }
 
 // committed returns what a reader of a partition sees.
