@@ -18,7 +18,8 @@ the broker. These operations are measured after WARMING of the same, all with Ba
 Each is done ROUNDS times, and is over when nothing is recorded any more: a poll is acknowledged
 behind its answer. Of these the QUIET ones count that have the fewest calls, because timers and
 maintenance run at the same time now and then, and on a busy machine mostly: a file if most of them
-cross it, and of the numbers of calls the median. A byte of a mapped file names the
+cross it, and of the numbers of calls the median. There are more rounds, MAX_ROUNDS at most, until
+the QUIET ones have as many calls one as the other. A byte of a mapped file names the
 request that is under way, 0 for none; the processes append what they record to a file that the tool
 reads at the end.
 """
@@ -47,7 +48,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK, SEEN, PACKAGE = "REQUEST_FILES_MARK", "REQUEST_FILES_SEEN", "REQUEST_FILES_PACKAGE"
-WARMING, ROUNDS, QUIET = 20, 9, 3
+WARMING, ROUNDS, MAX_ROUNDS, QUIET = 20, 9, 21, 3
 PRODUCE = "/topics/public/default/files"
 CURSOR = f"{PRODUCE}/subscription/s/cursor"
 START_SECONDS, STOP_SECONDS = 60.0, 20.0
@@ -144,12 +145,14 @@ class Tree:
             process.wait(STOP_SECONDS)
 
     def measure(self, operations: dict[str, Callable[[], object]]) -> None:
-        """Call operations one after the other until they are warm, then ROUNDS times recorded."""
+        """Call operations one after the other until they are warm, then recorded."""
         first = len(self._operations)
         self._operations += operations
-        for turn in range(-WARMING, ROUNDS):
+        for turn in range(-WARMING, MAX_ROUNDS):
+            if turn >= ROUNDS and all(map(_is_quiet, self._calls()[first:])):
+                break
             for number, call in enumerate(operations.values(), first):
-                self._mark[0] = 1 + number * ROUNDS + turn if turn >= 0 else 0
+                self._mark[0] = 1 + number * MAX_ROUNDS + turn if turn >= 0 else 0
                 try:
                     call()
                     if turn >= 0:
@@ -166,19 +169,28 @@ class Tree:
             before, size = size, seen.stat().st_size
             same = same + 1 if size == before else 0
 
-    def crossed(self) -> dict[str, Crossed]:
-        """Return what each operation crossed."""
-        calls: list[Counter[int]] = [Counter() for _ in self._operations]
-        rounds: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
-        brokers: set[int] = set()
+    def _recorded(self) -> Iterator[tuple[int, int, int, str]]:
+        """Yield the recorded calls: the process, the operation, its round, and the file."""
         for line in (self._folder / "seen").read_text().splitlines():
             pid, request, path = line.split(" ", 2)
-            operation, turn = divmod(int(request) - 1, ROUNDS)
+            yield int(pid), *divmod(int(request) - 1, MAX_ROUNDS), path
+
+    def _calls(self) -> list[Counter[int]]:
+        """Return how many calls each round of each operation has."""
+        calls: list[Counter[int]] = [Counter() for _ in self._operations]
+        for _, operation, turn, _ in self._recorded():
             calls[operation][turn] += 1
-            rounds[operation, int(pid), path].add(turn)
+        return calls
+
+    def crossed(self) -> dict[str, Crossed]:
+        """Return what each operation crossed."""
+        rounds: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
+        brokers: set[int] = set()
+        for pid, operation, turn, path in self._recorded():
+            rounds[operation, pid, path].add(turn)
             if path.startswith("broker/"):
-                brokers.add(int(pid))
-        fewest = [dict(counts.most_common()[-QUIET:]) for counts in calls]
+                brokers.add(pid)
+        fewest = [dict(counts.most_common()[-QUIET:]) for counts in self._calls()]
         found = {
             name: Crossed(set(), set(), round(statistics.median(counts.values())))
             for name, counts in zip(self._operations, fewest, strict=True)
@@ -189,6 +201,11 @@ class Tree:
                 side = crossed.broker if process in brokers else crossed.front
                 side.add(path)
         return found
+
+
+def _is_quiet(rounds: Counter[int]) -> bool:
+    """Return whether the QUIET rounds with the fewest calls have as many one as the other."""
+    return len(set(sorted(rounds.values())[:QUIET])) == 1
 
 
 def _free_port() -> int:
