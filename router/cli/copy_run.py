@@ -40,7 +40,7 @@ from router.services.copying.plan import (
     check_patterns,
     made_again,
     partitions_of,
-    wanted_topics,
+    selected_topics,
 )
 from router.services.copying.state import CopiedTopic, CopyState
 
@@ -141,7 +141,7 @@ class _Run:
         settings = self._here.address.settings
         default = settings.text("names.tenant"), settings.text("names.namespace")
         patterns = self.request.patterns
-        infos = wanted_topics(self._here.backend, patterns, self._timeout, default)
+        infos = selected_topics(self._here.backend, patterns, self._timeout, default)
         if known is None:
             check_patterns(patterns, infos)
             known = {}

@@ -1,7 +1,7 @@
-"""Pages of a topic: the first messages behind places, or the last before them, that are wanted.
+"""Pages of a topic: the first messages behind places, or the last before them, that match.
 
 Theory of operation. Stores count entries, and an entry may be a batch of many messages. So going
-back (`before`) scans stretches of entries ahead of a place, and again with fewer of them where
+back (`before`) scans ranges of entries ahead of a place, and again with fewer of them where
 those turn out to hold more than the bounds of one scan.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 from router.model import PartitionStats, Position, Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
 from router.services.read import After, StartPosition, TopicReader
-from router.services.scan import Places, Scan, ScanBounds, Wanted, earlier, is_empty
+from router.services.scan import MessageFilter, Places, Scan, ScanBounds, earlier, is_empty
 
 PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
 LOOK_SECONDS = 1.0
@@ -28,14 +28,14 @@ PAUSE: Final = 3.0
 FIRST_ENTRIES: Final = 1_000
 """Entries of all partitions that a first scan back takes."""
 MAX_LATE: Final = 3
-"""Stretches of a search that may take longer than its time, each of them smaller."""
+"""Ranges of a search that may take longer than its time, each of them smaller."""
 WIDEN: Final = 4
 """How much further each scan back goes than the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """Messages that were wanted, by time; `begin` and `end` are what follows in either direction.
+    """Messages that matched, by time; `begin` and `end` are what follows in either direction.
 
     `looked` counts all messages that were read, `whole` says that none is left on the way.
     """
@@ -50,17 +50,17 @@ class MessagePage:
 def after(
     reading: TopicReader,
     topic: TopicName,
-    stretch: tuple[Mapping[int, StartPosition], Mapping[int, StartPosition]],
+    places: tuple[Mapping[int, StartPosition], Mapping[int, StartPosition]],
     most: int,
-    wanted: Wanted,
+    condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
 ) -> MessagePage:
-    """Return at most so many messages that are wanted, the first ones of a stretch."""
-    starts, ends = stretch
+    """Return at most so many messages that match, the first ones of a range."""
+    starts, ends = places
     scan, found = Scan(reading, topic, starts, ends, bounds), list[Stored]()
     try:
         for stored in _sharing(scan):
-            if wanted(stored):
+            if condition(stored):
                 found.append(stored)
             if len(found) >= most:
                 break
@@ -74,13 +74,13 @@ def before(
     stats: TopicStats,
     ends: Mapping[int, StartPosition],
     most: int,
-    wanted: Wanted,
+    condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
 ) -> MessagePage:
-    """Return at most so many messages that are wanted, the last ones before places."""
+    """Return at most so many messages that match, the last ones before places."""
     search = _SearchBack(reading, stats, ends, most, bounds)
     while search.goes_on():
-        search.step(wanted)
+        search.step(condition)
     return search.found()
 
 
@@ -133,9 +133,9 @@ def _left(part: PartitionStats, place: StartPosition) -> int:
 
 
 class _SearchBack:
-    """A search from places towards the beginning, in stretches that grow.
+    """A search from places towards the beginning, in ranges that grow.
 
-    A stretch counts only if it was read whole: from its begin on, so that what a bound cuts off are
+    A range counts only if it was read whole: from its begin on, so that what a bound cuts off are
     its newest messages. Where one entry of each partition is too much, they take turns.
     """
 
@@ -175,7 +175,7 @@ class _SearchBack:
             or self._at_beginning()
         )
 
-    def step(self, wanted: Wanted) -> None:
+    def step(self, condition: MessageFilter) -> None:
         """Look at so many entries before those that were looked at, or at fewer."""
         low = dict(self._low)
         for p in self._next():
@@ -192,7 +192,7 @@ class _SearchBack:
             for stored in _sharing(scan):
                 seen.add((stored.position.partition, stored.position.entry))
                 size += stored.message.size()
-                if wanted(stored):
+                if condition(stored):
                     matches += 1
                     found.append(stored)
             whole = scan.whole
@@ -212,7 +212,7 @@ class _SearchBack:
         self._entries = max(1, min(self._entries * WIDEN, self._fitting()))
 
     def _again(self, entries: int) -> bool:
-        """Return whether a stretch of which so many entries were read is left for later.
+        """Return whether a range of which so many entries were read is left for later.
 
         Where nothing was read whole yet a smaller one follows, in time of its own.
         """
@@ -233,7 +233,7 @@ class _SearchBack:
         return True
 
     def _next(self) -> list[int]:
-        """Return the partitions of the next stretch: all, or the one of which most is left."""
+        """Return the partitions of the next range: all, or the one of which most is left."""
         if not self._in_turns:
             return list(self._ends)
         return [max(self._ends, key=lambda p: _left(self._stats[p], self._low[p]))]

@@ -1,7 +1,7 @@
-"""Replaying a stretch of a topic into a topic, batch by batch, so that each message comes once.
+"""Replaying a range of a topic into a topic, batch by batch, so that each message comes once.
 
-Theory of operation. A batch is a stretch with a fixed end: `next_batch` finds where it ends, and
-`copy` stores what is in it under producers that are named by the replay and the stretch. The same
+Theory of operation. A batch is a range with a fixed end: `next_batch` finds where it ends, and
+`copy` stores what is in it under producers that are named by the replay and the range. The same
 batch copied again stores nothing again, so that a client that lost the answer asks once more, goes
 on after a pause, or lets another node go on. Nothing is kept between batches but what the client
 has: the places. Finding the end while storing would not do: what is read until a deadline differs
@@ -24,7 +24,7 @@ from router.model.publish_source import encode_source
 from router.services.message_history import REPLAYED, MessageHistory, ranges_of
 from router.services.producing import MessageProducer, Outgoing, Sender
 from router.services.read import TopicReader
-from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
+from router.services.scan import After, MessageFilter, Places, Scan, ScanBounds, StartPosition
 from router.services.topic_schemas import TopicSchemas
 
 MAX_BATCH_MESSAGES: Final = 500
@@ -57,10 +57,10 @@ class Replayer:
         self._schemas = schemas
         self._history = history
 
-    def next_batch(self, stretch: ReplayRange, most: int) -> tuple[Places, bool]:
-        """Return where the next batch of a stretch ends, and whether the stretch ends there."""
+    def next_batch(self, whole: ReplayRange, most: int) -> tuple[Places, bool]:
+        """Return where the next batch of a range ends, and whether the range ends there."""
         bounds = ScanBounds(min(most, MAX_BATCH_MESSAGES), MAX_BATCH_BYTES, PLAN_SECONDS)
-        scan = Scan(self._reading, stretch.topic, stretch.starts, stretch.ends, bounds)
+        scan = Scan(self._reading, whole.topic, whole.starts, whole.ends, bounds)
         try:
             for _ in scan:
                 pass
@@ -69,16 +69,16 @@ class Replayer:
             scan.close()
 
     def copy(
-        self, batch: ReplayRange, target: TopicName, wanted: Wanted, name: tuple[str, str]
+        self, batch: ReplayRange, target: TopicName, matches: MessageFilter, name: tuple[str, str]
     ) -> int:
-        """Store the messages of a batch that are wanted; return how many these are.
+        """Store the messages of a batch that match; return how many these are.
 
         `name` is a user and the name of the replay. Raises TopicNotFoundError, BackendTimeoutError
         if the batch cannot be read whole in time, and what failed first of what was to be stored.
         """
         partitions = self._producer.partitions(target)
-        read = [(stored, wanted(stored)) for stored in self._whole(batch)]
-        messages = [stored for stored, is_wanted in read if is_wanted]
+        read = [(stored, matches(stored)) for stored in self._whole(batch)]
+        messages = [stored for stored, is_match in read if is_match]
         versions = {
             version: self._version(version, batch.topic, target)
             for version in {stored.message.schema_version for stored in messages}

@@ -90,7 +90,7 @@ class Rights:
     def create(
         self,
         topic: TopicName,
-        wanted: TopicRights,
+        desired: TopicRights,
         exists: Callable[[], bool],
         make: Callable[[], bool],
     ) -> bool:
@@ -99,11 +99,11 @@ class Rights:
         A topic that exists keeps its own rights. The module's comment has the order of steps.
         """
         before, ahead = self._record(topic), None
-        if wanted != NO_OWNER and not exists():
+        if desired != NO_OWNER and not exists():
             version = 0 if before is None else before.version
             try:
                 ahead = self._registry.put(
-                    TOPIC_RECORDS, str(topic), wanted.dump(), version, self._timeout
+                    TOPIC_RECORDS, str(topic), desired.dump(), version, self._timeout
                 )
             except ConflictError:
                 pass  # another request creates it; the one that does writes last
@@ -117,8 +117,8 @@ class Rights:
         if not made:
             self._drop(topic, ahead)
             return False
-        if wanted != NO_OWNER:
-            self._registry.put(TOPIC_RECORDS, str(topic), wanted.dump(), None, self._timeout)
+        if desired != NO_OWNER:
+            self._registry.put(TOPIC_RECORDS, str(topic), desired.dump(), None, self._timeout)
         else:
             # Also a record written meanwhile, by a request that did not create the topic.
             self._registry.delete(TOPIC_RECORDS, str(topic), self._timeout)

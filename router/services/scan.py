@@ -1,7 +1,7 @@
-"""Stretches of a topic, read without a trace: from places to places, merged by time, within bounds.
+"""Ranges of a topic, read without a trace: from places to places, merged by time, within bounds.
 
-Theory of operation. A stretch has a place to begin and a place to end for each partition, the same
-`StartPosition` that a feed has. A `Scan` holds one reader for each partition whose stretch is not
+Theory of operation. A range has a place to begin and a place to end for each partition, the same
+`StartPosition` that a feed has. A `Scan` holds one reader for each partition whose range is not
 empty, and gives the message with the smallest time of those that come next, so that each
 partition's order is kept whatever its clock did. Where a scan stands is known by partition too: a
 scan that stopped early goes on there. It stops at its deadline, and once it has read so many bytes,
@@ -28,12 +28,12 @@ from router.services.read import LAST_OF_BATCH, After, StartPosition, TopicReade
 
 __all__ = [
     "After",
+    "MessageFilter",
     "Places",
     "Scan",
     "ScanBounds",
     "Start",
     "StartPosition",
-    "Wanted",
     "beginning",
     "earlier",
     "end_of",
@@ -42,7 +42,7 @@ __all__ = [
 
 Places = dict[int, StartPosition]
 """A place in each of some partitions."""
-Wanted = Callable[[Stored], bool]
+MessageFilter = Callable[[Stored], bool]
 
 RECEIVE_MESSAGES: Final = 200
 SILENCE_SECONDS = 1.0
@@ -62,7 +62,7 @@ class ScanBounds:
 
 
 class Scan:
-    """Messages of a stretch; iterate once, then `close`.
+    """Messages of a range; iterate once, then `close`.
 
     `places` says where it stands, and `whole` whether it reached all ends.
     """
@@ -263,7 +263,7 @@ def _opened(start: StartPosition, partition: int) -> Start | int | Position:
 
 
 def is_empty(start: StartPosition, end: StartPosition | None) -> bool:
-    """Return whether a stretch is known to be empty."""
+    """Return whether a range is known to be empty."""
     if start == end or end is Start.EARLIEST or start is Start.LATEST:
         return True
     if not isinstance(start, After | Position) or not isinstance(end, After | Position):

@@ -103,7 +103,7 @@ class Translation:
         else:
             acks.upto = self._unbroken_end()
             behind = max(self._unbroken, done.sequence)
-            acks.alone += self._stretch((), behind, batch.sequence, mark)
+            acks.alone += self._range((), behind, batch.sequence, mark)
         return replace(done, sequence=max(done.sequence, whole), upto=acks.upto)
 
     def _unbroken_end(self) -> Position | None:
@@ -141,9 +141,9 @@ class Translation:
         final = self._state.batch_at(self._topic, position_at(end, self._partition))
         if final is None:
             return []
-        return self._stretch((first,), behind, final.sequence, end)
+        return self._range((first,), behind, final.sequence, end)
 
-    def _stretch(
+    def _range(
         self, begin: tuple[Key] | tuple[()], behind: int, until: int, end: Key
     ) -> list[Position]:
         """Return where the messages up to a place are stored, of the batches between sequences."""

@@ -1,6 +1,6 @@
 """Comparing the batches of one partition with what source and target hold now.
 
-Both stores are read by stretches of batches, forwards, and each message is held against the place
+Both stores are read by ranges of batches, forwards, and each message is held against the place
 that the state says. A message that the source holds and the target does not is a difference:
 whether it was never copied, is new at the source, or was deleted at the target. What both stores
 deleted before their first message is none: retention goes on. What the target holds besides is
@@ -197,16 +197,16 @@ class Comparison:
         self, batch: CopiedBatch, previous: CopiedBatch | None, there: ComparedMessages
     ) -> set[int]:
         """Return which messages of a batch the target has not, by number."""
-        wanted = {key_of(position): n for n, position in enumerate(batch.targets())}
-        before = min(wanted) if previous is None else max(map(key_of, previous.targets()))
-        found, others = _parted(there, wanted, before)
+        numbers = {key_of(position): n for n, position in enumerate(batch.targets())}
+        before = min(numbers) if previous is None else max(map(key_of, previous.targets()))
+        found, others = _parted(there, numbers, before)
         self._found.compared += len(found)
         self.others += len(others)
         if previous is not None and len(others) == previous.count:
             self._check_twice(others, previous)
         if len(found) == batch.count and checksum(found.values()) != batch.checksum:
             self._say(batch, "the target holds other messages than were copied")
-        return set(wanted.values()) - found.keys()
+        return set(numbers.values()) - found.keys()
 
     def _check_twice(self, others: list[Message], previous: CopiedBatch) -> None:
         if checksum(others) == previous.checksum:
@@ -228,9 +228,9 @@ class Comparison:
         self, batch: CopiedBatch, previous: CopiedBatch | None, here: ComparedMessages
     ) -> set[int]:
         """Return which messages of a batch the source holds, by number."""
-        wanted = {key_of(position): n for n, position in enumerate(batch.sources())}
-        before = min(wanted) if previous is None else key_of(previous.last())
-        found, left_out = _parted(here, wanted, before)
+        numbers = {key_of(position): n for n, position in enumerate(batch.sources())}
+        before = min(numbers) if previous is None else key_of(previous.last())
+        found, left_out = _parted(here, numbers, before)
         if left_out:
             self._found.lacking += len(left_out)
             self._say(batch, f"{len(left_out)} messages of the source before it are not copied")
@@ -264,20 +264,20 @@ def counted(
 
     At most MAX_COUNTED.
     """
-    with closing(ComparedMessages(end, start)) as stretch:
-        keys = (key_of(one.position) for one in stretch.upto(upto))
+    with closing(ComparedMessages(end, start)) as compared:
+        keys = (key_of(one.position) for one in compared.upto(upto))
         return sum(1 for _ in islice((key for key in keys if behind < key < upto), MAX_COUNTED))
 
 
 def _parted(
-    stretch: ComparedMessages, wanted: Mapping[Key, int], before: Key
+    compared: ComparedMessages, numbers: Mapping[Key, int], before: Key
 ) -> tuple[dict[int, Message], list[Message]]:
     """Return the messages at these places, and the others behind a place and up to the last one."""
     found: dict[int, Message] = {}
     others: list[Message] = []
-    for one in stretch.upto(max(wanted)):
+    for one in compared.upto(max(numbers)):
         key = key_of(one.position)
-        if (number := wanted.get(key)) is not None:
+        if (number := numbers.get(key)) is not None:
             found[number] = one.message
         elif key > before:
             others.append(one.message)

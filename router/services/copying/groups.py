@@ -273,14 +273,14 @@ class GroupSync:
     ) -> bool:
         topic = self._topics[source]
         acks, after = self.translated(source, state, group.done.get(state.partition, Done()))
-        partition, wanted = topic.partition(state.partition), Subscription(topic.name, name)
+        partition, subscription = topic.partition(state.partition), Subscription(topic.name, name)
         if acks.upto is not None:
             upto = replace(acks.upto, partition=partition)
-            self._target.acknowledge(wanted, [upto], True, self._timeout)
+            self._target.acknowledge(subscription, [upto], True, self._timeout)
         alone = [replace(one, partition=partition) for one in acks.alone]
         for at in range(0, len(alone), MAX_POSITIONS_PER_CALL):
             some = alone[at : at + MAX_POSITIONS_PER_CALL]
-            self._target.acknowledge(wanted, some, False, self._timeout)
+            self._target.acknowledge(subscription, some, False, self._timeout)
         group.done[state.partition] = after
         return bool(acks)
 
@@ -309,8 +309,8 @@ class GroupSync:
             PartitionEnd(self._source, source, partition, self._timeout),
         )
         try:
-            with closing(ComparedMessages(end, batch.last())) as stretch:
-                return any(key_of(one.position) > known for one in stretch.upto(BEHIND_ALL))
+            with closing(ComparedMessages(end, batch.last())) as compared:
+                return any(key_of(one.position) > known for one in compared.upto(BEHIND_ALL))
         except RouterError:
             return True
 

@@ -339,10 +339,10 @@ class PartitionCopy:
         ledger, entry, index = key_of(first)
         reading = self._reading
         reading.start(first, (ledger, entry, index - 1))
-        wanted = set(map(key_of, row.sources()))
+        keys = set(map(key_of, row.sources()))
         found: list[Stored] = []
         while some := reading.batch():
-            found += [stored for stored in some if key_of(stored.position) in wanted]
+            found += [stored for stored in some if key_of(stored.position) in keys]
             if key_of(some[-1].position) >= key_of(last):
                 break
         return found

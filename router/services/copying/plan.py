@@ -85,7 +85,7 @@ class PlannedTopic:
         }
 
 
-def wanted_topics(
+def selected_topics(
     source: Backend, patterns: Sequence[str], timeout: float, default: tuple[str, str]
 ) -> list[TopicInfo]:
     """Return the persistent topics whose local, short or full name matches a pattern.

@@ -27,7 +27,7 @@ from router.services.copying.state import CopiedTopic
 
 LOOK_SECONDS: Final = 1.0
 """A gap between messages is looked into once in this time at most."""
-DELETED: Final = "stretches of messages, which the source deleted before they were copied"
+DELETED: Final = "ranges of messages, which the source deleted before they were copied"
 
 
 class PartitionReading:

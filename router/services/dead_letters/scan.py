@@ -81,11 +81,11 @@ class LetterScan:
             return None
         entry = Position(position.ledger, position.entry, position.partition)
         self._open(position.partition, entry)
-        wanted = _begin(position)
+        place = _begin(position)
         while some := self._receive():
             for stored in some:
-                if _begin(stored.position) >= wanted:
-                    return stored if _begin(stored.position) == wanted else None
+                if _begin(stored.position) >= place:
+                    return stored if _begin(stored.position) == place else None
         return None
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class ExportViews(PageViews):
         fails=(*FAILS, "read-failed"),
     )
     def export(self, topic: str) -> Response:
-        """Answer the messages of a stretch that match the filters, as a file."""
+        """Answer the messages of a range that match the filters, as a file."""
         _, name = self._context.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
         kind = query.choice("as", tuple(KINDS), "ndjson")

@@ -19,7 +19,7 @@ from router.errors.quoting import quoted
 from router.model import Message, Stored, TopicName
 from router.services.activity import ActivityAdministration
 from router.services.message_details import headers_of
-from router.services.scan import Wanted
+from router.services.scan import MessageFilter
 from router.web.console.filters import JsonPath, Step
 
 PROPERTY: Final = "console.mask"
@@ -80,7 +80,7 @@ class Mask:
         )
         return VisibleMessage(replace(stored, message=masked, oversized=False), *size, masked=True)
 
-    def matching(self, condition: Wanted) -> Wanted:
+    def matching(self, condition: MessageFilter) -> MessageFilter:
         """Return a condition of what is shown as one of what is stored."""
         return (lambda stored: condition(self.shown(stored).stored)) if self.hides else condition
 

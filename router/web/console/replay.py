@@ -55,7 +55,7 @@ class ReplayViews(PageViews):
         query = Query(request.environ)
         chosen = self._selection(name, texts(query))
         stats = self._services.topics.described(name)
-        starts, ends = self._stretch(name, stats, chosen)
+        starts, ends = self._range(name, stats, chosen)
         state = {
             "id": secrets.token_hex(16),
             "to": "",
@@ -124,7 +124,7 @@ class ReplayViews(PageViews):
             raise TopicNotFoundError(f"[{target.local}]")
         return target
 
-    def _stretch(
+    def _range(
         self, name: TopicName, stats: TopicStats, chosen: Selection
     ) -> tuple[Places, Places]:
         """Return where a selection begins and ends: what its page shows, or all from a place on."""
@@ -141,11 +141,11 @@ class ReplayViews(PageViews):
         name: TopicName,
         stats: TopicStats,
         chosen: Selection,
-        stretch: tuple[dict[int, StartPosition], dict[int, StartPosition]],
+        places: tuple[dict[int, StartPosition], dict[int, StartPosition]],
         most: int,
     ) -> dict[str, Any]:
         """Return the places of the next batch, for the form, and what is left."""
-        starts, ends = stretch
+        starts, ends = places
         until, whole = self._services.replay.next_batch(ReplayRange(name, starts, ends), most)
         marks = [chosen.marks(places) for places in (starts, until, ends)]
         if None in marks:

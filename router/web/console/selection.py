@@ -1,4 +1,4 @@
-"""Which stretch of a topic's messages a page, an export or a replay is about, as addresses say it.
+"""Which range of a topic's messages a page, an export or a replay is about, as addresses say it.
 
 `from` is where it begins: `earliest`, `latest`, a time, how long ago, the id of a message
 (`ledger:entry:partition`, `:index` behind it in a batch, or PIP 64's base64) or Kafka's partition
@@ -44,14 +44,14 @@ SELECTION: Final = (
     text("header", "Messages with a header: `name`, or `name=value`."),
     text("path", "Messages whose JSON has something at a path, such as `$.order.total=12`."),
     text("partition", "Messages of one partition."),
-    text("from", "Where the stretch begins."),
+    text("from", "Where the range begins."),
     text("before", "Where it ends."),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A stretch of a topic and filters; `starts` and `ends` None: not named.
+    """A range of a topic and filters; `starts` and `ends` None: not named.
 
     `given` are the parameters that say so, without those that are empty.
     """

@@ -33,7 +33,7 @@ from router.services.copying.plan import (
     CopyPlanner,
     check_patterns,
     made_again,
-    wanted_topics,
+    selected_topics,
 )
 from router.services.copying.state import CopiedTopic
 from tests.unit.services.copying.bench import (
@@ -391,7 +391,7 @@ def test_patterns_choose_topics(bench: Bench) -> None:
         bench.source.create_topic(TopicInfo(TopicName.parse(name)), TIMEOUT)
 
     def chosen(*patterns: str) -> list[str]:
-        found = wanted_topics(bench.source, patterns, TIMEOUT, ("public", "default"))
+        found = selected_topics(bench.source, patterns, TIMEOUT, ("public", "default"))
         return sorted(info.topic.local for info in found)
 
     assert chosen("orders*") == ["orders", "orders-eu"]
