@@ -17,6 +17,11 @@ LACKING: Final = (
     "the Python of Spark's workers lacks this package: install it there with its extra `pipelines`,"
     " or name a Python that has it, PYSPARK_PYTHON or spark.pyspark.python"
 )
+# A table of plain files that was written again: the plan has the files of the last look.
+_GONE: Final = re.compile(
+    r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file"
+    r" (?:file://)?(.+?)\. File does not exist"
+)
 _CLASS: Final = re.compile(r"^\[([A-Z_0-9.]+)\]\s*")
 _CAUSED: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _PLACE: Final = re.compile(r" SQLSTATE: \w+|[;,]? line \d+,? pos \d+;?")
@@ -31,6 +36,11 @@ def sentence(error: BaseException | str) -> str:
         )
     if _MISSING.search(text):
         return LACKING
+    if gone := _GONE.search(text):
+        return bounded(
+            f"the file {gone[1]} is not there any more: write new files of a table beside the old"
+            " ones, which a batch may read. The next run goes on with those that are there"
+        )
     if found := [said for kind, said in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
         return bounded(found[-1])
     if caused := _CAUSED.findall(text):

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from router.model import Message
 from router.pipelines.declaration import TableSpec
+from router.pipelines.failures import sentence
 from router.pipelines.tables import Tables
 from router.pipelines.testing.cases import load
 from router.pipelines.testing.running import run
@@ -152,5 +154,12 @@ def test_running_stream_sees_the_files_that_a_table_has_after_a_refresh(
         now[0] = 60.0
         tables.refresh()
         assert sorted(map(str, named(3))) == ["None", "None", "two"]
+        (table / "2.json").rename(table / "3.json")
+        with pytest.raises(StreamingQueryException) as gone:
+            named(4)
+        assert sentence(gone.value) == (
+            f"the file {table}/2.json is not there any more: write new files of a table beside the"
+            " old ones, which a batch may read. The next run goes on with those that are there"
+        )
     finally:
         query.stop()
