@@ -127,3 +127,10 @@ def test_rights_that_are_lacking_are_named(broker: Guarded) -> None:
     wide = {"topics.auto_partitions": "7"}
     with pytest.raises(NotAllowedError, match=r"topics\.auto_partitions"):
         write(options(broker, writer, topic="orders.wide", **wide), "b")
+
+
+def test_sink_publishes_a_batch_once_with_the_right_to_publish(broker: Guarded) -> None:
+    writer = options(broker, broker.token("writer"))
+    dead_letters(writer)
+    dead_letters(writer)
+    assert rows(options(broker, broker.token("reader"), topics=TOPIC.local)) == ["{"]
