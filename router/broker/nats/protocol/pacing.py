@@ -9,18 +9,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from router.broker.nats.protocol.failures import FAILURES
 
 MAX_TURN_SECONDS: Final = 0.02
 MAX_PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
+_log = structlog.get_logger(__name__)
+
 
 def is_cancelled() -> bool:
     """Return whether the task that runs is cancelled, and not only what it waited for."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+@contextmanager
+def tolerating(event: str, **place: str) -> Iterator[None]:
+    """Let work go on after a step of it that fails, which is logged as `event`.
+
+    So it does if what the step waited for is cancelled, such as a stream that is closed meanwhile.
+    """
+    try:
+        yield
+    except FAILURES as failure:
+        _log.warning(event, **place, reason=str(failure))
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise
 
 
 class Tasks:

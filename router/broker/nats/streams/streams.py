@@ -26,8 +26,7 @@ import structlog
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
 from router.broker.nats.protocol.authorization import NatsCaller, check_stream_subjects
-from router.broker.nats.protocol.failures import FAILURES
-from router.broker.nats.protocol.pacing import Tasks, is_cancelled
+from router.broker.nats.protocol.pacing import Tasks, tolerating
 from router.broker.nats.streams.log.messages import NS_PER_MS
 from router.broker.nats.streams.names import (
     StreamTopics,
@@ -342,32 +341,19 @@ class Streams:
 
     async def _open_configured(self, topics: Sequence[str]) -> None:
         for topic in topics:
-            record = self.records.get(topic)
-            try:
-                if record is not None:
+            with tolerating("nats-stream-not-open", topic=topic):
+                if (record := self.records.get(topic)) is not None:
                     await self._stream(topic, record).open()
-            except FAILURES as failure:
-                _log.warning("nats-stream-not-open", topic=topic, reason=str(failure))
-            except asyncio.CancelledError:  # the stream is closed, if not this
-                if is_cancelled():
-                    raise
 
     async def _maintain(self) -> None:
         for turn in count(1):
             await asyncio.sleep(MAINTENANCE_INTERVAL_SECONDS)
             for stream in list(self._streams.values()):
-                try:
+                with tolerating("nats-stream-not-maintained", stream=stream.name):
                     if stream.opened:
                         await stream.interest.maintain()
                     if turn % TURNS_PER_SAVE == 0:
                         await stream.save()
-                except FAILURES as failure:
-                    _log.warning(
-                        "nats-stream-not-maintained", stream=stream.name, reason=str(failure)
-                    )
-                except asyncio.CancelledError:  # the stream is closed, if not this
-                    if is_cancelled():
-                        raise
 
     def _check_overlap(self, config: StreamConfig) -> None:
         if self.overlapping(config.subjects, config.name):
