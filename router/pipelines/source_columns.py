@@ -15,18 +15,23 @@ row for each message that Spark turns into columns again, takes six times as lon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, repeat, starmap
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+from pyarrow.compute import binary_join_element_wise, run_end_decode
 
 from router.wire.pulsar import Columns
 from router.wire.repeated_headers import as_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+_PlacedEntry = tuple[Columns, str, int | None, int]
+"""An entry, its position, the number of its first message, and how many rows end with it."""
 
 SCHEMA_DDL: Final = (
     "topic STRING, partition INT, position STRING, index BIGINT, key BINARY, value BINARY,"
@@ -46,8 +51,11 @@ CREATE_TIME: Final = 0
 ROW: Final = 64
 """What a row takes besides its value, key and properties, about."""
 _PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+_LONG: Final = 64
+"""Messages of an entry that are worth calls of Arrow's own: a text for each costs as much as all
+else here."""
+_WITHIN: Final = pa.array(map(str, range(1_000)))
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_TIME_MS: Final = pa.timestamp("ms", tz="UTC")
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _KAFKA_FIELDS: Final = [
     ("key", pa.binary()),
@@ -129,44 +137,22 @@ class Layout(Enum):
 class Gathered:
     """Messages of one partition, gathered until they are taken as one record batch."""
 
-    __slots__ = ("_columns", "_layout", "_partition", "_topic", "rows", "size")
+    __slots__ = ("_entries", "_layout", "_partition", "_topic", "rows", "size")
 
     def __init__(self, topic: str, partition: int, layout: Layout = Layout.ROUTER) -> None:
         self._topic = topic
         self._partition = partition
         self._layout = layout
         self.rows = self.size = 0
-        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(8))
+        self._entries: list[_PlacedEntry] = []
 
     def add(self, entry: Columns, place: str, first_index: int | None) -> None:
         """Add the messages of an entry; `first_index` is the number of its first one, if known."""
         count = len(entry.values)
-        positions, indexes, *others = self._columns
-        if count and entry.places[0] < 0:
-            positions.append(place)
-            indexes.append(first_index)
-        else:
-            if self._layout is Layout.ROUTER:
-                positions.extend([f"{place}:{within}" for within in entry.places])
-            if first_index is None:
-                indexes.extend(repeat(None, count))
-            else:
-                indexes.extend([first_index + within for within in entry.places])
-        # What is one for a whole entry is looked at once.
-        published = entry.publish_time if 0 < entry.publish_time <= _MOST_MS else None
-        publish_times = repeat(published, count)
-        versions = repeat(version_number(entry.schema_version), count)
-        of_entry = (
-            entry.keys,
-            entry.values,
-            entry.properties,
-            entry.event_times,
-            publish_times,
-            versions,
-        )
-        for column, more in zip(others, of_entry, strict=True):
-            column.extend(more)
+        if not count:
+            return
         self.rows += count
+        self._entries.append((entry, place, first_index, self.rows))
         self.size += ROW * count + sum(map(len, filter(None, entry.values)))
         self.size += sum(map(len, filter(None, entry.keys)))
         if any(entry.properties):
@@ -175,26 +161,75 @@ class Gathered:
 
     def take(self) -> pa.RecordBatch:
         """Return what was gathered, and begin again."""
-        positions, indexes, keys, values, properties, *times, versions = self._columns
-        event_times, publish_times = times
-        topic = pa.repeat(pa.scalar(self._topic), self.rows)
-        partition = pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows)
-        index, published = pa.array(indexes, pa.int64()), _stored_times(publish_times)
-        key, value = pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+        entries, rows = self._entries, self.rows
+        key = pa.array(_joined(one.keys for one, *_ in entries), pa.binary())
+        value = pa.array(_joined(one.values for one, *_ in entries), pa.binary())
+        properties = _joined(one.properties for one, *_ in entries)
+        topic = pa.repeat(pa.scalar(self._topic), rows)
+        partition = pa.repeat(pa.scalar(self._partition, pa.int32()), rows)
+        index = pa.array(_joined(starmap(_indexes, entries)), pa.int64())
+        published = _runs([_microseconds(one.publish_time) for one, *_ in entries], entries, _TIME)
         if self._layout is Layout.ROUTER:
-            place, event_time = pa.array(positions, pa.string()), _times(event_times)
+            place = _positions(entries)
+            event_time = _times(_joined(one.event_times for one, *_ in entries))
             arrays = [topic, partition, place, index, key, value, _maps(properties), event_time]
-            arrays += [published, _versions(versions)]
+            versions = [version_number(one.schema_version) for one, *_ in entries]
+            arrays += [published, _runs(versions, entries, pa.int64())]
             taken = pa.RecordBatch.from_arrays(arrays, schema=ARROW)
         else:
-            kind = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), self.rows)
+            kind = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), rows)
             arrays, schema = [key, value, topic, partition, index, published, kind], ARROW_KAFKA
             if self._layout is Layout.KAFKA_WITH_HEADERS:
                 arrays, schema = [*arrays, _headers(properties)], ARROW_KAFKA_HEADERS
             taken = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        self._columns = tuple([] for _ in range(8))
+        self._entries = []
         self.rows = self.size = 0
         return taken
+
+
+def _joined(columns: Iterable[Iterable[T]]) -> list[T]:
+    return list(chain.from_iterable(columns))
+
+
+def _indexes(
+    entry: Columns, _place: str, first_index: int | None, _end: int
+) -> Iterable[int | None]:
+    places = entry.places
+    if places[0] < 0 or first_index is None:
+        return repeat(first_index, len(places))
+    if isinstance(places, range):
+        return range(first_index, first_index + len(places))
+    return [first_index + within for within in places]
+
+
+def _positions(entries: Sequence[_PlacedEntry]) -> pa.Array:
+    if entries[-1][-1] < _LONG * len(entries):
+        return pa.array(_joined(starmap(_places, entries)), pa.string())
+    return pa.concat_arrays([_long_positions(*entry) for entry in entries])
+
+
+def _long_positions(entry: Columns, place: str, first_index: int | None, end: int) -> pa.Array:
+    places = entry.places
+    if isinstance(places, range) and len(places) <= len(_WITHIN):
+        return binary_join_element_wise(place, _WITHIN[: len(places)], ":")
+    return pa.array(_places(entry, place, first_index, end), pa.string())
+
+
+def _places(entry: Columns, place: str, _first: int | None, _end: int) -> Iterable[str]:
+    if entry.places[0] < 0:
+        return repeat(place, len(entry.places))
+    return [f"{place}:{within}" for within in entry.places]
+
+
+def _runs(values: Sequence[int | None], entries: Sequence[_PlacedEntry], kind: Any) -> pa.Array:
+    """Return what is one for all messages of an entry, for each of them."""
+    ends = pa.array([end for *_, end in entries], pa.int32())
+    return run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+
+
+def _microseconds(time_ms: int | None) -> int | None:
+    """Return a time in Spark's unit; null: none was told, or Spark cannot hold it."""
+    return time_ms * 1000 if time_ms and time_ms <= _MOST_MS else None
 
 
 def version_number(version: bytes) -> int | None:
@@ -219,27 +254,12 @@ def _headers(properties: Sequence[Any]) -> pa.Array:
 
 def _maps(properties: Sequence[Any]) -> pa.Array:
     if not any(properties):
-        none = pa.array([], pa.string())
-        return pa.MapArray.from_arrays(
-            pa.array([0] * (len(properties) + 1), pa.int32()), none, none
-        )
+        none, starts = pa.array([], pa.string()), pa.scalar(0, pa.int32())
+        return pa.MapArray.from_arrays(pa.repeat(starts, len(properties) + 1), none, none)
     return pa.array([list(one.items()) for one in properties], _PROPERTIES)
 
 
 def _times(times_ms: Sequence[int | None]) -> pa.Array:
-    """Return times in Spark's unit; 0, none was told, and what it cannot hold become null."""
     if not any(times_ms):
         return pa.nulls(len(times_ms), _TIME)
-    return _stored_times([None if not one or one > _MOST_MS else one for one in times_ms])
-
-
-def _stored_times(times_ms: Sequence[int | None]) -> pa.Array:
-    """Return times that are null or can be held."""
-    return pa.array(times_ms, _TIME_MS).cast(_TIME)
-
-
-def _versions(versions: Sequence[int | None]) -> pa.Array:
-    # A version may be 0.
-    if versions.count(None) == len(versions):
-        return pa.nulls(len(versions), pa.int64())
-    return pa.array(versions, pa.int64())
+    return pa.array(list(map(_microseconds, times_ms)), _TIME)

@@ -32,9 +32,10 @@ _KEY: Final = KEY_TAG[0]
 class Columns(NamedTuple):
     """The messages of an entry, column by column: null values are None.
 
-    `places` are those in the batch, -1 outside of one; `size` counts all that the batch was made
-    of. The time of publishing is one for all, in ms since 1970. `first_index` is the number of the
-    first message that the batch was made of, None: the broker does not count them.
+    `places` are those in the batch, a range from 0 if it is whole, -1 outside of one; `size` counts
+    all that the batch was made of. The time of publishing is one for all, in ms since 1970.
+    `first_index` is the number of the first message that the batch was made of, None: the broker
+    does not count them.
     `schema_version` is that of the topic's schema that all are written with, empty: none.
     """
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from router.pipelines.source_columns import KAFKA, Gathered
 from router.wire.kafka import record_messages
@@ -24,6 +29,65 @@ def test_size_grows_with_everything_that_a_message_brings(column: str) -> None:
     assert gathered.size >= before + 900
     assert gathered.take().num_rows == 4
     assert gathered.size == 0
+
+
+def an_entry(count: int, part: list[int] | None, version: bytes, time: int) -> Columns:
+    """Return an entry of a batch, of all its messages or a part; without a batch if it has none."""
+    rows = max(1, count)
+    whole = Columns(
+        range(count) if count else [-1],
+        [b"k%d" % row if row % 3 else None for row in range(rows)],
+        [b"v%d" % row if row % 5 else None for row in range(rows)],
+        [{"n": str(row)} if row % 7 == 6 else {} for row in range(rows)],
+        [row * 1000 if row % 4 else None for row in range(rows)],
+        time,
+        rows,
+        None,
+        version,
+    )
+    return whole if part is None else whole.rows([row for row in part if row < rows])
+
+
+entries = st.builds(
+    an_entry,
+    st.sampled_from([0, 1, 3, 64, 200, 1_000, 1_001]),
+    st.none() | st.lists(st.integers(0, 200), max_size=4, unique=True).map(sorted),
+    st.sampled_from([b"", bytes(8), (5).to_bytes(8)]),
+    st.sampled_from([0, 1, 1_700_000_000_123, 1 << 62]),
+)
+
+
+@given(st.lists(st.tuples(entries, st.none() | st.integers(0, 9)), min_size=1, max_size=4))
+def test_rows_are_those_of_the_entries_one_by_one(given_entries: list[Any]) -> None:
+    gathered = Gathered("t", 3)
+    expected = []
+    for number, (entry, first) in enumerate(given_entries):
+        gathered.add(entry, f"7:{number}", first)
+        published = moment(entry.publish_time)
+        version = int.from_bytes(entry.schema_version) if entry.schema_version else None
+        for row, within in enumerate(entry.places):
+            place, index = (f"7:{number}", first) if within < 0 else (f"7:{number}:{within}", None)
+            if within >= 0 and first is not None:
+                index = first + within
+            expected.append(
+                (
+                    *("t", 3, place, index, entry.keys[row], entry.values[row]),
+                    list(entry.properties[row].items()),
+                    *(moment(entry.event_times[row] or 0), published, version),
+                )
+            )
+    rows = gathered.rows
+    assert rows == len(expected)
+    if rows:
+        assert [tuple(row.values()) for row in gathered.take().to_pylist()] == expected
+    assert gathered.rows == gathered.size == 0
+
+
+def moment(time_ms: int) -> datetime | None:
+    """Return a time as a column has it."""
+    if not 0 < time_ms < 1 << 60:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
 
 
 def test_headers_that_the_router_writes_are_no_properties() -> None:
