@@ -16,8 +16,8 @@ from router.broker.kafka.batch_reader import Batches
 
 MAX_PARTITIONS: Final = 10_000
 """Of one session; a client with more names all of them in each request."""
-MAX_KEPT_PARTITIONS: Final = 500_000
-"""Of all sessions of a broker."""
+MAX_KEPT_PARTITIONS: Final = 200_000
+"""Of all sessions of a broker: 50 MB, or 95 MB with the longest names that requests hold."""
 FIRST_EPOCH: Final = 1
 """The epoch of the first request that goes on with a session."""
 LAST_EPOCH: Final = (1 << 31) - 1

@@ -42,17 +42,20 @@ _log = structlog.get_logger(__name__)
 class TransactionAcknowledgements:
     """The acknowledgements of all open transactions.
 
-    `partition` returns that of a log, None: it is gone; `put` stores a value of a transaction.
+    `partition` returns that of a log, None: it is gone. `check` raises TransactionError if a
+    transaction may have no more parts; `put` stores a value of one.
     """
 
     def __init__(
         self,
         store: Store,
         partition: Callable[[int], Partition | None],
+        check: Callable[[Transaction], None],
         put: Callable[[Transaction, str, bytes], None],
     ) -> None:
         self._store = store
         self._partition = partition
+        self._check = check
         self._put = put
 
     def add(
@@ -69,6 +72,7 @@ class TransactionAcknowledgements:
         if sum(map(len, transaction.acks.values())) + len(parts) > MAX_ACKS:
             sentence = f"a transaction acknowledges {MAX_ACKS} entries"
             raise TransactionError(Refusal.TOO_MANY, sentence)
+        self._check(transaction)
         pending = _pending(subscription)
         taken: list[tuple[int, EntryPart]] = []
         try:
@@ -102,6 +106,7 @@ class TransactionAcknowledgements:
     ) -> None:
         """Acknowledge all up to an entry; as `add`."""
         key = _key(subscription)
+        self._check(transaction)
         pending = _pending(subscription)
         try:
             pending.check_cumulative(transaction, ack)

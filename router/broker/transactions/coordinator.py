@@ -57,6 +57,8 @@ from router.broker.transactions.transaction import (
     PositionKey,
     SubscriptionKey,
     Transaction,
+    TransactionMemory,
+    part_size,
 )
 from router.errors import RouterError
 from router.errors.quoting import quoted
@@ -91,8 +93,9 @@ class TransactionCoordinator:
         self._topics = topics
         self._store = topics.store
         self._offsets = GroupOffsets(topics, forget)
+        self._memory = TransactionMemory()
         self.acknowledgements = TransactionAcknowledgements(
-            topics.store, self._partition, self._put
+            topics.store, self._partition, self._memory.check, self._put
         )
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Transaction] = {}
@@ -164,6 +167,7 @@ class TransactionCoordinator:
             raise TransactionError(Refusal.BUSY, "the transaction is being decided")
         if ledger.id in transaction.partitions:
             return
+        self._memory.check(transaction)
         if len(transaction.partitions) >= MAX_PARTITIONS:
             sentence = f"a transaction has {MAX_PARTITIONS} partitions"
             raise TransactionError(Refusal.TOO_MANY, sentence)
@@ -172,6 +176,7 @@ class TransactionCoordinator:
 
     def check_space(self, transaction: Transaction) -> None:
         """Raise TransactionError if a transaction may have no more entries."""
+        self._memory.check(transaction)
         if transaction.ranges >= MAX_RANGES:
             sentence = f"messages of others divide a transaction into {MAX_RANGES} parts"
             raise TransactionError(Refusal.TOO_MANY, sentence)
@@ -192,6 +197,7 @@ class TransactionCoordinator:
     ) -> None:
         """Take a position that a group gets if the transaction is committed."""
         key, positions = PositionKey(ledger.id, name), transaction.positions
+        self._memory.check(transaction)
         if transaction.committed is not None:
             raise TransactionError(Refusal.BUSY, "the transaction is being decided")
         if key not in positions:
@@ -311,12 +317,14 @@ class TransactionCoordinator:
         self._open[transaction.key] = transaction
         self._owners[transaction.owner] += 1
         self._positions.update(transaction.positions.keys())
+        self._memory.enter(transaction)
 
     def _remove(self, transaction: Transaction) -> None:
         del self._open[transaction.key]
         self._owners[transaction.owner] -= 1
         if not self._owners[transaction.owner]:
             del self._owners[transaction.owner]
+        self._memory.leave(transaction)
         for key in transaction.positions:
             self._positions[key] -= 1
             if not self._positions[key]:
@@ -341,6 +349,8 @@ class TransactionCoordinator:
 
     def _put(self, transaction: Transaction, key: str, value: bytes) -> None:
         owner = _OWNER + transaction.key
+        before = self._store.values.of(owner).get(key)
+        self._memory.add(transaction, part_size(key, value) - part_size(key, before))
         self._store.change_value(ValueChange(ValueOperation.PUT, owner, key, value))
 
     def _restore(self, stored: str) -> Transaction | None:
@@ -363,7 +373,10 @@ class TransactionCoordinator:
                 if left is None:
                     self._store.change_value(ValueChange(ValueOperation.REMOVE, stored, key))
                 elif left != value:
-                    self._put(found, key, left)
+                    change = ValueChange(ValueOperation.PUT, stored, key, left)
+                    self._store.change_value(change)
+        parts = self._store.values.of(stored)
+        found.size_bytes = sum(part_size(key, value) for key, value in parts.items())
         return found
 
     def _restore_part(

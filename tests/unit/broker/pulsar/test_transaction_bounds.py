@@ -7,18 +7,21 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from router.broker.consume.cursor.pending_acks import PendingAcks
 from router.broker.consume.dispatch.shared import Shared
-from router.broker.storage import ValueChange, ValueOperation
+from router.broker.storage import CommittedPosition, ValueChange, ValueOperation
 from router.broker.transactions import (
+    Transaction,
     TransactionalProducers,
     TransactionCalls,
     TransactionError,
     acknowledgements,
     coordinator,
+    transaction,
 )
 from router.model import TopicName
 from router.wire.pulsar import MAX_BATCH
@@ -188,12 +191,80 @@ def test_one_principal_leaves_transactions_to_the_others(
         transactions.begin("pulsar/3", 60_000, "b")
         for _ in range(3):
             await client.begin()  # of no principal
-        for transaction in list(transactions.open):
-            await transactions.abort(transaction)
+        for one in list(transactions.open):
+            await transactions.abort(one)
         transactions.begin("pulsar/2", 60_000, "a")
 
     with_transactions(folder, before)
     with_transactions(folder, after)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_the_parts_of_open_transactions_take_is_bounded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, restarts: bool
+) -> None:
+    """Of one principal, and of all; what is decided takes nothing."""
+    monkeypatch.setattr(transaction, "MAX_BYTES", 16_000)
+
+    async def before(client: TransactionalClient, context: Context) -> None:
+        await client.write(b"a")
+        transactions = producers_of(context).transactions
+        for owner in "abcd":
+            transactions.begin(f"pulsar/{owner}", 60_000, owner)
+        fill(context, "a")
+        await context.topics.store.synced()
+        if not restarts:
+            await after(client, context)
+
+    async def after(client: TransactionalClient, context: Context) -> None:
+        transactions = producers_of(context).transactions
+        if restarts:
+            await transactions.load()
+        another = transactions.begin("pulsar/another", 60_000, "a")
+        with pytest.raises(TransactionError, match='of "a" have too many parts'):
+            add_position(context, another)
+        for owner in "bcd":
+            fill(context, owner)
+        await client.subscribe(SHARED)
+        (received,) = await client.received(1)
+        ids = await client.begin()
+        refused: list[dict[str, Any]] = [{}, {"ack_type": pb.CommandAck.Cumulative}]
+        for how in refused:
+            answer = await client.acknowledge(received, ids=ids, **how)
+            assert answer.error == pb.NotAllowedError
+        assert (await client.write(b"b", ids=ids)).error == pb.NotAllowedError
+        for owner in "ab":
+            full = transactions.find(f"pulsar/{owner}")
+            assert full is not None
+            await transactions.abort(full)
+        add_position(context, another)
+        assert not (await client.acknowledge(received, ids=ids)).HasField("error")
+
+    with_transactions(folder, before)
+    if restarts:
+        with_transactions(folder, after)
+
+
+def add_position(context: Context, to: Transaction, group: str = "g") -> None:
+    partition = context.topics.opened(TOPIC)
+    assert partition is not None
+    commit = CommittedPosition(0, 0, "m" * 100, 0)
+    producers_of(context).transactions.set_position(to, partition.ledger, group, commit)
+
+
+def fill(context: Context, key: str) -> None:
+    """Add parts until no more may be added of the owner; what replaces one takes nothing."""
+    found = producers_of(context).transactions.find(f"pulsar/{key}")
+    assert found is not None
+
+    def add_all() -> None:
+        for number in range(100):
+            size = found.size_bytes
+            add_position(context, found, f"g{number // 2}")
+            assert (found.size_bytes > size) is (number % 2 == 0)
+
+    with pytest.raises(TransactionError, match="too many parts"):
+        add_all()
 
 
 @pytest.mark.parametrize("kind", [SHARED, pb.CommandSubscribe.Key_Shared])
@@ -289,11 +360,11 @@ async def decide(
     ids = await client.begin()
     await client.acknowledge(*reversed(received), ids=ids)
     transactions = producers_of(context).transactions
-    transaction = transactions.find(f"pulsar/{ids['txnid_least_bits']}")
-    assert transaction is not None
+    found = transactions.find(f"pulsar/{ids['txnid_least_bits']}")
+    assert found is not None
     pending = subscription_of(context).delivered
     assert isinstance(pending, PendingAcks)
-    deciding = asyncio.create_task(transactions.decide(transaction, commit=commit))
+    deciding = asyncio.create_task(transactions.decide(found, commit=commit))
     while not deciding.done():
         await asyncio.sleep(0)
         yield len(pending.held)
