@@ -77,7 +77,7 @@ def test_what_is_posted_is_polled_by_other_groups_and_workers(site: Site) -> Non
 
     wait_until(complete)
     assert sorted(came) == sorted(f"m{number}" for number in range(20))
-    assert sorted(read_all(router, "plain")) == sorted(came)
+    assert sorted(read_all(router, "plain", count=20)) == sorted(came)
 
 
 @pytest.mark.parametrize(

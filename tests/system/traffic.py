@@ -81,11 +81,14 @@ def create(stack: Stack, topic: str, partitions: int) -> None:
     assert ask(stack, "POST", "/topics/create", body, kind).status == 200
 
 
-def read_all(stack: Stack, topic: str, group: str = "audit") -> list[str]:
-    """Return everything that a topic holds, through a group of its own."""
+def read_all(stack: Stack, topic: str, group: str = "audit", count: int = 0) -> list[str]:
+    """Return everything that a topic holds, through a group of its own.
+
+    So many messages are to come, which may take long where another server has them.
+    """
     found: list[str] = []
     while True:
-        answer = poll(stack, f"{topic}/{group}/audit", 1.0)
+        answer = poll(stack, f"{topic}/{group}/audit", PATIENCE / 2 if len(found) < count else 1.0)
         assert answer.status == 200, answer.body
         if not answer.json:
             return found
