@@ -84,9 +84,9 @@ def test_poll_waits_on_for_what_is_left_when_woken_for_nothing(bench: Bench) -> 
 
 
 def test_poll_ends_empty_when_its_time_is_over(bench: Bench) -> None:
-    polling = Polling(bench, timeout=0.05)
+    polling = Polling(bench, timeout=0.5)
     polling.wait()
-    time.sleep(0.06)
+    time.sleep(0.51)
     assert polling.answer() == []
     assert bench.polls() == {"empty": 1}
 
