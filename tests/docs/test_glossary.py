@@ -53,6 +53,7 @@ RETIRED = {
     "Shown": "Credentials",
     "Slots": "HandleTable",
     "strangers": "unauthenticated",
+    "stretch": "range, read",
     "sure": "is_valid",
     "Sweep": "RetentionTask, EmptyFolderTask",
     "Tails": "TailCache",

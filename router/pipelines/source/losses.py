@@ -19,7 +19,7 @@ REWOUND: Final = "the partition ends before the place that was read already"
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A stretch of a partition that cannot be read any more, from a place to before another one.
+    """A range of a partition that cannot be read any more, from a place to before another one.
 
     `upto` None: to the end of what there was. `messages` None: the number is unknown.
     """

@@ -8,7 +8,7 @@ The JSON of an offset has, by full topic name and partition number (-1: not part
   `low`    the message that a new stream was told to begin with, where it is not the first one of
            its entry: a number, or `ledger:entry:number`; until the batch that has it
   `lost`   the messages lost so far, of all batches; a loss that cannot be counted counts as one
-  `losses` how many stretches that were
+  `losses` how many ranges that were
 A batch is what lies between the places of two offsets: the same entries whenever it is read again,
 for entries have the same places as long as they are kept, broker restarts or not. Places inside an
 entry were not taken: a bound of rows is exact enough without, and Apache Pulsar could not keep it.

@@ -47,7 +47,7 @@ from router.pipelines.source.ranges import (
     Range,
     batch_ends,
     bound_end,
-    bound_stretch,
+    bounded_read,
     cuts,
     divided,
     entries_between,
@@ -142,7 +142,7 @@ class BatchPlanner:
                 )
             else:
                 index = span.index + number * span.messages // (count + 1)
-                (one,) = self._stretches(
+                (one,) = self._read_extents(
                     [(span.part, EntryRead(span.part.partition, index=index))]
                 ).values()
                 found = one.start, one.start_index
@@ -235,12 +235,12 @@ class BatchPlanner:
             if not assigned or Part(str(topic), max(0, one.partition)) in assigned
         }
 
-    def _stretches(self, requests: Iterable[tuple[Part, EntryRead]]) -> dict[Part, EntryExtent]:
-        """Return the extents of these stretches, of which a partition has one."""
+    def _read_extents(self, requests: Iterable[tuple[Part, EntryRead]]) -> dict[Part, EntryExtent]:
+        """Return the extents of these reads, of which a partition has one."""
         by_topic: dict[TopicName, list[EntryRead]] = {}
         parts = set()
-        for part, stretch in requests:
-            by_topic.setdefault(TopicName.parse(part.topic), []).append(stretch)
+        for part, read in requests:
+            by_topic.setdefault(TopicName.parse(part.topic), []).append(read)
             parts.add(part)
         return {part: one for part, one in self._located(by_topic).items() if part in parts}
 
@@ -260,8 +260,8 @@ class BatchPlanner:
                 stop, index = extent.stop, extent.stop_index
                 found[part] = at, replace(extent, start=stop, start_index=index)
             else:
-                requests.append((part, bound_stretch(part, at, extent)))
-        located = self._stretches(requests)
+                requests.append((part, bounded_read(part, at, extent)))
+        located = self._read_extents(requests)
         return found | {part: (bound.at(part), one) for part, one in located.items()}
 
     def _begins(
@@ -310,14 +310,14 @@ class BatchPlanner:
         found = dict(ends)
         if total <= max_rows:
             return found
-        stretches = (
+        reads = (
             (
                 part,
                 EntryRead(part.partition, begins[part], share(max_rows, left[part], total, size)),
             )
             for part, size in sizes.items()
         )
-        for part, one in self._stretches(stretches).items():
+        for part, one in self._read_extents(reads).items():
             found[part] = min(one.end, ends[part])
         return found
 
@@ -351,7 +351,7 @@ class BatchPlanner:
                 found[part] = index
             elif extent.alone:
                 requests.append((part, EntryRead(part.partition, place, 1)))
-        for part, one in self._stretches(requests).items():
+        for part, one in self._read_extents(requests).items():
             if one.start == places[part] and one.start_index is not None:
                 found[part] = one.start_index
         return found

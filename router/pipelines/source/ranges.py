@@ -226,7 +226,7 @@ def known_index(
     return None
 
 
-def bound_stretch(part: Part, at: At, extent: EntryExtent) -> EntryRead:
+def bounded_read(part: Part, at: At, extent: EntryExtent) -> EntryRead:
     """Return the question for a bound that is a time, a message's number or a position."""
     if isinstance(at, int):
         return EntryRead(part.partition, index=at)

@@ -271,8 +271,8 @@ class _RangePass:
 
     def _extent(self, place: EntryPosition) -> EntryExtent:
         partition = self._span.part.partition
-        stretches = {self._topic: [EntryRead(partition, place, 1)]}
-        found = self._backend.extents(stretches, TIMEOUT_SECONDS).get(self._topic, [])
+        reads = {self._topic: [EntryRead(partition, place, 1)]}
+        found = self._backend.extents(reads, TIMEOUT_SECONDS).get(self._topic, [])
         for one in found:
             if one.partition == partition:
                 return one

@@ -41,7 +41,7 @@ def test_extent_begins_with_the_first_entry_and_ends_behind_the_last(sizes: list
 
 
 @given(sizes=LEDGERS, data=st.data())
-def test_stretch_has_as_many_entries_as_were_asked_for(sizes: list[int], data: Any) -> None:
+def test_range_has_as_many_entries_as_were_requested(sizes: list[int], data: Any) -> None:
     stored = entries(sizes)
     start = data.draw(st.sampled_from([*stored, EntryPosition(10 * len(sizes), sizes[-1])]))
     count = data.draw(st.integers(1, 12))

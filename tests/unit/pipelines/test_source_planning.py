@@ -33,14 +33,14 @@ class Store(PulsarBackend):
 
     def extents(self, wanted: ExtentRequests, timeout: float) -> dict[TopicName, list[EntryExtent]]:
         self.questions += 1
-        return {topic: [self._extent(stretches)] for topic, stretches in wanted.items()}
+        return {topic: [self._extent(reads)] for topic, reads in wanted.items()}
 
     def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
         return [TopicInfo(TopicName.parse(name)) for name in self.names]
 
-    def _extent(self, stretches: Sequence[EntryRead]) -> EntryExtent:
+    def _extent(self, reads: Sequence[EntryRead]) -> EntryExtent:
         start, end = self.first, self.stop
-        for one in stretches:
+        for one in reads:
             wanted = one.start.entry if one.index is None else one.index
             start = min(max(wanted, self.first), self.stop)
             if one.messages is not None:
@@ -57,10 +57,10 @@ class Entries(Store):
 
     ledger = 1
 
-    def _extent(self, stretches: Sequence[EntryRead]) -> EntryExtent:
+    def _extent(self, reads: Sequence[EntryRead]) -> EntryExtent:
         first, stop = self.first // 10, self.stop // 10
         start, end = first, stop
-        for one in stretches:
+        for one in reads:
             wanted = one.start.entry if one.index is None else one.index // 10
             start = min(max(wanted, first), stop)
         places = self._place(first), self._place(stop), self._place(start), self._place(end)
