@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,29 @@ def test_delta_keeps_the_newest_row_of_a_key_and_merges_a_batch_once(
     # Had the lost batch been merged again, there were an `a`.
     assert changes.rows() == {"b": 3, "e": 6}
     assert changes.merges() == 3
+
+
+def test_delta_refuses_decimals_that_a_merge_would_round(
+    sinking: Sinking, spark: SparkSession
+) -> None:
+    stream = Stream(spark, sinking.folder / "in")
+    changes = Changes(sinking, spark)
+    stream.add([(1, "a")])
+
+    def run(scale: int) -> None:
+        number = f"CAST(id AS DECIMAL(9, {scale})) AS number"
+        sinking.run(stream.frame().selectExpr(number, "name"), changes.sink)
+
+    run(2)
+    with pytest.raises(SettingError, match=r"2 digits behind the point, and its rows have 3"):
+        run(3)
+    stream.add([(2, "b")])
+    run(1)
+    assert changes.rows() == {"a": 1, "b": 2}
+    spark.sql("SELECT 1L AS number, 'a' AS name").write.format("delta").save(changes.path + "2")
+    changes.sink = replace(changes.sink, path=changes.path + "2")
+    with pytest.raises(SettingError, match=r"0 digits behind the point, and its rows have 1"):
+        run(1)
 
 
 def test_delta_gets_the_results_of_updated_groups_and_refuses_two_rows_of_a_key(

@@ -14,12 +14,13 @@ from typing import Final, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import DecimalType, IntegralType
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks.context import QUERY, SinkContext
 from router.pipelines.sinks.files import check_files, dated, start_files
-from router.pipelines.sinks.keyed import check_key, kept, newest, quoted
+from router.pipelines.sinks.keyed import check_key, check_scale, kept, newest, quoted
 
 _TRANSACTION: Final = "spark.databricks.delta.write.txn"
 _CONFLICT: Final = "DELTA_CONCURRENT"
@@ -41,9 +42,10 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
 
 
 def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
-    """Start writing and return the query."""
+    """Start writing and return the query; raise SettingError for what a merge would round."""
     if not sink.key:
         return start_files(frame, sink, context)
+    _check_scales(dated(frame, sink), sink)
     return context.writer(dated(frame, sink), sink).foreachBatch(partial(merge, sink)).start()
 
 
@@ -61,6 +63,21 @@ def merge(sink: SinkSpec, frame: DataFrame, batch: int) -> None:
     newest(frame, sink).createOrReplaceTempView(_SOURCE)
     with _numbered(spark, batch):
         tried(lambda: spark.sql(_statement(sink, columns)))
+
+
+def _check_scales(frame: DataFrame, sink: SinkSpec) -> None:
+    """Raise SettingError for decimals that a merge would round, which an append refuses itself."""
+    try:
+        found = frame.sparkSession.read.format("delta").load(sink.path).schema
+    except PySparkException:
+        return  # the first batch makes the table
+    scales = {
+        field.name.lower(): field.dataType.scale if isinstance(field.dataType, DecimalType) else 0
+        for field in found.fields
+        if isinstance(field.dataType, DecimalType | IntegralType)
+    }
+    for field in frame.schema.fields:
+        check_scale(field, scales.get(field.name.lower()), sink, sink.path)
 
 
 def tried(commit: Callable[[], T]) -> T:

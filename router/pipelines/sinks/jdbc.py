@@ -25,7 +25,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DecimalType, StringType, StructField
+from pyspark.sql.types import StringType
 
 from router.errors import (
     BackendUnavailableError,
@@ -40,7 +40,7 @@ from router.pipelines.failures import sentence
 from router.pipelines.sinks import postgresql
 from router.pipelines.sinks.context import QUERY, SinkContext
 from router.pipelines.sinks.counting import counted
-from router.pipelines.sinks.keyed import check_key, kept, newest, quoted
+from router.pipelines.sinks.keyed import check_key, check_scale, kept, newest, quoted
 from router.pipelines.sinks.postgresql import TargetTable
 from router.settings import without_password
 
@@ -267,21 +267,13 @@ class TableSink:
         rows = frame.select(*map(quoted, names))
         scales = _pairs(connection.query(postgresql.SCALES, self._sink.table))
         for field in rows.schema.fields:
-            self._check_scale(field, scales.get(table.columns[field.name.lower()]))
+            scale = scales.get(table.columns[field.name.lower()])
+            found = None if scale is None else int(scale)
+            check_scale(field, found, self._sink, self._sink.table)
         connection.run(table.prove(staged, names, self._database.types(rows)))
         connection.run("DEALLOCATE router_proof")
         for statement in table.apply(staged, names):
             connection.query(f"EXPLAIN {statement}")
-
-    def _check_scale(self, field: StructField, scale: str | None) -> None:
-        """Raise SettingError for decimals that the database would round to a column's scale."""
-        kind = field.dataType
-        if isinstance(kind, DecimalType) and scale is not None and kind.scale > int(scale):
-            raise SettingError(
-                f"sink {self._sink.name}: the column {field.name} of {self._sink.table} has"
-                f" {scale} digits behind the point, and its rows have {kind.scale}"
-                f" ({kind.simpleString()}): cast them."
-            )
 
     def _create_batches(self, connection: Connection, table: TargetTable) -> None:
         connection.query(postgresql.ALONE)

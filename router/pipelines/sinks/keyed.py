@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType
+from pyspark.sql.types import BooleanType, DecimalType, StructField
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
@@ -22,6 +22,19 @@ def check_key(frame: DataFrame, sink: SinkSpec) -> None:
             raise SettingError(f"sink {sink.name}: its rows have no column {name!r}.")
     if sink.deletes and not isinstance(types[sink.deletes.lower()], BooleanType):
         raise SettingError(f"sink {sink.name}: the column {sink.deletes!r} has to be a BOOLEAN.")
+
+
+def check_scale(field: StructField, scale: int | None, sink: SinkSpec, table: str) -> None:
+    """Raise SettingError for decimals that a table would round, whose column has this scale.
+
+    None: it has no scale.
+    """
+    kind = field.dataType
+    if isinstance(kind, DecimalType) and scale is not None and kind.scale > scale:
+        raise SettingError(
+            f"sink {sink.name}: the column {field.name} of {table} has {scale} digits behind the"
+            f" point, and its rows have {kind.scale} ({kind.simpleString()}): cast them."
+        )
 
 
 def kept(frame: DataFrame, sink: SinkSpec) -> list[str]:
