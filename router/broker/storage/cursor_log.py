@@ -24,7 +24,7 @@ from router.broker.storage.values import ValueChange
 
 
 class CursorLog:
-    """Changes cursors, and deletes messages; after the store failed it does nothing."""
+    """Changes cursors, and deletes messages; after the store failed nothing is journalled."""
 
     def __init__(self, catalog: StorageCatalog, journal: Journal) -> None:
         self._catalog = catalog
@@ -35,13 +35,15 @@ class CursorLog:
     ) -> None:
         """Acknowledge on the cursor at once, and call `done` when that is on disk.
 
-        An acknowledgement of entries that are not durable yet acknowledges nothing.
+        An acknowledgement of entries that are not durable yet acknowledges nothing. After the store
+        failed it is made in memory alone: what is delivered until the broker ends comes once.
         """
-        if self._journal.failed.done():
-            return
         ledger = self._catalog.find(subscription.ledger_id)
         known = ledger is not None and ack.entry < ledger.durable_entry
-        if known and subscription.cursor.apply(ack):
+        applied = known and subscription.cursor.apply(ack)
+        if self._journal.failed.done():
+            return
+        if applied:
             self._log_cursor(subscription, pack_ack(subscription.id, ack), done)
         elif done is not None:
             self._journal.after_sync(done)

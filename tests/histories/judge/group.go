@@ -21,7 +21,8 @@ type group struct {
 
 // A partition belongs to one member at a time: of the classic protocol to one of a generation, of
 // the consumer protocol until its owner says that it has given it up. What a member commits that is
-// fenced, or whose partition another has, is refused.
+// fenced, or whose partition another has, is refused. A group that has lost all members begins again
+// with the first generation: what others have of the same number is fenced then.
 //
 //	join member                        → epoch partitions   of the classic protocol; or "refused"
 //	beat member partitions             → epoch partitions   those that it has, and gets; or "refused"
@@ -57,13 +58,17 @@ func groupStep(state group, in call, out result) []group {
 		if !out.known || out.Status == "refused" {
 			return []group{state}
 		}
-		next := state.copied()
-		if next.generation != out.Epoch {
-			// A later one, or the first of a group whose members were all gone.
-			next.generation = out.Epoch
-			clear(next.owners)
+		fresh := state.copied()
+		fresh.generation = out.Epoch
+		clear(fresh.owners)
+		if out.Epoch <= state.generation {
+			clear(fresh.epochs)
 		}
-		return next.assigned(in.Member, out)
+		states := fresh.assigned(in.Member, out)
+		if out.Epoch == state.generation {
+			states = append(states, state.copied().assigned(in.Member, out)...)
+		}
+		return states
 	case "beat":
 		released := state.without(in.Member, in.Partitions)
 		if !out.known || out.Status == "refused" {

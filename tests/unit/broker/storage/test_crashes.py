@@ -17,6 +17,7 @@ import pytest
 from router.broker.folder import MARK
 from router.broker.storage import (
     PULSAR_FORMAT,
+    Ack,
     Store,
     StoreError,
     StoreOptions,
@@ -201,6 +202,26 @@ def test_nothing_is_acknowledged_after_a_failed_sync(folder: Path) -> None:
         store.after_sync(lambda: done.append(-1))
         await store.close()
         assert done == []
+
+    run(work())
+
+
+def test_acknowledgement_after_the_store_failed_is_made_in_memory_alone(folder: Path) -> None:
+    """What is polled until the broker has ended goes on behind it."""
+
+    async def work() -> None:
+        async with opened(folder) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [b"0", b"1"])
+            record = await store.create_subscription(ledger.id, "group", -1, {})
+            store.fail(OSError(errno.ENOSPC, "full"))
+            done: list[int] = []
+            store.acknowledge(record, Ack(0), lambda: done.append(0))
+            assert record.cursor.is_acked(0)
+        assert done == []
+        async with opened(folder) as store:
+            [record] = store.subscriptions(ledger.id)
+            assert not record.cursor.is_acked(0)
 
     run(work())
 
