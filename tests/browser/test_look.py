@@ -27,7 +27,7 @@ RIGHT_EDGES = """(table) => {
   };
   const [head, row] = table.rows;
   return [...head.cells].map((cell, n) => [cell, row.cells[n]])
-    .filter(([cell, below]) => cell.className === "number" && !below.querySelector("svg"))
+    .filter(([cell, below]) => cell.classList.contains("number") && !below.querySelector("svg"))
     .map((both) => both.map(right));
 }"""
 TOP = "(found) => found.getBoundingClientRect().top"
@@ -133,6 +133,24 @@ def test_dead_letters_stand_close_to_their_buttons(page: Page, routers: Routers)
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(f"/console/dead-letters/{DEAD}")
     assert page.get_by_role("table", name="Dead letters").evaluate(TOP) <= 220
+
+
+def test_reasons_and_the_help_of_filters_fit_a_narrow_screen(page: Page, routers: Routers) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/console/dead-letters/{DEAD}")
+    letter = page.get_by_role("table", name="Dead letters").get_by_role("row").nth(1)
+    reason = letter.get_by_role("cell").nth(1)
+    box = reason.bounding_box()
+    assert box is not None
+    assert box["width"] >= 180
+    assert box["x"] + box["width"] <= 390
+    page.goto(f"/console/topics/{TOPIC}?tab=messages")
+    page.locator("summary[aria-label='How filters are written']").click()
+    help_table = page.get_by_role("table", name="How filters are written")
+    expect(help_table).to_be_visible()
+    edges = help_table.evaluate("""(table) => [...table.querySelectorAll("code, td")]
+        .map((part) => part.getBoundingClientRect().right)""")
+    assert max(edges) <= 390
 
 
 @pytest.mark.parametrize(("width", "height", "most"), [(1280, 800, 150), (390, 844, 200)])

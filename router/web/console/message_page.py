@@ -269,7 +269,12 @@ def _letter(name: TopicName, message: Message) -> dict[str, str] | None:
     came = origin(message, name)
     if came.topic is None:
         return None
-    return {"topic": came.topic.local, "position": came.position, "reason": came.reason}
+    return {
+        "topic": came.topic.local,
+        "position": came.position,
+        "reason": came.reason,
+        "id": "" if came.at is None else ids.write_colons(came.at),
+    }
 
 
 def _in_partitions(position: Position, partitions: list[int]) -> Position:

@@ -160,6 +160,11 @@ def test_dead_letter_of_a_group_is_found_in_the_topic_of_its_name(site: Site, pl
     site.backend.publish(Batch(TopicName.parse("t-g-DLQ"), -1, [letter]), 5)
     (found,) = page(site)["story"]["dead_letters"]
     assert (found["topic"], found["group"]) == ("t-g-DLQ", "g")
+    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert "dead letter, waiting" in text
+    letter_page = f"/console/topics/t-g-DLQ/messages/{found['id']}?format=html"
+    link = f"/console/topics/t/messages/{ledger}:{entry}:0"
+    assert f'href="{link}' in site.client.get(letter_page).text.replace("%3A", ":")
 
 
 def test_search_for_dead_letters_that_ends_early_says_so(
