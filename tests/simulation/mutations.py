@@ -206,6 +206,20 @@ MUTATIONS: Final = (
         "",
     ),
     Mutation(
+        "storage",
+        "a full segment stays open",
+        f"{_STORAGE}.writing",
+        "            self._close_synced(old)\n        entry",
+        "            self._closed_unsynced = True\n        entry",
+    ),
+    Mutation(
+        "engine",
+        "what looks for dead connections outlives its listener",
+        "router.broker.transport.listener",
+        "            self._checking.cancel()\n",
+        "            self._checking.done()\n",
+    ),
+    Mutation(
         "retention",
         "retention does not wait for groups",
         f"{_STORAGE}.retention",
