@@ -42,6 +42,7 @@ class DeletionLaw:
         self._history = history
         self._keeps_all = keeps_all
         self._names: dict[int, str] = {}
+        self._newest = 0
         self._may_be_gone: set[int] = set()
         self._purged_below: dict[str, int] = {}
         self._gone: dict[int, float] = {}
@@ -49,6 +50,7 @@ class DeletionLaw:
     def stored(self, sequence: int, subject: str, name: str, *, lives: bool) -> None:
         """Note an acknowledged publish; `lives`: it has no time to live."""
         self.subjects[sequence] = subject
+        self._newest = max(self._newest, sequence)
         if not lives or sequence < self._purged_below.get(subject, 0):
             self._may_be_gone.add(sequence)
         self._found(sequence, name)
@@ -69,8 +71,7 @@ class DeletionLaw:
     def missed(self, sequence: int) -> None:
         """Note that a stored message was not found, or that its deletion was confirmed."""
         self._gone.setdefault(sequence, CLOCK.now)
-        newest = max(self.subjects, default=0)
-        is_kept = sequence > newest - KEPT_MESSAGES and sequence not in self._may_be_gone
+        is_kept = sequence > self._newest - KEPT_MESSAGES and sequence not in self._may_be_gone
         if is_kept and self._keeps_all:
             self._history.violation("acknowledged and not delivered", f"{STREAM}: {sequence}")
 

@@ -139,6 +139,11 @@ class SimulatedDisk(MemoryDisk):
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
+        self._begin(name)
+        yield
+
+    def _begin(self, name: str) -> None:
+        """Count an operation; raise what befalls it."""
         if self.is_dead:
             raise OSError(errno.EIO, "the process is dead")
         self.count += 1
@@ -150,7 +155,6 @@ class SimulatedDisk(MemoryDisk):
             self.fail_at = 0
             self.note(f"errno {self.fail_with} at {name}")
             raise OSError(self.fail_with, os.strerror(self.fail_with))
-        yield
 
     def open(self, path: Path, flags: int) -> int:
         if self.rewrite_fault is not None and flags & os.O_CREAT and REWRITTEN.search(path.name):
@@ -196,6 +200,11 @@ class SimulatedDisk(MemoryDisk):
         handle.place = place + len(piece)
         with self._step("write"):
             return len(piece)
+
+    def pread(self, descriptor: int, size: int, start: int) -> bytes:
+        self._begin("pread")
+        with memoryview(self.handles[descriptor].content.data) as data:
+            return bytes(data[start : start + size])
 
     def sync_data(self, descriptor: int) -> None:
         self._elapsed += self.latency.sync()
@@ -253,6 +262,7 @@ class SimulatedDisk(MemoryDisk):
                 if content is not None:
                     kept = LoggedContent(_logged(content).after_power_cut(chance))
                 after.names[path] = after.synced_names[path] = kept
+        self._forget()
         return after
 
     def reread(self) -> SimulatedDisk:
@@ -260,7 +270,13 @@ class SimulatedDisk(MemoryDisk):
         after = self._next_disk()
         after.names, after.synced_names = dict(self.names), dict(self.synced_names)
         after.changes = [*self.changes]
+        self._forget()
         return after
+
+    def _forget(self) -> None:
+        """Hold no file: the tasks of a dead process, which hold its disk, last as long as a run."""
+        self.names, self.synced_names, self.changes = {}, {}, []
+        self.handles.clear()
 
     def _next_disk(self) -> SimulatedDisk:
         self.is_dead = True

@@ -91,6 +91,8 @@ class Scheduler:
                     if ended():
                         return
                     look_at = CLOCK.now + LOOK_SECONDS
+                while timers and timers[0][2].is_cancelled:
+                    heapq.heappop(timers)
                 if not ready:
                     if not timers or timers[0][0] > until:
                         CLOCK.now = max(CLOCK.now, until)
