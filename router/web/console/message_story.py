@@ -38,17 +38,17 @@ class MessageStory:
         the message were found. `since` is the time in ms from which on all actions are known, None:
         none are.
         """
-        topics = self._topics(principal, name, stats)
+        topics = self._topics(principal, name, stored.position.partition, stats)
         letters, whole = list[TracedLetter](), False
         try:
-            trace = self._services.tracer.trace(name, stored, topics)
+            trace = self._services.tracer.trace(name, stored, list(topics))
             letters, whole = list(trace.letters), trace.whole
         except RouterError as error:
             _log.warning("dead-letters-unknown", topic=str(name), reason=str(error))
         actions, since = self._actions(name, stored.position)
         own = [one for one in actions if one.action not in {REQUEUED, DISCARDED} or not letters]
         return {
-            "dead_letters": [_letter(one, actions) for one in letters],
+            "dead_letters": [_letter(one, topics[one.topic], actions) for one in letters],
             "searched": [topic.local for topic in topics],
             "whole": whole,
             "actions": [self._action(principal, one) for one in own],
@@ -56,27 +56,33 @@ class MessageStory:
         }
 
     def _topics(
-        self, principal: Principal, name: TopicName, stats: TopicStats | None
-    ) -> list[TopicName]:
-        """Return the dead-letter topics of a topic that there are, and that may be read."""
+        self, principal: Principal, name: TopicName, partition: int, stats: TopicStats | None
+    ) -> dict[TopicName, str]:
+        """Return the dead-letter topics of a topic that there are, and that may be read.
+
+        Each with the group that it is of, "" if that is not in its name.
+        """
         groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
-        named = [f"{name.local}.dlq", *(f"{name.local}-{one}-DLQ" for one in groups[:MAX_GROUPS])]
-        found = list[TopicName]()
-        for local in named:
+        named = {f"{name.local}.dlq": ""}
+        # Clients that consume partitions one by one name a topic for each.
+        for local in dict.fromkeys((name.local, name.partition(partition).local)):
+            named |= {f"{local}-{group}-DLQ": group for group in groups[:MAX_GROUPS]}
+        found = dict[TopicName, str]()
+        for local, group in named.items():
             try:
                 topic = TopicName.from_segments(name.domain, name.tenant, name.namespace, local)
             except BadNameError:
                 continue  # of a group whose name has other characters
-            found.append(topic)
+            found[topic] = group
         if (configured := self._services.dead_letters.configured) is not None:
-            found.append(configured)
-        return [
-            topic
-            for topic in dict.fromkeys(found)
+            found.setdefault(configured, "")
+        return {
+            topic: group
+            for topic, group in found.items()
             if topic != name
             and self._context.may(principal, topic, Right.SUBSCRIBE)
             and self._services.topics.exists(topic)
-        ]
+        }
 
     def _actions(
         self, name: TopicName, position: Position
@@ -99,7 +105,7 @@ class MessageStory:
         }
 
 
-def _letter(one: TracedLetter, actions: list[MessageAction]) -> dict[str, Any]:
+def _letter(one: TracedLetter, group: str, actions: list[MessageAction]) -> dict[str, Any]:
     """Return a letter; `state` is `waiting`, `requeued`, `discarded`, or both: it is not known."""
     done = [act for act in actions if act.action in {REQUEUED, DISCARDED}]
     last = next((act.action for act in reversed(done) if act.topic == str(one.topic)), "")
@@ -108,7 +114,7 @@ def _letter(one: TracedLetter, actions: list[MessageAction]) -> dict[str, Any]:
         "topic": one.topic.local,
         "id": write_letter(one.stored.position),
         "at": one.stored.publish_time,
-        "group": one.origin.group,
+        "group": one.origin.group or group,
         "pipeline": one.origin.pipeline,
         "reason": one.origin.reason,
         "state": state,

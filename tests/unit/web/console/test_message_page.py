@@ -167,6 +167,22 @@ def test_dead_letter_of_a_group_is_found_in_the_topic_of_its_name(site: Site, pl
     assert f'href="{link}' in site.client.get(letter_page).text.replace("%3A", ":")
 
 
+def test_dead_letter_of_a_partition_is_found_as_clients_in_cpp_write_it(site: Site) -> None:
+    site.client.post("/topics/create", json={"topicName": "t", "partitionCount": 2})
+    site.poll("/events/t/g/1")
+    dead = "t-partition-1-g-DLQ"
+    site.client.post("/topics/create", json={"topicName": dead})
+    site.backend.publish(Batch(TOPIC, 1, [Message(b"a")]), 5)
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    notes = {
+        "REAL_TOPIC": f"{TOPIC}-partition-1",
+        "ORIGIN_MESSAGE_ID": f"({ledger},{entry},1,-1)",
+    }
+    site.backend.publish(Batch(TopicName.parse(dead), -1, [Message(b"a", None, notes)]), 5)
+    (found,) = page(site)["story"]["dead_letters"]
+    assert (found["topic"], found["group"], found["reason"]) == (dead, "g", "")
+
+
 def test_search_for_dead_letters_that_ends_early_says_so(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
