@@ -49,6 +49,7 @@ from router.errors import (
     DiskFullError,
     NotAllowedError,
 )
+from router.model import TopicName
 from router.model.publish_source import NO_SOURCE, encode_source
 from router.wire.kafka.compression import NONE
 from router.wire.kafka.errors import (
@@ -89,6 +90,8 @@ class BatchAppender:
         self._topics = client.context.topics
         self._store = client.context.topics.store
         self._open: dict[tuple[str | bytes, int], KafkaProducer] = {}
+        # The version of the client's rights by which these were opened.
+        self._rights = client.rights_version
         self._queue: deque[ProduceJob] = deque()
         self._unsynced = 0
         self._turn: asyncio.Event | None = None
@@ -109,6 +112,9 @@ class BatchAppender:
 
     def produce(self, request: KafkaRequest) -> None:
         """Store the batches of a request, and answer it when they are on disk."""
+        if (rights := self._client.rights_version) != self._rights:
+            self._rights = rights
+            self._check_rights()
         batches = [
             self._accept(request, topic_of(request, topic), part)
             for topic in request.body.topic_data
@@ -201,6 +207,14 @@ class BatchAppender:
         partition.producers.add(producer)
         self._open[topic, index] = producer
         return producer
+
+    def _check_rights(self) -> None:
+        """Close what the client may not write to any more: its next batch is refused."""
+        for place, producer in list(self._open.items()):
+            topic = TopicName.parse(producer.partition.topic.name)
+            if not self._client.may(topic, Right.PUBLISH):
+                producer.partition.producers.remove(producer)
+                self._open.pop(place, None)
 
     async def _prove_later(self, job: ProduceJob, batches: Sequence[BatchResult]) -> None:
         limit = self._limits.records_bytes

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from router.access.scram import write_verifiers
+from router.access.watched import reload_all
 from router.backends.kafka.sasl import exchange
 from router.broker.kafka.failures import ErrorCode
 from router.broker.kafka.session import MAX_REQUEST_BYTES
@@ -84,6 +85,19 @@ async def login(client: KafkaClient, name: str = "anna", sent: bytes | None = No
     )
     sent = b"\0%s\0secret" % name.encode() if sent is None else sent
     return await client.ask("SaslAuthenticate", 2, auth_bytes=sent)
+
+
+def test_a_right_to_publish_that_is_revoked_counts_with_the_next_request(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        await login(client)
+        assert (await produced(client, batch())).error_code == 0
+        for rules, code in ((" ", ErrorCode.TOPIC_AUTHORIZATION_FAILED), (PERMISSIONS, 0)):
+            (tmp_path / "permissions").write_text(rules)
+            reload_all()
+            assert (await produced(client, batch())).error_code == code
+
+    with_users(tmp_path, test)
 
 
 def test_a_user_is_served_with_its_rights(tmp_path: Path) -> None:
