@@ -18,6 +18,7 @@ import structlog
 from tests.crash_images import flips
 from tests.crash_images.making import Recording, record
 from tests.crash_images.trying import plan, run
+from tests.histories.running import mounted
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -51,9 +52,16 @@ def quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture
+def image_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory: thousands of images are written, opened and removed."""
+    with mounted(tmp_path / "memory"):
+        yield tmp_path / "memory" / "image"
+
+
 @pytest.mark.timeout(600 + IMAGES // 2)
 def test_what_a_crash_leaves_holds_all_that_was_acknowledged(
-    recording: Recording, tmp_path: Path
+    recording: Recording, tmp_path: Path, image_folder: Path
 ) -> None:
     for first in range(0, IMAGES, IMAGES_OF_A_RECORDING):
         seed = f"{SEED}-{first}"
@@ -63,7 +71,7 @@ def test_what_a_crash_leaves_holds_all_that_was_acknowledged(
             recording = record(folder, seed)
         last = min(first + IMAGES_OF_A_RECORDING, IMAGES)
         trials = plan(recording, seed, range(first, last))
-        failures = asyncio.run(run(recording, trials, tmp_path / "image"))
+        failures = asyncio.run(run(recording, trials, image_folder))
         if failures:
             KEPT.mkdir(parents=True, exist_ok=True)
             recording.write(KEPT / f"{seed}.recording")
@@ -72,12 +80,12 @@ def test_what_a_crash_leaves_holds_all_that_was_acknowledged(
 
 @pytest.mark.timeout(600 + FLIPS // 4)
 def test_a_bit_that_flips_in_a_crashed_folder_is_never_served_as_data(
-    recording: Recording, tmp_path: Path
+    recording: Recording, image_folder: Path
 ) -> None:
     images = [flips.killed(recording, SEED), flips.stopped(recording)]
     false = []
     for image in images:
         planned = flips.plan(image, SEED, range(FLIPS // len(images)))
-        verdicts = asyncio.run(flips.run(image, planned, tmp_path / "image"))
+        verdicts = asyncio.run(flips.run(image, planned, image_folder))
         false += [one for one in verdicts if one.outcome is flips.Outcome.FALSE]
     assert not false, "\n".join(str(one)[:2000] for one in false[:20])
