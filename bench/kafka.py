@@ -24,7 +24,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.load import request, run_go
 from bench.pulsar import TURNS, Figure, Peer, show
-from bench.servers import ROOT, Server, free_port, router
+from bench.servers import ROOT, Server, router
+from tests.ports import free_port
 from tests.servers.kafka import Kafka
 
 SIZE = 1_024

@@ -19,7 +19,8 @@ from typing import Any
 
 from bench.kafka import broker_process
 from bench.pulsar import TURNS, Figure, Peer, show
-from bench.servers import free_port, router
+from bench.servers import router
+from tests.ports import free_port
 from tests.servers.golang import NATS, built
 from tests.servers.nats import Nats
 

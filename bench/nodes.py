@@ -25,8 +25,9 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from bench.load import Result, request, run
 from bench.polls import deliveries, spread
-from bench.servers import Server, floor, free_port, node
+from bench.servers import Server, floor, node
 from tests.deploy.nginx import Nginx
+from tests.ports import free_port
 from tests.servers.kafka import Kafka
 from tests.servers.zookeeper import Zookeeper
 

@@ -209,9 +209,9 @@ def _is_quiet(rounds: Counter[int]) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    from tests.ports import free_port  # noqa: PLC0415 - the processes that record do not load it
+
+    return free_port()
 
 
 def _await(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -31,7 +31,8 @@ import uvloop
 from bench import kafka, nats, polls, wire
 from bench.load import Shuffled, request, run, run_go
 from bench.pulsar import LARGER, SINGLES
-from bench.servers import ROOT, Server, free_port, router
+from bench.servers import ROOT, Server, router
+from tests.ports import free_port
 from tests.servers.golang import NATS, built
 from tests.servers.kafka import Kafka
 

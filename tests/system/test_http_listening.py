@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.corpus import SECOND, get
+from tests.ports import free_port
 from tests.processes import wait_until
 from tests.system.stack import children
 
@@ -95,8 +96,7 @@ def test_a_socket_of_systemd_is_served(kind: str, tmp_path: Path) -> None:
 
 
 def test_ipv6_is_served(kind: str, tmp_path: Path) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     with gunicorn(kind, tmp_path, "-b", f"[::1]:{port}"):
         address = ("::1", port)
         wait_until(lambda: b"200 OK" in asked(socket.AF_INET6, address, SECOND), 60)
