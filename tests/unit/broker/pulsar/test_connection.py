@@ -704,7 +704,7 @@ def test_administration_is_refused_to_clients_of_other_machines(
 ) -> None:
     async def test(client: Client, _: Context) -> None:
         client.send(
-            node.frame(admin=npb.CommandAdmin(request_id=1, list_topics=npb.ListTopics())),
+            node.frame(admin=npb.CommandAdmin(request_id=1, list_namespaces=npb.ListNames())),
             node.frame(
                 claim=npb.CommandClaim(
                     claim_id=1, topic=TOPIC, subscription="s", consumer="c", partitions=0
@@ -720,6 +720,19 @@ def test_administration_is_refused_to_clients_of_other_machines(
         assert codes == {"admin_response": expected, "claim_update": expected}
 
     with_client(folder, test, peer)
+
+
+def test_names_of_topics_are_told_to_clients_of_other_machines(folder: Path) -> None:
+    async def test(client: Client, context: Context) -> None:
+        client.send(SUBSCRIBE)
+        await client.settle()
+        client.send(node.frame(admin=npb.CommandAdmin(request_id=1, list_topics=npb.ListTopics())))
+        await client.settle()
+        (found,) = [node.read(c.extension) for c in client.received() if c.HasField("extension")]
+        answer = found.admin_response
+        assert (answer.code, [one.topic for one in answer.topics]) == ("", [TOPIC])
+
+    with_client(folder, test, ("192.0.2.1", 1))
 
 
 def test_silent_client_is_pinged_then_closed(folder: Path) -> None:
