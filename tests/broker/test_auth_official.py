@@ -489,3 +489,14 @@ def test_log_names_no_credentials(broker: Guarded) -> None:
     refused = [line for line in lines if json.loads(line)["event"] == "client-refused"]
     assert {"protocol": "pulsar", "user": "anna"}.items() <= json.loads(refused[-1]).items()
     assert not any("very secret" in line for line in lines)
+
+
+def test_handshake_that_fails_is_logged_with_the_protocol(broker: Guarded) -> None:
+    log = broker.process.folder / "broker.log"
+    before = log.read_text().count('"handshake-failed"')
+    with socket.create_connection(("127.0.0.1", broker.tls), 10) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        wait_until(lambda: log.read_text().count('"handshake-failed"') > before)
+    lines = map(json.loads, log.read_text().splitlines())
+    failed = [line for line in lines if line["event"] == "handshake-failed"]
+    assert failed[-1]["protocol"] == "pulsar"
