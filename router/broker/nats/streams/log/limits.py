@@ -118,10 +118,11 @@ class StreamLimits:
             self.enforce()
 
     async def settle(self) -> None:
-        """Return when nothing is beyond a limit."""
+        """Return when nothing is beyond a limit, or the log cannot be read now."""
         while not self._closed and not self.enforce():
             assert self._task is not None
-            await asyncio.shield(self._task)
+            if not await asyncio.shield(self._task):
+                break
             await asyncio.sleep(0)  # the callback of a task that has ended is still to run
 
     async def close(self) -> None:

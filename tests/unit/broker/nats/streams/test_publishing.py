@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -345,6 +346,25 @@ def test_a_limit_holds_for_large_entries_of_other_dialects(tmp_path: Path) -> No
         async with asyncio.timeout(DEADLINE_SECONDS):
             while stream.ledger.messages > 3:  # noqa: ASYNC110 - a thread is waited for
                 await asyncio.sleep(0.01)
+
+    with_streams(tmp_path, test)
+
+
+def test_limit_that_cannot_be_enforced_holds_up_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: int) -> None:
+        raise OSError(errno.EIO, "the disk cannot be read")
+
+    async def test(rig: Rig) -> None:
+        stream = await rig.create("S", "s", max_msgs=1)
+        monkeypatch.setattr(stream.log, "read_now", lambda *_: None)  # it is not in memory
+        monkeypatch.setattr(stream.log, "read_from", fail)
+        await rig.publish("s")
+        await rig.publish("s")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await stream.settle()
+        assert stream.ledger.messages == 2
 
     with_streams(tmp_path, test)
 
