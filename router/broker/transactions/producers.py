@@ -12,6 +12,7 @@ was not used for `EXPIRY_MS` is forgotten. A name belongs to the principal that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -27,7 +28,10 @@ from router.errors.quoting import quoted
 
 MAX_TIMEOUT_MS: Final = 900_000
 MAX_NAMES: Final = 100_000
+"""Of which one principal has a quarter at most."""
 EXPIRY_MS: Final = 7 * 24 * 3_600_000
+LOOK_MS: Final = 60_000
+"""Between two looks for names that expired: it is a look at all names."""
 PRODUCER_ID_BITS: Final = 32
 """Of the ids that are given out between two starts."""
 LAST_EPOCH: Final = (1 << 15) - 2
@@ -95,6 +99,9 @@ class TransactionalProducers:
         self._producer_ids = 0
         self._names: dict[str, TransactionalProducer] = {}
         self._by_id: dict[int, TransactionalProducer] = {}
+        # How many names each principal has; and when names that expired are looked for again.
+        self._principals: Counter[str] = Counter()
+        self._look_ms = 0
 
     def load(self) -> None:
         """Go on with the names that are stored; once, after the transactions were loaded."""
@@ -160,7 +167,9 @@ class TransactionalProducers:
             if transaction is None and expected == producer.previous:
                 return producer.current
             raise _fenced(expected)
-        producer.principal = producer.principal or principal or ""
+        if principal and not producer.principal:
+            producer.principal = principal
+            self._count(principal, 1)
         begun = producer.current
 
         def note() -> None:
@@ -284,6 +293,7 @@ class TransactionalProducers:
             if producer.used_ms < before and self.transaction(producer) is None:
                 del self._names[producer.name]
                 self._by_id.pop(producer.current.producer, None)
+                self._count(producer.principal, -1)
                 self._store.change_value(ValueChange(ValueOperation.REMOVE, _OWNER, producer.name))
 
     async def _expire(self, transaction: Transaction) -> None:
@@ -298,16 +308,31 @@ class TransactionalProducers:
         await self.transactions.decide(transaction, commit=False, note=note)
 
     def _make(self, name: str, principal: str, timeout_ms: int) -> TransactionalProducer:
-        if len(self._names) >= MAX_NAMES:
+        now_ms = self._topics.now_ms()
+        if self._is_full(principal) and now_ms >= self._look_ms:
+            self._look_ms = now_ms + LOOK_MS
             self.expire_names()
-        if len(self._names) >= MAX_NAMES:
-            raise TransactionError(Refusal.TOO_MANY, f"{MAX_NAMES} producers have names")
+        if self._is_full(principal):
+            sentence = f"{MAX_NAMES} producers have names, a quarter of them of one principal"
+            raise TransactionError(Refusal.TOO_MANY, sentence)
         current = ProducerEpoch(self.new_producer_id(), 0)
         producer = TransactionalProducer(name, principal, current, timeout_ms, 0)
         self._add(producer)
         return producer
 
+    def _is_full(self, principal: str) -> bool:
+        """Return whether there is no other name for a principal, of which one has a quarter."""
+        share = bool(principal) and self._principals[principal] >= MAX_NAMES // 4
+        return share or len(self._names) >= MAX_NAMES
+
+    def _count(self, principal: str, change: int) -> None:
+        if principal:
+            self._principals[principal] += change
+            if not self._principals[principal]:
+                del self._principals[principal]
+
     def _add(self, producer: TransactionalProducer) -> None:
+        self._count(producer.principal, 1)
         self._names[producer.name] = self._by_id[producer.current.producer] = producer
 
     def _raise_epoch(self, producer: TransactionalProducer, *, repeatable: bool) -> ProducerEpoch:

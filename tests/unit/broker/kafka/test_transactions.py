@@ -20,9 +20,11 @@ from router.broker.transactions import (
     ProducerEpoch,
     TransactionalProducers,
     TransactionCalls,
+    TransactionError,
     coordinator,
 )
-from router.broker.transactions.producers import LAST_EPOCH, MAX_TIMEOUT_MS
+from router.broker.transactions import producers as names
+from router.broker.transactions.producers import EXPIRY_MS, LAST_EPOCH, MAX_TIMEOUT_MS
 from router.errors import ValueNotFoundError
 from router.model import TopicName
 from router.wire.kafka.record_batches import next_offset
@@ -609,6 +611,50 @@ def test_ids_that_were_not_used_for_long_are_forgotten(tmp_path: Path) -> None:
         assert await producer.add() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     with_producer(tmp_path, test)
+
+
+def test_one_principal_leaves_names_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart too; what is full is not looked through again with each request."""
+    monkeypatch.setattr(names, "MAX_NAMES", 8)
+    seconds = [1_700_000_000.0]
+    looks: list[None] = []
+    expire_names = TransactionalProducers.expire_names
+
+    def counted(self: TransactionalProducers) -> None:
+        looks.append(None)
+        expire_names(self)
+
+    monkeypatch.setattr(TransactionalProducers, "expire_names", counted)
+
+    async def refused(found: TransactionalProducers, name: str, principal: str | None) -> bool:
+        try:
+            await found.begin_producer(name, principal, 1_000)
+        except TransactionError:
+            return True
+        return False
+
+    async def run() -> None:
+        async with serving(tmp_path, clock=lambda: seconds[0]) as server:
+            found = producers_of(server)
+            assert not await refused(found, "free", None)
+            assert not await refused(found, "a", "anna")
+            assert not await refused(found, "free", "anna")  # it is hers from now on
+        async with serving(tmp_path, clock=lambda: seconds[0]) as server:
+            found = producers_of(server)
+            assert await refused(found, "b", "anna")
+            assert await refused(found, "b", "anna")
+            assert len(looks) == 1
+            assert not await refused(found, "a", "anna")
+            for number in range(6):
+                assert not await refused(found, f"n{number}", None)
+            assert await refused(found, "o", "otto")
+            seconds[0] += EXPIRY_MS / 1_000 + 1
+            assert not await refused(found, "b", "anna")
+            assert [one.name for one in found.all] == ["b"]
+
+    asyncio.run(run())
 
 
 def test_clients_learn_which_version_of_the_protocol_is_served(tmp_path: Path) -> None:
