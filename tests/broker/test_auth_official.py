@@ -421,7 +421,7 @@ def test_namespace_is_watched_by_whom_may_see_all_of_it(broker: Guarded) -> None
 def test_administration_is_for_administrators(broker: Guarded, role: str, code: str) -> None:
     client = broker.raw(**token_of(broker, role))
     client.expect("CONNECTED")
-    answer = client.ask("ADMIN", "ADMIN_RESPONSE", list_topics=npb.ListTopics())
+    answer = client.ask("ADMIN", "ADMIN_RESPONSE", list_namespaces=npb.ListNames())
     assert answer.code == code
     claimed = "persistent://public/default/orders.c"
     client.send("CLAIM", claim_id=1, topic=claimed, subscription="s", consumer="c", partitions=1)
