@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from router.model import REPLAYED, UNDECODED
+from router.services.dead_letters.letters import NOTES
 from tests.browser.pages import BINARY, produce
 from tests.browser.test_accessible import AXE, THEMES, VIOLATIONS
 from tests.browser.visitor import Visitor
@@ -160,6 +162,50 @@ def test_message_is_edited_and_sent_without_leaving_the_table(page: Page, site: 
     expect(lines.first).to_contain_text('{"id": 2}')
     lines.first.click()
     expect(page.get_by_role("table", name="Headers")).to_have_text("b2")
+
+
+def test_live_line_has_the_headers_of_its_publisher_as_the_page_has_them(
+    page: Page, site: Stack
+) -> None:
+    create(site, "noted", 1)
+    page.goto("/console/topics/noted?tab=messages")
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    own = dict.fromkeys([*NOTES, UNDECODED, REPLAYED], "x")
+    produce(site, "noted", [{"value": "a", "properties": {**own, "a": "1", "router-id": "2"}}])
+    line = page.get_by_role("article")
+    shown = {"a: 1", "router-id: 2"}
+    expect(line).to_have_count(1)
+    headers = line.locator(".c-headers span")
+    assert set(headers.all_text_contents()) == shown
+    page.reload()
+    expect(line).to_have_count(1)
+    assert set(headers.all_text_contents()) == shown
+
+
+def test_message_and_its_dead_letter_lead_to_each_other(page: Page, site: Stack) -> None:
+    for topic in ("told", "told.dlq"):
+        create(site, topic, 1)
+    post(site, "told", "a")
+    listed = page.request.get("/console/topics/told?tab=messages&format=json").json()
+    ledger, entry, partition = listed["messages"][0]["place"].split(":")[:3]
+    notes = {
+        "router-topic": "told",
+        "router-partition": partition,
+        "router-position": f"{ledger}:{entry}",
+        "router-error": "no JSON",
+    }
+    produce(site, "told.dlq", [{"value": "a", "properties": notes}])
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/console/topics/told/messages/{listed['messages'][0]['id']}")
+    story = page.get_by_role("listitem").filter(has_text="Sent to dead letters")
+    expect(story).to_contain_text("waiting")
+    check(page)
+    story.get_by_role("link").click()
+    expect(page.get_by_role("table", name="Delivery")).to_contain_text("no JSON")
+    check(page)
+    page.get_by_role("link", name=f"told, {ledger}:{entry}").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("told")
+    expect(story).to_be_visible()
 
 
 @pytest.fixture
