@@ -76,6 +76,7 @@ PAGES = (
     Entry("settings", "/console/settings", "Settings"),
     Entry("about", "/console/about", "About"),
     Entry("failure", "/console/topics/no-such-topic", "Not Found"),
+    Entry("refused", "/console/groups?q=a&page=x", "Bad Request"),
     Entry("signin-form", "/console/", "Sign in", viewer=STRANGER),
     Entry("overview-user", "/console/?span=24h", "Overview", viewer=USER),
     Entry("topics-user", "/console/topics", "Topics", viewer=USER),
@@ -86,7 +87,7 @@ PAGES = (
 )
 UPDATED = "2026-11-01T09:00:00+00:00"
 RUN = {"batch": 4, "rows": 1200, "rows_per_second": 40.5, "lag": {TOPIC: 7}}
-STATUSES = {"failure": 404}
+STATUSES = {"failure": 404, "refused": 400}
 
 
 def new_site(folder: Path) -> Stack:

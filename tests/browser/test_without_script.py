@@ -37,6 +37,23 @@ def test_topic_is_created_filled_searched_and_its_group_reset(page: Page, site: 
     assert poll(site, f"{TOPIC}/readers/1", 5).json == ["one", "two", "three"]
 
 
+def test_form_that_is_refused_is_corrected_on_its_page(browser: Browser, site: Stack) -> None:
+    with Visitor(browser, site.url, java_script_enabled=False) as visitor:
+        visitor.expect_status(400)
+        page = visitor.page()
+        page.goto("/console/topics?dialog=create")
+        page.get_by_role("textbox", name="Name").fill("corrected")
+        page.get_by_role("textbox", name="Retention").fill("a while")
+        page.get_by_role("button", name="Create", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("retention")
+        retention = page.get_by_role("textbox", name="Retention")
+        expect(retention).to_have_attribute("aria-invalid", "true")
+        retention.fill("7d")
+        page.get_by_role("button", name="Send again").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("corrected")
+        visitor.check()
+
+
 def publish(page: Page) -> None:
     page.get_by_role("tab", name="Publish").click()
     page.get_by_role("combobox", name="Format").select_option("Text")
