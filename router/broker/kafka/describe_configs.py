@@ -23,9 +23,12 @@ MAX_RESOURCES: Final = 10_000
 
 
 def describe_configs(request: KafkaRequest) -> Any:
-    """Answer the configs that are named, or all."""
-    requested = request.body.resources[:MAX_RESOURCES]
-    return request.response(results=[_described(request, resource) for resource in requested])
+    """Answer the configs that are named, or all; what is named several times once."""
+    requested = {
+        (one.resource_type, one.resource_name, tuple(one.configuration_keys or ())): one
+        for one in request.body.resources[:MAX_RESOURCES]
+    }
+    return request.response(results=[_described(request, one) for one in requested.values()])
 
 
 def _described(request: KafkaRequest, resource: Any) -> Any:

@@ -225,7 +225,7 @@ def test_idempotent_producers_are_described(tmp_path: Path) -> None:
 
 
 def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
-    """Producers of a partition, what a transaction has, and all positions of a group."""
+    """Producers of a partition, parts of a transaction, positions of a group, configs."""
 
     async def test(server: KafkaServer) -> None:
         client = server.client()
@@ -243,6 +243,12 @@ def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
         group.topics = None
         fetched = await client.ask("OffsetFetch", 8, groups=[group] * 9)
         assert [one.group_id for one in fetched.groups] == ["g"]
+        configs = client.struct(
+            "DescribeConfigsRequest", "DescribeConfigsResource", resource_type=2, resource_name="t"
+        )
+        configs.configuration_keys = None
+        found = (await client.ask("DescribeConfigs", 4, resources=[configs] * 9)).results
+        assert [one.resource_name for one in found] == ["t"]
 
     with_server(tmp_path, test)
 
