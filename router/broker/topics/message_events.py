@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_BYTES: Final = 8 << 20
-EVENT_BYTES: Final = 400
-"""What an event takes beside its texts, about, with the first one of a partition's."""
+EVENT_BYTES: Final = 500
+"""What an event takes beside its texts, about."""
+LEDGER_BYTES: Final = 1_000
+"""What a ledger that has events takes beside them, about."""
 MAX_TEXT: Final = 300
 """Characters of each text."""
 
@@ -51,7 +53,10 @@ class MessageEvents:
         first, last = places
         user = user[:MAX_TEXT]
         event = MessageEvent(first, last, action, topic[:MAX_TEXT], user, self._now_ms())
-        self._events.setdefault(ledger, deque()).append(event)
+        if (events := self._events.get(ledger)) is None:
+            events = self._events[ledger] = deque()
+            self._bytes += LEDGER_BYTES
+        events.append(event)
         self._order.append(ledger)
         self._bytes += _size(event)
         while self._bytes > self._max_bytes:
@@ -68,6 +73,7 @@ class MessageEvents:
         self.since = max(self.since, dropped.at + 1)
         if not events:
             del self._events[ledger]
+            self._bytes -= LEDGER_BYTES
 
 
 def _size(event: MessageEvent) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from router.broker.topics import message_events
 from router.broker.topics.calls import AdminCalls
-from router.broker.topics.message_events import EVENT_BYTES, MessageEvents
+from router.broker.topics.message_events import EVENT_BYTES, LEDGER_BYTES, MessageEvents
 from router.errors import BadRequestError
 from tests.unit.broker.topics.test_cursor_administration import Direct, T, direct
 
@@ -34,12 +34,24 @@ def test_an_event_is_of_the_messages_of_its_range() -> None:
 
 
 def test_the_newest_events_are_kept_and_it_is_known_since_when() -> None:
-    events = MessageEvents(count(1).__next__, max_bytes=3 * (EVENT_BYTES + 4 * 3))
+    events = MessageEvents(
+        count(1).__next__, max_bytes=2 * LEDGER_BYTES + 3 * (EVENT_BYTES + 4 * 3)
+    )
     for entry in range(5):
         events.add(entry % 2, ((entry, -1), (entry, -1)), "a", "b", "c")
     kept = [entry for entry in range(5) if events.find(entry % 2, (entry, -1))]
     assert kept == [2, 3, 4]
     assert events.since == 4  # the second event was at 3
+
+
+def test_many_ledgers_with_an_event_each_are_within_the_bound() -> None:
+    bound = 100_000
+    events = MessageEvents(lambda: 1, bound)
+    for ledger in range(2_000):
+        events.add(ledger, ((0, -1), (0, -1)), "a", "b", "c")
+    kept = [ledger for ledger in range(2_000) if events.find(ledger, (0, -1))]
+    assert kept == list(range(2_000 - len(kept), 2_000))
+    assert len(kept) == bound // (LEDGER_BYTES + EVENT_BYTES + 4 * 3)
 
 
 def test_long_texts_are_cut() -> None:
