@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, cast
 
@@ -70,10 +71,20 @@ def open_nats(settings: Settings, node: Node) -> NatsRoad | None:
 
 def open_backend(settings: Settings, node: Node) -> Backend:
     """Return the backend of an entry point in `router.backends`; raise SettingError for others."""
-    found = list(entry_points(group=GROUP, name=scheme(settings)))
-    if not found:
+    opener = _opener(scheme(settings))
+    if opener is None:
         known = ", ".join(sorted(entry.name for entry in entry_points(group=GROUP)))
         url = without_password(settings.text("backend.url"))
         raise SettingError(f"backend.url = {url!r}: there is no such backend; known are {known}")
-    opener = cast("Callable[[str, Settings, Node], Backend]", found[0].load())
     return opener(settings.text("backend.url"), settings, node)
+
+
+@cache
+def _opener(kind: str) -> Callable[[str, Settings, Node], Backend] | None:
+    """Return what opens a kind of backend, None: no package has it.
+
+    Kept, for it takes longer to find than a backend to open: the metadata of each package is read.
+    """
+    for entry in entry_points(group=GROUP, name=kind):
+        return cast("Callable[[str, Settings, Node], Backend]", entry.load())
+    return None

@@ -21,9 +21,11 @@ from router.pipelines.source.offsets import At, MessagePoint, Offset, Part, RowK
 
 MAX_SHARED_TASKS: Final = 64
 """About as many tasks as ranges are put together in, where each of them is small."""
-MIN_TASK_MESSAGES: Final = 1_000
+MIN_TASK_MESSAGES: Final = 10_000
 MIN_TASK_BYTES: Final = 4 * 1024 * 1024
 """What a task reads at least before the next one begins, in messages or in bytes."""
+RANGE_MESSAGES: Final = 30
+"""What a range counts as besides its messages: a reader is opened for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ def _before(span: Range, end: EntryPosition) -> EntryPosition:
 def shared_out(ranges: Iterable[Range], tasks: int = 0) -> Iterator[tuple[Range, ...]]:
     """Yield the ranges of each task, all in their order; at least about so many tasks."""
     ranges = list(ranges)
-    messages, size = sum(r.messages for r in ranges), sum(r.size for r in ranges)
+    messages = sum(r.messages + RANGE_MESSAGES for r in ranges)
+    size = sum(r.size for r in ranges)
     most_messages = max(MIN_TASK_MESSAGES, messages // MAX_SHARED_TASKS)
     most_bytes = max(MIN_TASK_BYTES, size // MAX_SHARED_TASKS)
     if tasks:
@@ -130,12 +133,13 @@ def shared_out(ranges: Iterable[Range], tasks: int = 0) -> Iterator[tuple[Range,
     task: list[Range] = []
     messages = size = 0
     for one in ranges:
-        full = messages + one.messages > most_messages or size + one.size > most_bytes
+        more = one.messages + RANGE_MESSAGES
+        full = messages + more > most_messages or size + one.size > most_bytes
         if task and full:
             yield tuple(task)
             task, messages, size = [], 0, 0
         task.append(one)
-        messages += one.messages
+        messages += more
         size += one.size
     if task:
         yield tuple(task)

@@ -16,6 +16,7 @@ from router.pipelines.source.ranges import (
     MAX_SHARED_TASKS,
     MIN_TASK_BYTES,
     MIN_TASK_MESSAGES,
+    RANGE_MESSAGES,
     Range,
     shared_out,
 )
@@ -212,10 +213,12 @@ def test_small_ranges_share_tasks_in_their_order(sizes: list[tuple[int, int]]) -
     ranges = [ranged(number, *one) for number, one in enumerate(sizes)]
     tasks = list(shared_out(ranges))
     assert [one for task in tasks for one in task] == ranges
-    messages = max(MIN_TASK_MESSAGES, sum(m for m, _ in sizes) // MAX_SHARED_TASKS)
+    weight = sum(m + RANGE_MESSAGES for m, _ in sizes)
+    messages = max(MIN_TASK_MESSAGES, weight // MAX_SHARED_TASKS)
     octets = max(MIN_TASK_BYTES, sum(s for _, s in sizes) // MAX_SHARED_TASKS)
     for task in tasks:
-        shared = len(task) == 1 or sum(one.messages for one in task) <= messages
+        read = sum(one.messages + RANGE_MESSAGES for one in task)
+        shared = len(task) == 1 or read <= messages
         assert shared
         assert len(task) == 1 or sum(one.size for one in task) <= octets
     # Two neighbours would not fit into one task.
@@ -224,6 +227,11 @@ def test_small_ranges_share_tasks_in_their_order(sizes: list[tuple[int, int]]) -
 
 def test_thousand_small_topics_make_few_tasks() -> None:
     assert len(list(shared_out(ranged(number, 3, 500) for number in range(1_000)))) == 4
+
+
+def test_topics_that_are_read_in_milliseconds_share_tasks() -> None:
+    tasks = list(shared_out(ranged(number, 1_000, 150_000) for number in range(100)))
+    assert len(tasks) == 12
 
 
 def test_bound_of_one_topic_leaves_others_alone() -> None:
