@@ -90,10 +90,10 @@ class Preview:
 
     def sentence(self) -> str:
         """Return what would change, for people."""
-        after = str(self.most)
+        after = f"{self.most:,}"
         if self.least != self.most:
-            after = f"between {self.least} and {self.most}"
-        return f"Lag now: {self.lag}. Lag after the reset: {after}."
+            after = f"between {self.least:,} and {self.most:,}"
+        return f"Lag now: {self.lag:,}. Lag after the reset: {after}."
 
 
 class TopicGroups:

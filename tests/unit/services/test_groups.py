@@ -227,6 +227,12 @@ def test_a_position_moves_its_partition_alone() -> None:
     assert bench.take() == [b"3"]
 
 
+def test_preview_has_commas_between_thousands() -> None:
+    exact, about = Preview(1_234, 5_678, 5_678), Preview(1_234, 0, 5_678)
+    assert exact.sentence() == "Lag now: 1,234. Lag after the reset: 5,678."
+    assert about.sentence() == "Lag now: 1,234. Lag after the reset: between 0 and 5,678."
+
+
 @pytest.mark.parametrize(
     ("place", "reason"),
     [((0, 1), "has no partition 1"), ((1_000, 0), "has no ledger 1000: its last one is")],
