@@ -60,7 +60,7 @@ class Heartbeat:
 
     `match` returns the topics that a pattern stands for, of those that the client may read; it
     raises KafkaError for one that is none. `rights` is the version of the client's rights. `owned`
-    are the partitions that the client has.
+    are the partitions that the client has. `owner` is the name of its principal, "": any.
     """
 
     member_id: str
@@ -69,6 +69,7 @@ class Heartbeat:
     client_host: str
     match: Callable[[str], frozenset[str]]
     rights: object = None
+    owner: str = ""
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_seconds: float | None = None

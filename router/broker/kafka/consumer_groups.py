@@ -118,6 +118,7 @@ def _heartbeat(request: KafkaRequest) -> Heartbeat:
         client_host=request.client.connection.peer.address,
         match=match,
         rights=request.client.rights_version,
+        owner=request.client.owner_name or "",
         instance_id=body.instance_id,
         rack_id=body.rack_id,
         rebalance_seconds=timeout if timeout >= 0 else None,

@@ -48,7 +48,7 @@ from router.model import NOT_PARTITIONED, TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
 MAX_GROUPS: Final = 10_000
-"""Groups with members."""
+"""Groups with members, a quarter of them of one principal."""
 MAX_METADATA_BYTES: Final = 128 << 20
 """Of the members of all groups, with metadata and assignments."""
 SHARED: Final = "consumers or polls of another protocol read one of the topics as this group"
@@ -111,7 +111,7 @@ class GroupCoordinator:
         group = self.find(group_id)
         if group is None:
             group = self._new_classic()
-            self._held.hold(group_id, group)
+            self._held.hold(group_id, group, request.owner)
         group.join(request, waiter, self._loop.time())
         held = self._held.by_id[group_id]
         waiting = group.members.values() if isinstance(group, KafkaGroup) else ()
@@ -134,7 +134,7 @@ class GroupCoordinator:
         held = self._held.by_id.get(group_id)
         group = self.find(group_id)
         names = group.new_names(request) if isinstance(group, MixedGroup) else request.names or ()
-        error = self._admit_reader(held, group_id, request.member_id, names)
+        error = self._admit_reader(held, group_id, request, names)
         if group is None and request.epoch != JOINING:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         consumers = isinstance(group, KafkaGroup) and group.protocol_type in {"", "consumer"}
@@ -145,18 +145,20 @@ class GroupCoordinator:
             waiter(HeartbeatResult(error, message=SHARED if shared else None))
             return
         if not isinstance(group, MixedGroup):
-            group = self._upgrade(group_id, group)
+            group = self._upgrade(group_id, group, request.owner)
         group.beat(request, waiter, self._loop.time())
         self._settle(group_id)
 
-    def _upgrade(self, group_id: str, before: KafkaGroup[Waiter] | None) -> MixedGroup[Waiter]:
+    def _upgrade(
+        self, group_id: str, before: KafkaGroup[Waiter] | None, owner: str
+    ) -> MixedGroup[Waiter]:
         """Hold a group that takes the heartbeats of KIP-848, with the members of a classic one."""
         group = self._new_mixed()
         if before is not None:
             before.dissolve()
             self._settle(group_id)
             group.take_over(before, self._loop.time())
-        self._held.hold(group_id, group)
+        self._held.hold(group_id, group, owner)
         return group
 
     def abandon(self, group_id: str, waiter: Waiter) -> None:
@@ -268,16 +270,21 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if any(len(data) > consumer_metadata.MAX_METADATA_BYTES for _, data in request.protocols):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        return self._admit_reader(held, group_id, request.member_id, topics_of(request))
+        return self._admit_reader(held, group_id, request, topics_of(request))
 
     def _admit_reader(
-        self, held: HeldGroup | None, group_id: str, member_id: str, topics: Iterable[str]
+        self,
+        held: HeldGroup | None,
+        group_id: str,
+        request: JoinRequest | Heartbeat,
+        topics: Iterable[str],
     ) -> ErrorCode:
         """Return whether memory and other protocols let a member read topics."""
-        full = self._held.size_bytes > MAX_METADATA_BYTES
+        full, owner = self._held.size_bytes > MAX_METADATA_BYTES, request.owner
         if held is None:
-            full = full or len(self._held.by_id) >= MAX_GROUPS
-        elif member_id in held.group.members:
+            share = bool(owner) and self._held.owners[owner] >= MAX_GROUPS // 4
+            full = full or share or len(self._held.by_id) >= MAX_GROUPS
+        elif request.member_id in held.group.members:
             full = False
         if full:
             return ErrorCode.GROUP_MAX_SIZE_REACHED

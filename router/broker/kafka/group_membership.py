@@ -51,6 +51,7 @@ def join_group(request: KafkaRequest) -> Any:
         protocols=tuple((one.name, bytes(one.metadata)) for one in body.protocols),
         id_required=version >= _ID_REQUIRED_FROM,
         may_skip_assignment=version >= _MAY_SKIP_FROM,
+        owner=request.client.owner_name or "",
     )
     if refusal is ErrorCode.NONE and not _may_read(request, topics_of(joining)):
         refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED

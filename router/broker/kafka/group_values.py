@@ -86,6 +86,7 @@ class JoinRequest:
 
     `id_required`: the client understands that it has to join again with the id that it is given.
     `may_skip_assignment`: as the leader of a stable group it takes an answer not to assign.
+    `owner` is the name of the client's principal, "": any.
     """
 
     member_id: str
@@ -98,6 +99,7 @@ class JoinRequest:
     protocols: Protocols
     id_required: bool = False
     may_skip_assignment: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -46,7 +47,8 @@ class HeldGroup:
     `stored`: the registry has a record of it, or will have. `saving` is the task that stores
     records; `unsaved` makes the next one. `answers` wait for it. `failed`: the newest record was
     not stored. `noted` is the revision of the group that was noted last. `topics` are those of the
-    subscriptions: while they are the same, so is the object.
+    subscriptions: while they are the same, so is the object. `owner` is the name of the principal
+    whose member came first, "": it is not known.
     """
 
     id: str
@@ -62,6 +64,7 @@ class HeldGroup:
     noted: object = NEVER
     subscriptions: frozenset[SubscriptionKey] = frozenset()
     topics: frozenset[str] = frozenset()
+    owner: str = ""
 
 
 class HeldGroups:
@@ -81,6 +84,7 @@ class HeldGroups:
     ) -> None:
         self.by_id: dict[str, HeldGroup] = {}
         self.size_bytes = 0
+        self.owners: Counter[str] = Counter()
         self._registry = registry
         self._topics = topics
         self._name_on = name_on
@@ -104,11 +108,14 @@ class HeldGroups:
                 _log.warning("kafka-group-damaged", group=one.name, reason=str(error))
                 await self._registry.delete(GROUP_RECORDS, one.name)
 
-    def hold(self, group_id: str, group: KafkaGroup[Waiter] | MixedGroup[Waiter]) -> HeldGroup:
+    def hold(
+        self, group_id: str, group: KafkaGroup[Waiter] | MixedGroup[Waiter], owner: str = ""
+    ) -> HeldGroup:
         """Keep a group in memory, in the place of one that has no members."""
         before = self.by_id.get(group_id)
         if before is None:
-            held = self.by_id[group_id] = HeldGroup(group_id, group)
+            held = self.by_id[group_id] = HeldGroup(group_id, group, owner=owner)
+            self.owners[owner] += 1
             return held
         before.group, before.noted = group, NEVER
         return before
@@ -241,6 +248,9 @@ class HeldGroups:
         self.size_bytes -= held.size_bytes
         self._release(held.subscriptions)
         del self.by_id[held.id]
+        self.owners[held.owner] -= 1
+        if not self.owners[held.owner]:
+            del self.owners[held.owner]
 
     def _note_members(self, held: HeldGroup) -> None:
         """Note which members read which partitions of which topics."""

@@ -9,6 +9,7 @@ import pytest
 
 from router.access.permissions import Right
 from router.access.watched import reload_all
+from router.broker.kafka import coordinator
 from router.broker.kafka.client import KafkaClient as ServedClient
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
@@ -103,6 +104,32 @@ def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> N
         assert numbers(await enter(reader, "a", **pattern)) == [0]
         grant(tmp_path, "reader * subscribe")
         assert numbers(await beat(reader, "a", 1)) == [0, 0]
+
+    with_users(tmp_path, test)
+
+
+def test_one_principal_leaves_groups_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "MAX_GROUPS", 8)
+
+    async def test(server: KafkaServer) -> None:
+        grant(tmp_path, "* t subscribe")
+        reader, other = server.client(), server.client()
+        await login(reader, "reader")
+        await login(other)
+        terms = reading(reader, "t")
+        joined = await join(reader, group_id="classic", **terms)
+        assert joined.error_code == 0
+        entered = await enter(reader, "a", "t", group_id="new")
+        assert entered.error_code == 0
+        full = ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (await join(reader, group_id="third", **terms)).error_code == full
+        assert (await enter(reader, "a", "t", group_id="third")).error_code == full
+        assert (await enter(other, "b", "t", group_id="third")).error_code == 0
+        assert (await enter(reader, "a", "t", group_id="third")).error_code == 0
+        assert (await beat(reader, "a", -1, group_id="new")).error_code == 0
+        assert (await enter(reader, "a", "t", group_id="fourth")).error_code == 0
 
     with_users(tmp_path, test)
 
