@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.histories.http_client import HttpConnection
 from tests.histories.kafka_client import KafkaConnection
@@ -72,6 +72,18 @@ class LostPublishes(NatsConnection):
         stream = subject.partition(".")[0]
         self.call(f"STREAM.MSG.DELETE.{stream}", {"seq": done["revision"]})
         return done
+
+
+class KeptMessages(NatsConnection):
+    """Reads messages as they were, though they are gone."""
+
+    _kept: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def call(self, subject: str, body: object) -> dict[str, Any]:
+        found = super().call(subject, body)
+        if "message" in found:
+            self._kept[f"{subject} {body}"] = found
+        return self._kept.get(f"{subject} {body}", found)
 
 
 class LostCommits(KafkaConnection):

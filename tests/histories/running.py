@@ -19,6 +19,7 @@ from tests.histories.recording import History, RefusedError
 from tests.histories.scenarios import (
     Bucket,
     Cursor,
+    LimitedStream,
     Ports,
     Queue,
     Scenario,
@@ -36,6 +37,7 @@ from tests.system.traffic import started
 SCENARIOS: Final[tuple[type[Scenario], ...]] = (
     TopicLog,
     StreamLog,
+    LimitedStream,
     Cursor,
     Queue,
     Bucket,

@@ -202,6 +202,8 @@ class StreamLog(Scenario):
     """A JetStream stream as a log: NATS and HTTP publish to it and read it by sequences."""
 
     model, label = "log", "stream-log"
+    LIMIT = 0
+    """How many messages are kept; 0: all."""
 
     def prepare(self) -> None:
         create_stream(self.nats(), self.name)
@@ -245,7 +247,17 @@ class StreamLog(Scenario):
             found = message_of(client.call(subject, {"seq": offset + 1}))
             return {"values": [found["value"]] if "value" in found else []}
 
-        self.history.record(label, "read", read, offset=offset)
+        self.history.record(label, "read", read, offset=offset, limit=self.LIMIT)
+
+
+class LimitedStream(StreamLog):
+    """A stream that keeps its newest messages only: what its limit has taken does not come back."""
+
+    model, label = "window", "limited-stream"
+    LIMIT = 6
+
+    def prepare(self) -> None:
+        create_stream(self.nats(), self.name, max_msgs=self.LIMIT)
 
 
 def placed(published: Output) -> Output:

@@ -17,6 +17,7 @@ from tests.histories.running import SCENARIOS, Router, record_in_turn, running
 from tests.histories.scenarios import (
     Bucket,
     Cursor,
+    LimitedStream,
     Queue,
     Scenario,
     StreamLog,
@@ -36,6 +37,7 @@ LIES = (
     (TopicLog, lies.DoubledAppends),
     (TopicLog, lies.EmptyReads),
     (StreamLog, lies.LostPublishes),
+    (LimitedStream, lies.KeptMessages),
     (Cursor, lies.LostCommits),
     (Cursor, lies.StaleCommits),
     (Queue, lies.SkippedMessages),

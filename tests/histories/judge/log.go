@@ -46,6 +46,26 @@ func logStep(values []string, in call, out result) (bool, any) {
 	panic("a log has no operation " + in.name)
 }
 
+// A window is a log of which the newest values are there, as many as the limit of each operation.
+//
+//	append value       → offset
+//	read offset limit  → values    that one; none: it is not there, or not any more
+//	end                → offset
+func windowModel() porcupine.Model {
+	model := logModel()
+	model.Step = func(state, input, output any) (bool, any) {
+		values, in, out := state.([]string), input.(call), output.(result)
+		if in.name != "read" || !out.known {
+			return logStep(values, in, out)
+		}
+		if in.Offset >= len(values) || in.Offset < len(values)-in.Limit {
+			return len(out.Values) == 0, values
+		}
+		return slices.Equal(values[in.Offset:in.Offset+1], out.Values), values
+	}
+	return model
+}
+
 // holds says whether the values at an offset are these; none: the offset is not before the end.
 func holds(values []string, offset int, found []string) bool {
 	if len(found) == 0 {

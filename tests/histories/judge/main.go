@@ -66,6 +66,7 @@ type result struct {
 
 var models = map[string]func() porcupine.Model{
 	"log":    logModel,
+	"window": windowModel,
 	"queue":  queueModel,
 	"lease":  leaseModel,
 	"cursor": cursorModel,
@@ -77,7 +78,7 @@ var models = map[string]func() porcupine.Model{
 }
 
 func main() {
-	name := flag.String("model", "", "log, queue, lease, cursor, bucket, topic, group or transactions")
+	name := flag.String("model", "", "log, window, queue, lease, cursor, bucket, topic, group or transactions")
 	timeout := flag.Duration("timeout", 20*time.Second, "undecided after this time")
 	picture := flag.String("picture", "", "where the picture of an illegal history is written")
 	flag.Parse()
