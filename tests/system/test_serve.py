@@ -276,29 +276,45 @@ def test_serve_starts_the_server_again_when_it_is_killed(router: Stack) -> None:
     assert router.broker() == broker
 
 
-def test_serve_waits_for_the_port_when_its_supervisor_was_killed(router: Stack) -> None:
+def test_serve_finds_the_folder_free_when_its_supervisor_was_killed(router: Stack) -> None:
     assert router.process is not None
     assert publish(router, b"before") == 200
-    broker = router.broker()
-    master = next(pid for pid in children(router.process.pid) if pid != broker)
-    os.kill(master, signal.SIGSTOP)  # it cannot end, and has the port, until it goes on
-
-    def go_on() -> None:
-        try:
-            wait_until(lambda: b"the former router" in log.read_bytes(), PATIENCE)
-        finally:
-            os.kill(master, signal.SIGCONT)
-
-    log = router.folder / "serve.log"
+    left = children(router.process.pid)
     router.process.kill()
-    assert router.process.wait() == -signal.SIGKILL
-    going_on = threading.Thread(target=go_on)
-    going_on.start()
-    try:
-        router.start()
-    finally:
-        going_on.join()
+    router.process.wait()
+    wait_until(lambda: not any(command_line(pid) for pid in left), PATIENCE)
+    router.start()
     assert poll(router, "from=earliest&timeout=5000") == (200, ["before"])
+
+
+def listening(port: int) -> socket.socket:
+    """Return a socket that listens on a port, as soon as processes that were killed have ended."""
+    taken: list[socket.socket] = []
+
+    def take() -> bool:
+        with contextlib.suppress(OSError):
+            taken.append(socket.create_server(("127.0.0.1", port)))
+        return bool(taken)
+
+    wait_until(take, PATIENCE)
+    return taken[0]
+
+
+def test_serve_waits_for_the_port_of_a_router_that_was_killed(tmp_path: Path) -> None:
+    """The test has the port in place of processes that end: how long these take is theirs."""
+    with started(tmp_path, server_graceful_timeout="5m") as stack:
+        stack.kill()
+        port, log = listening(stack.port), tmp_path / "serve.log"
+
+        def leave() -> None:
+            with port:
+                wait_until(lambda: b"the former router" in log.read_bytes(), PATIENCE)
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        stack.start()
+        leaving.join()
+        assert publish(stack, b"again") == 200
 
 
 def test_serve_gets_the_folder_from_the_broker_of_a_command(tmp_path: Path) -> None:
