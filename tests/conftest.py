@@ -11,6 +11,7 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from router.process.collecting import keep_loaded, settle
+from tests.kafka_sockets import close_lost_sockets
 from tests.ports import free_port as find_free_port
 from tests.processes import BrokerProcess, ManualClock
 from tests.servers.fixtures import (
@@ -50,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Collect garbage as the router's processes do: what all tests share is looked at once."""
+    close_lost_sockets()
     keep_loaded()
     settle()
 
