@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.backends import Batch
-from router.model import Message, Schema, SchemaType, TopicName
+from router.model import Message, Schema, SchemaType, TopicInfo, TopicName
 from router.services.dead_letters import tracing
 from router.services.scan import ScanBounds
 from tests.unit.web.applications import HASHES, Site, header
@@ -181,6 +181,35 @@ def test_dead_letter_of_a_partition_is_found_as_clients_in_cpp_write_it(site: Si
     site.backend.publish(Batch(TopicName.parse(dead), -1, [Message(b"a", None, notes)]), 5)
     (found,) = page(site)["story"]["dead_letters"]
     assert (found["topic"], found["group"], found["reason"]) == (dead, "g", "")
+
+
+def test_dead_letters_are_for_who_may_read_them(sites: Callable[..., Site], tmp_path: Any) -> None:
+    users, rules = tmp_path / "users", tmp_path / "permissions"
+    users.write_text("".join(f"{name}:{HASHES['argon2']}\n" for name in ("anna", "bert", "carl")))
+    rules.write_text("anna t subscribe\nbert t* subscribe\ncarl t* browse\n")
+    site = sites(auth_users=str(users), auth_permissions=str(rules))
+    for name in ("t", "t.dlq"):
+        site.backend.create_topic(TopicInfo(TopicName.parse(name), 0), 5)
+    site.backend.publish(Batch(TOPIC, -1, [Message(b"a")]), 5)
+    bert = {"Authorization": header("bert", "secret")}
+    listing = site.client.get("/console/topics/t?tab=messages&format=json", headers=bert)
+    (message,) = listing.get_json()["messages"]
+    notes = {
+        "router-topic": "t",
+        "router-partition": "0",
+        "router-position": message["place"].rpartition(":")[0],
+    }
+    letter = Message(b"a", None, notes)
+    site.backend.publish(Batch(TopicName.parse("t.dlq"), -1, [letter]), 5)
+
+    def story(user: str) -> Any:
+        known = {"Authorization": header(user, "secret")}
+        found = site.client.get(f"{PAGE}/{message['id']}?format=json", headers=known)
+        return found.get_json()["story"]
+
+    assert [one["topic"] for one in story("bert")["dead_letters"]] == ["t.dlq"]
+    assert (story("anna")["dead_letters"], story("anna")["searched"]) == ([], [])
+    assert story("carl") is None
 
 
 def test_search_for_dead_letters_that_ends_early_says_so(
