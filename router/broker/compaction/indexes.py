@@ -95,7 +95,8 @@ class KeyIndexes:
         """Remove the indexes of all other ledgers: their topics are deleted. Raises OSError."""
         for ledger_id in [one for one in self._indexes if one not in ledger_ids]:
             await self._indexes.pop(ledger_id).close()
-        await self.in_thread(self._remove_others, ledger_ids)
+        # Also those of topics that were made meanwhile.
+        await self.in_thread(self._remove_others, {*ledger_ids, *self._indexes})
 
     async def close(self) -> None:
         """End all work and close the files; what begins later raises StoreError."""

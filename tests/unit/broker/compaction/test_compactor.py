@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.compaction.compactor import ERROR, NOT_RUN, RUNNING, SUCCESS
+from router.broker.compaction.indexes import PartitionIndex
 from router.broker.compaction.key_index import IndexDamagedError
 from router.broker.compaction.table_view import CompactionCalls
 from router.broker.consume import Partition
@@ -256,5 +257,23 @@ def test_partition_that_cannot_be_cleaned_leaves_the_others_to_the_cleaner(
             assert set(cleaned) == {bad.name, str(TOPIC)}
             found = {name: value for name, _, value in await log.cleaner.collect()}
             assert found["router_compaction_failures_total"] == 2
+
+    run(test())
+
+
+def test_index_of_a_topic_that_is_made_while_others_are_removed_stays(folder: Path) -> None:
+    async def test() -> None:
+        async with opened(folder, History()) as log:
+            await log.publish([(b"a", b"1")])
+            gone = PartitionIndex(log.indexes, log.partition.visible)
+
+            async def close() -> None:
+                await log.index.catch_up()  # which is used for the first time now
+
+            gone.close = close  # type: ignore[method-assign]
+            log.indexes._indexes[0] = gone
+            await log.indexes.keep(())
+            assert log.index_file.exists()
+            assert await log.index.find(b"a") is not None
 
     run(test())
