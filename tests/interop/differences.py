@@ -98,8 +98,8 @@ DIFFERENCES: dict[str, Difference] = {
     "go.transactions": Difference(
         ours=[True, "<nil>", True, True, "<nil>", True, ["m0", "m1"], []],
         apache=[True, "<nil>", True, True, "<nil>", True, ["m0", "m1", "m0", "m1"], []],
-        why="Apache Pulsar delivers messages of an aborted transaction whose metadata does not name"
-        " it, which are those of its Go client",
+        why="Messages of an aborted transaction are deleted for everyone; Apache Pulsar delivers"
+        " those whose metadata does not name it, as of its Go client",
     ),
     "java.recordsOfAvroAndJson": Difference(
         ours=_RECORDS
