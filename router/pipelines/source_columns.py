@@ -228,7 +228,7 @@ def _runs(values: Sequence[int | None], entries: Sequence[_PlacedEntry], kind: A
 
 
 def _microseconds(time_ms: int | None) -> int | None:
-    """Return a time in Spark's unit; null: none was told, or Spark cannot hold it."""
+    """Return a time in Spark's unit; null: there is none, or Spark cannot hold it."""
     return time_ms * 1000 if time_ms and time_ms <= _MOST_MS else None
 
 
