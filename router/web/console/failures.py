@@ -8,7 +8,7 @@ from wsgiref.types import WSGIEnvironment
 
 from flask import Response, request
 
-from router.errors import RouterError, TooManyRequestsError, UnauthenticatedError
+from router.errors import BadRequestError, RouterError, TooManyRequestsError, UnauthenticatedError
 from router.errors.catalogue import ADVICE
 from router.web.console.fields import MAX_FORM_BYTES, fields_read
 from router.web.console.pages import Pages, wants_html, wants_problem
@@ -23,6 +23,7 @@ from router.web.console.signin import (
 from router.web.console.visitors import FIELD, Visitors, has_cookie, has_credentials
 from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.errors import FailureAnswers, challenges
+from router.web.requests import query_texts
 
 _EVENTS: Final = "text/event-stream"
 _CORRECTABLE: Final = frozenset({400, 404, 409, 413, 422})
@@ -92,12 +93,19 @@ def _refused_fields(environ: WSGIEnvironment, status: int) -> dict[str, str]:
     if status not in _CORRECTABLE or wants_problem(environ):
         return {}
     if environ["REQUEST_METHOD"] == "GET":
-        found = request.args.to_dict() if status == 400 else {}
+        found = _query_fields(environ) if status == 400 else {}
     else:
         form = fields_read(environ)
         found = {} if form is None or form.has_upload else form.texts()
     shown = {name: text for name, text in found.items() if name not in _NEVER_SHOWN}
     return shown if sum(map(len, shown.values())) <= MAX_FORM_BYTES else {}
+
+
+def _query_fields(environ: WSGIEnvironment) -> dict[str, str]:
+    try:
+        return query_texts(environ)
+    except BadRequestError:
+        return {}  # too many: it may be what failed
 
 
 def _is_script(environ: WSGIEnvironment) -> bool:

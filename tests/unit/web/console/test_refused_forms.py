@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from werkzeug.test import TestResponse
 
+from router.web.requests import MAX_FIELDS
 from tests.unit.web.applications import HASHES, Site
 
 BROWSER = {"Accept": "text/html,*/*;q=0.8"}
@@ -67,6 +68,16 @@ def test_page_that_asks_for_what_cannot_be_read_has_its_fields_too(site: Site) -
     answer = site.client.get(page, headers=BROWSER)
     assert (answer.status_code, fields(answer)["time"]) == (400, "soon")
     assert site.client.get("/console/nothing?a=b", headers=BROWSER).text.count("<form") == 1
+
+
+def test_query_that_is_no_utf_8_or_too_long_is_no_failure_of_its_own(site: Site) -> None:
+    page = "/console/topics/t?tab=messages&from=soon"
+    site.client.post("/console/topics", data={"name": "t"})
+    answer = site.client.get(f"{page}&filter=%ff", headers=BROWSER)
+    assert (answer.status_code, fields(answer)["filter"]) == (400, "\ufffd")
+    many = "&".join(f"a{number}=1" for number in range(MAX_FIELDS))
+    answer = site.client.get(f"{page}&{many}", headers=BROWSER)
+    assert (answer.status_code, fields(answer)) == (400, {})
 
 
 def test_box_that_was_checked_stays_checked(site: Site) -> None:
