@@ -98,14 +98,15 @@ class Fetching:
         """Answer a request, now or when enough has come."""
         wait = min(max(request.body.max_wait_ms, 0) / 1_000, MAX_WAIT_SECONDS)
         continues = request.body.session_epoch not in {NEW_EPOCH, FINAL_EPOCH}
+        # Before partitions are looked up: rights that change meanwhile are looked at again.
+        rights = self._client.rights_version
         try:
-            partitions = self._go_on(request) if continues else self._begin(request)
+            partitions = self._go_on(request, rights) if continues else self._begin(request, rights)
         except KafkaError as refusal:
             request.count_error(refusal.code)
             request.answer(request.response(error_code=refusal.code))
             return
         deadline = self._loop.time() + wait
-        rights = self._client.rights_version
         job = FetchJob(request, partitions, deadline, rights, self._session, continues)
         self._job = job
         if self._connection.writable:
@@ -113,7 +114,7 @@ class Fetching:
         else:
             self._connection.when_writable(partial(self._try_guarded, job))
 
-    def _begin(self, request: KafkaRequest) -> list[FetchedPartition]:
+    def _begin(self, request: KafkaRequest, rights: object) -> list[FetchedPartition]:
         """Return all partitions of a request, which ends a session, and begins one if it may."""
         self._keep(None)
         named = _named(request)
@@ -124,15 +125,13 @@ class Fetching:
         if request.body.session_epoch != NEW_EPOCH or not may:
             return named
         self._sessions += 1
-        session = FetchSession(
-            self._sessions, _is_committed(request), _is_by_id(request), self._client.rights_version
-        )
+        session = FetchSession(self._sessions, _is_committed(request), _is_by_id(request), rights)
         for one in named:
             session.put(one)
         self._keep(session)
         return list(session.partitions.values())
 
-    def _go_on(self, request: KafkaRequest) -> list[FetchedPartition]:
+    def _go_on(self, request: KafkaRequest, rights: object) -> list[FetchedPartition]:
         """Return the partitions of a session as a request changes them; raise KafkaError."""
         body, session = request.body, self._session
         if session is None or session.id != body.session_id:
@@ -149,7 +148,7 @@ class Fetching:
         for one in _named(request):
             session.put(one)
         self._keep(session)
-        asks = _is_committed(request), self._client.rights_version
+        asks = _is_committed(request), rights
         everything = asks != (session.committed, session.rights)
         session.committed, session.rights = asks
         for one in session.partitions.values():

@@ -270,3 +270,28 @@ def test_a_session_follows_the_rights_of_its_client(
         assert (one.error_code, bool(one.records)) == (refused, False)
 
     with_users(tmp_path, test)
+
+
+def test_rights_that_change_while_a_session_begins_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = fetch._look_up
+
+    async def test(server: KafkaServer) -> None:
+        grant(tmp_path, f"reader {TOPIC} subscribe")
+        reader = server.client()
+        await login(reader, "reader")
+
+        def revoked(request: KafkaRequest, one: FetchedPartition) -> None:
+            look_up(request, one)
+            monkeypatch.undo()
+            grant(tmp_path, "")
+
+        monkeypatch.setattr(fetch, "_look_up", revoked)
+        session, refused = Session(reader), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        answer = await session.answer(0)
+        session.id, session.epoch = answer.session_id, 1
+        answer = await session.answer()
+        assert [one.error_code for one in answer.responses[0].partitions] == [refused]
+
+    with_users(tmp_path, test)
