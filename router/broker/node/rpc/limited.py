@@ -13,11 +13,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from router.access.permissions import Right
+from router.broker.topics.names import MAX_PARTITIONS
 from router.errors import ForbiddenError, NotAllowedError
 from router.model.policies import Policies
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
 
+MAX_TOPICS: Final = 1_000
+"""Whose entries one request may ask for: each name is looked at before anything is answered."""
 REFUSAL: Final = "administration is served on the node's socket and to administrators"
 
 
@@ -45,6 +48,7 @@ def authorize_request(rights: ClientRights, command: npb.CommandAdmin, creation:
     body = command.WhichOneof("body")
     try:
         if body == "locate_messages":
+            _check_size(command.locate_messages)
             for one in command.locate_messages.topics:
                 rights.authorize(one.topic, Right.SUBSCRIBE)
         elif body == "create_topic":
@@ -54,6 +58,15 @@ def authorize_request(rights: ClientRights, command: npb.CommandAdmin, creation:
             raise NotAllowedError(REFUSAL)
     except ForbiddenError as error:
         raise NotAllowedError(str(error)) from error
+
+
+def _check_size(command: npb.LocateMessages) -> None:
+    """Raise NotAllowedError for more topics, or ranges of one, than one request may name."""
+    most = max((len(one.ranges) for one in command.topics[:MAX_TOPICS]), default=0)
+    if len(command.topics) > MAX_TOPICS or most > MAX_PARTITIONS:
+        raise NotAllowedError(
+            f"a request names at most {MAX_TOPICS} topics, and {MAX_PARTITIONS} ranges of each"
+        )
 
 
 def _check_creation(command: npb.CreateTopic, creation: Creation) -> None:

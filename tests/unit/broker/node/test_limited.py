@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from router.access.permissions import Right
-from router.broker.node.rpc.limited import REFUSAL, authorize_request, limited_answer
+from router.broker.node.rpc.limited import (
+    MAX_TOPICS,
+    REFUSAL,
+    authorize_request,
+    limited_answer,
+)
+from router.broker.topics.names import MAX_PARTITIONS
 from router.errors import ForbiddenError, NotAllowedError
 from router.model.policies import Policies
 from router.wire.node import conversions
@@ -71,6 +77,18 @@ def test_who_may_subscribe_to_all_topics_of_a_question_may_know_where_their_entr
         authorize_request(READER, located("o1", "p"), two)
     with pytest.raises(NotAllowedError, match="no right to subscribe o1"):
         authorize_request(WRITER, located("o1"), two)
+
+
+def test_a_question_is_no_larger_than_what_is_looked_at_in_one_step() -> None:
+    """Names and ranges are cheap to send: a frame has room for 200,000 and more."""
+    most = located(*["o"] * MAX_TOPICS)
+    for _ in range(MAX_PARTITIONS):
+        most.locate_messages.topics[0].ranges.add()
+    authorize_request(READER, most, two)
+    most.locate_messages.topics[0].ranges.add()
+    for command in (most, located(*["o"] * (MAX_TOPICS + 1))):
+        with pytest.raises(NotAllowedError, match="at most 1000 topics, and 1000 ranges of each"):
+            authorize_request(READER, command, two)
 
 
 @pytest.mark.parametrize(
