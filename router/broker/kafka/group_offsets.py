@@ -103,10 +103,14 @@ async def offset_fetch(request: KafkaRequest) -> Any:
     body, coordinator = request.body, request.context.coordinator
     if request.version >= _BATCHED_FROM:
         groups = []
-        named = {group.group_id: group for group in body.groups[:MAX_GROUPS]}
+        # All positions of a group cost more than its name, others no more than theirs.
+        named = {
+            (group.group_id, None if group.topics is None else number): group
+            for number, group in enumerate(body.groups[:MAX_GROUPS])
+        }
         everything = any(group.topics is None for group in named.values())
         stored = await coordinator.stored_groups() if everything else {}
-        for group_id, group in named.items():
+        for (group_id, _), group in named.items():
             error = check_group_id(group_id) or _check_fetch(request, group)
             places = stored.get(group_id, ())
             topics = [] if error else await _fetch(request, group_id, group.topics, places, "s")

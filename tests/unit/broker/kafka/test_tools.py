@@ -243,6 +243,10 @@ def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
         group.topics = None
         fetched = await client.ask("OffsetFetch", 8, groups=[group] * 9)
         assert [one.group_id for one in fetched.groups] == ["g"]
+        names = ["t", "other"]
+        groups = [of_topic(client, name) for name in names]
+        fetched = await client.ask("OffsetFetch", 8, groups=groups)
+        assert [one.topics[0].name for one in fetched.groups] == names
         configs = client.struct(
             "DescribeConfigsRequest", "DescribeConfigsResource", resource_type=2, resource_name="t"
         )
@@ -251,6 +255,17 @@ def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
         assert [one.resource_name for one in found] == ["t"]
 
     with_server(tmp_path, test)
+
+
+def of_topic(client: KafkaClient, topic: str) -> Any:
+    """Return what asks for a position of the group g on one topic."""
+    group = client.struct("OffsetFetchRequest", "OffsetFetchRequestGroup", group_id="g")
+    group.topics = [
+        client.struct(
+            "OffsetFetchRequest", "OffsetFetchRequestTopics", name=topic, partition_indexes=[0]
+        )
+    ]
+    return group
 
 
 def test_resources_with_configs_are_listed(tmp_path: Path) -> None:
