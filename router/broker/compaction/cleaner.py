@@ -176,8 +176,9 @@ class Cleaner:
         topics = self._topics
         records = list(topics.records())
         ledger_ids = {one for record in records for one in record.ledger_ids}
-        await self._indexes.keep(ledger_ids)
+        # Before anything is waited for: topics may be made, and be compacted, meanwhile.
         self._compactor.keep(ledger_ids)
+        await self._indexes.keep(ledger_ids)
         dirtiest = 0.0
         for count, record in enumerate(records, 1):
             if count % TOPICS_PER_YIELD == 0:

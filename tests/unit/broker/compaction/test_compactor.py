@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -275,5 +276,25 @@ def test_index_of_a_topic_that_is_made_while_others_are_removed_stays(folder: Pa
             await log.indexes.keep(())
             assert log.index_file.exists()
             assert await log.index.find(b"a") is not None
+
+    run(test())
+
+
+def test_status_of_a_topic_that_is_made_while_indexes_are_removed_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with opened(folder, History(), PLAIN) as log:
+            await log.publish([(b"a", b"1")])
+
+            async def keep(_ledger_ids: Collection[int]) -> None:
+                monkeypatch.undo()
+                log.compactor.begin(log.partition)
+
+            # As if the topic was made after the cleaner had looked at all.
+            monkeypatch.setattr(log.topics, "records", tuple)
+            monkeypatch.setattr(log.indexes, "keep", keep)
+            await log.cleaner.clean_all()
+            assert log.compactor.status(log.partition).status in {RUNNING, SUCCESS}
 
     run(test())
