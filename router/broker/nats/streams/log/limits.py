@@ -282,16 +282,19 @@ class StreamLimits:
         return undecided is not None or not index.over
 
     async def _delete_of_subjects(self) -> None:
-        """Delete what subjects have too much of, by reading the log."""
+        """Delete what subjects have too much of by the limit that holds, by reading the log."""
         index, limit = self._log.index, self._config.max_msgs_per_subject
         for subject in list(index.over) if index is not None else ():
             assert index is not None
+            if self._suspended or self._config.max_msgs_per_subject != limit:
+                break
             state = index.subjects.get(subject)
             if state is not None and state.count > limit > 0:
                 await self._log.delete_matching(
                     (subject,), self._log.last_sequence + 1, state.count - limit
                 )
-            index.over.pop(subject, None)
+            if self._config.max_msgs_per_subject == limit:
+                index.over.pop(subject, None)
 
     def _delete_oldest(self, messages: list[StoredMessage]) -> bool:
         """Delete the oldest messages beyond a limit; return whether there was any."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +300,43 @@ def test_what_a_limit_took_stays_deleted_when_the_limit_is_lifted_right_before_a
 
     with_streams(tmp_path, before, clock=clock, killed=True)
     with_streams(tmp_path, after, clock=clock)
+
+
+@pytest.mark.parametrize(("limit", "left_of_b"), [(-1, MAX_PLACES + 1), (3, 3)])
+def test_a_limit_of_subjects_takes_nothing_once_another_one_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, left_of_b: int
+) -> None:
+    """Of many messages it takes some after the call that set it."""
+    delete_matching = stream_log.StreamLog.delete_matching
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def held(*arguments: Any) -> int:
+        began.set()
+        await goes_on.wait()
+        return await delete_matching(*arguments)
+
+    async def test(rig: Rig) -> None:
+        stream = await rig.create("S", "s.>")
+        for subject in ("s.a", "s.b"):
+            for _ in range(MAX_PLACES + 1):
+                await rig.publish(subject)
+        monkeypatch.setattr(stream_log.StreamLog, "delete_matching", held)
+        few = replace(stream.config, max_msgs_per_subject=5)
+        first = asyncio.create_task(rig.streams.update(few, Anyone(), pedantic=False))
+        await began.wait()
+        await first
+        other = replace(stream.config, max_msgs_per_subject=limit)
+        second = asyncio.create_task(rig.streams.update(other, Anyone(), pedantic=False))
+        while stream.config.max_msgs_per_subject != limit:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        goes_on.set()
+        await second
+        while stream.limits._task is not None:  # noqa: ASYNC110 - it ends by itself
+            await asyncio.sleep(0)
+        await stream.settle()
+        index = stream.log.index
+        assert index is not None
+        assert index.subjects["s.b"].count == left_of_b
+        assert index.subjects["s.a"].count <= 5
+
+    with_streams(tmp_path, test)
