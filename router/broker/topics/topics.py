@@ -13,7 +13,6 @@ partitioned one.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
@@ -353,11 +352,16 @@ class Topics:
             for name in partition_names(self._records[full])
         ]
 
-    def listed_after(self, name: str) -> Iterator[TopicInfo]:
-        """Yield the topics by name, beginning after this one; none may come or go meanwhile."""
-        names = sorted(self._records)
-        for place in range(bisect_right(names, name), len(names)):
-            yield topic_info(self._records[names[place]])
+    def listed_after(self, name: str, namespace: str | None = None) -> Iterator[TopicInfo]:
+        """Yield the topics of a namespace, or all, by name, beginning after this one.
+
+        None may come or go meanwhile.
+        """
+        if namespace is not None and namespace.count("/") != 1:
+            return
+        prefix = "" if namespace is None else f"{PERSISTENT}://{namespace}/"
+        for full in sorted(one for one in self._records if one > name and one.startswith(prefix)):
+            yield topic_info(self._records[full])
 
     def in_namespace(self, namespace: str) -> list[TopicName]:
         """Return all topics in a namespace, those that are not persistent included."""

@@ -21,7 +21,7 @@ from router.broker.topics.descriptions import MAX_SUBSCRIPTIONS_PER_PAGE, Place
 from router.broker.topics.extents import PartitionExtent, PartitionRange
 from router.broker.topics.namespaces import NO_POLICIES, changed
 from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
-from router.model import Position, TopicInfo
+from router.model import Position
 from router.model.administration import (
     CursorDescription,
     Namespace,
@@ -141,11 +141,8 @@ class TopicRequests:
         response.more = _fill(response.clients, page, MAX_TOPICS_BYTES, MAX_CLIENTS)
 
     async def _list(self, command: npb.ListTopics, response: Response) -> None:
-        def is_listed(info: TopicInfo) -> bool:
-            namespace = f"{info.topic.tenant}/{info.topic.namespace}"
-            return not command.HasField("namespace") or command.namespace == namespace
-
-        found = filter(is_listed, self._topics.listed_after(command.after))
+        namespace = command.namespace if command.HasField("namespace") else None
+        found = self._topics.listed_after(command.after, namespace)
         page = map(conversions.TOPIC_INFO.encode, found)
         response.more = _fill(response.topics, page, MAX_TOPICS_BYTES, MAX_TOPICS)
 

@@ -14,7 +14,9 @@ import pytest
 from router.broker.consume import StartPosition
 from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import Store, StoreOptions
+from router.broker.storage import Store, StoreOptions, TopicRecord
+from router.broker.topics import topics as topics_module
+from router.broker.topics.descriptions import topic_info
 from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.topics import TopicOptions, Topics
@@ -27,7 +29,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import NOT_PARTITIONED, TopicName
+from router.model import NOT_PARTITIONED, TopicInfo, TopicName
 from router.model.policies import Policies
 from tests.processes import ManualClock
 
@@ -205,12 +207,27 @@ def test_names_that_look_like_partitions_are_partitions_only(
     with_topics(folder, test)
 
 
-def test_topics_are_listed_by_namespace_in_order(folder: Path) -> None:
+def test_topics_are_listed_by_namespace_in_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(topics: Topics) -> None:
         for name in ("b", "a", "x/y/c"):
             await topics.create(topics.parse(name))
         await topics.create(topics.parse("p"), 2)
         assert [info.topic.local for info in topics.listed_after("")] == ["a", "b", "p", "c"]
+        after = topics.listed_after(str(topics.parse("a")), "public/default")
+        assert [info.topic.local for info in after] == ["b", "p"]
+        made: list[TopicRecord] = []
+
+        def noted(record: TopicRecord) -> TopicInfo:
+            made.append(record)
+            return topic_info(record)
+
+        # Who lists a namespace pays for what is in it.
+        monkeypatch.setattr(topics_module, "topic_info", noted)
+        assert [info.topic.local for info in topics.listed_after("", "x/y")] == ["c"]
+        assert list(topics.listed_after("", "x")) == []
+        assert [record.name for record in made] == ["persistent://x/y/c"]
         assert topics.names("x/y") == ["persistent://x/y/c"]
         assert topics.names("public/default", lambda name: name.endswith("/p")) == [
             f"persistent://public/default/p-partition-{index}" for index in range(2)
