@@ -309,7 +309,9 @@ class TransactionalProducers:
 
     def _make(self, name: str, principal: str, timeout_ms: int) -> TransactionalProducer:
         now_ms = self._topics.now_ms()
-        if self._is_full(principal) and now_ms >= self._look_ms:
+        # Later than the last look by less than LOOK_MS, and not before: the clock may be set back.
+        looked = self._look_ms - LOOK_MS <= now_ms < self._look_ms
+        if self._is_full(principal) and not looked:
             self._look_ms = now_ms + LOOK_MS
             self.expire_names()
         if self._is_full(principal):

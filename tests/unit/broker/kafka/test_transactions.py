@@ -653,6 +653,11 @@ def test_one_principal_leaves_names_to_the_others(
             seconds[0] += EXPIRY_MS / 1_000 + 1
             assert not await refused(found, "b", "anna")
             assert [one.name for one in found.all] == ["b"]
+            looks.clear()
+            seconds[0] -= EXPIRY_MS / 1_000  # the clock is set back
+            for name in ("c", "d", "e"):
+                await refused(found, name, "anna")
+            assert len(looks) == 1
 
     asyncio.run(run())
 
