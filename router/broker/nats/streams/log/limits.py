@@ -43,6 +43,8 @@ MIN_TIMER_SECONDS: Final = 0.05
 MAX_TIMER_SECONDS: Final = 3_600.0
 HELD_SECONDS: Final = 1.0
 """After which what waits for its markers is looked at again."""
+RETRY_SECONDS: Final = 60.0
+"""After which it is tried again when the disk failed."""
 
 _log = structlog.get_logger(__name__)
 
@@ -148,7 +150,7 @@ class StreamLimits:
                 await self._delete_by_reading()
         except (OSError, StoreError) as error:
             _log.warning("nats-limits-delayed", ledger=self._log.ledger.id, reason=str(error))
-            self._set_timer(MAX_TIMER_SECONDS)
+            self._set_timer(RETRY_SECONDS)
             return False
         return True
 
