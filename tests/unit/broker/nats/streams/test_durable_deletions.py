@@ -237,13 +237,19 @@ TAKING: list[dict[str, Any]] = [
 ]
 
 
-async def taken(rig: Rig, limit: dict[str, Any]) -> Stream:
-    """Fill a stream, of whose 20 messages a limit takes all but two."""
+async def filled_to_the_limit(rig: Rig, limit: dict[str, Any]) -> Stream:
+    """Fill a stream, of whose 20 messages a limit is to take all but two."""
     stream = await rig.create("S", "s.>", **limit)
     for sequence in range(1, 21):
         if sequence == 19:
             rig.clock.now += 60
         await rig.publish("s.a", bytes(2_000))
+    return stream
+
+
+async def taken(rig: Rig, limit: dict[str, Any]) -> Stream:
+    """Return such a stream when the limit has taken them."""
+    stream = await filled_to_the_limit(rig, limit)
     async with asyncio.timeout(10):
         while there(stream) != [19, 20]:  # noqa: ASYNC110 - for age, a timer is waited for
             await asyncio.sleep(0.01)
@@ -260,16 +266,16 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "LINGER_SECONDS", 3_600.0)
 
 
-@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("limit", TAKING)
 def test_what_a_limit_took_right_before_a_kill_is_not_in_an_open_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
 ) -> None:
+    """What it took in memory only is on disk as if it had taken nothing yet."""
     monkeypatch.setattr(limits, "MAX_DELETED_AT_ONCE", 5)  # so that one look is not enough
     clock = Clock()
 
     async def before(rig: Rig) -> None:
-        await taken(rig, limit)
+        assert there(await filled_to_the_limit(rig, limit)) == list(range(1, 21))
 
     async def after(rig: Rig) -> None:
         stream = rig.streams.find("S")
@@ -277,7 +283,9 @@ def test_what_a_limit_took_right_before_a_kill_is_not_in_an_open_stream(
         await stream.open()
         assert there(stream) == [19, 20]
 
-    with_streams(tmp_path, before, clock=clock, killed=True)
+    with monkeypatch.context() as late:
+        late.setattr(limits.StreamLimits, "enforce", lambda _: True)
+        with_streams(tmp_path, before, clock=clock, killed=True)
     with_streams(tmp_path, after, clock=clock)
 
 
