@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -14,6 +15,7 @@ from router.model import Schema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 
 def message_type(schema: Schema) -> Descriptor:
@@ -28,15 +30,29 @@ def message_type(schema: Schema) -> Descriptor:
             b64decode(definition["fileDescriptorSet"])
         ).file
         pool = descriptor_pool.DescriptorPool()
-        waiting = list(files)
-        added: set[str] = set()
-        while waiting:
-            # One that waits for a file that is not there, or for itself, is refused by the pool.
-            ready = [one for one in waiting if added.issuperset(one.dependency)] or waiting
-            for file in ready:
-                pool.Add(file)
-            added.update(file.name for file in ready)
-            waiting = [one for one in waiting if one.name not in added]
+        for file in _in_order(files):
+            pool.Add(file)
         return pool.FindMessageTypeByName(definition["rootMessageTypeName"])
     except (ValueError, KeyError, TypeError, DecodeError) as error:
         raise InvalidSchemaError(f"the descriptors cannot be read: {error}") from error
+
+
+def _in_order(files: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """Return files behind those that they import.
+
+    Those that wait for one that is not there, or for themselves, are the last: the pool refuses
+    them.
+    """
+    importers: dict[str, list[int]] = {}
+    lacking = [len(set(file.dependency)) for file in files]
+    for place, file in enumerate(files):
+        for name in set(file.dependency):
+            importers.setdefault(name, []).append(place)
+    ready = [place for place, count in enumerate(lacking) if not count]
+    for place in ready:  # it grows
+        for importer in importers.pop(files[place].name, ()):
+            lacking[importer] -= 1
+            if not lacking[importer]:
+                ready.append(importer)
+    left = [place for place, count in enumerate(lacking) if count]
+    return [files[place] for place in (*ready, *left)]

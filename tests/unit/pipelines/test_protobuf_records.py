@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorSet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,8 +252,26 @@ def test_columns_of_types_that_are_named_again_and_again_are_bounded() -> None:
         protobuf_columns(compiled(types, "shop.M24").definition)
 
 
-def test_files_that_wait_for_one_that_is_not_there_are_refused() -> None:
+def test_files_in_any_order_take_a_time_that_grows_with_their_number_alone() -> None:
+    files = FileDescriptorSet()
+    for number in reversed(range(4_000)):
+        file = files.file.add(name=str(number), dependency=[str(number - 1)] * (number > 0))
+        if not number:
+            kind = file.message_type.add(name="Order")
+            kind.field.add(
+                name="id",
+                number=1,
+                type=FieldDescriptorProto.TYPE_INT64,
+                label=FieldDescriptorProto.LABEL_OPTIONAL,
+            )
+    text = base64.b64encode(files.SerializeToString()).decode()
+    definition = json.dumps({"fileDescriptorSet": text, "rootMessageTypeName": "Order"})
+    began = time.process_time()
+    assert protobuf_columns(definition) == {"id": "BIGINT"}
+    assert time.process_time() - began < 1
 
+
+def test_files_that_wait_for_one_that_is_not_there_are_refused() -> None:
     definition = json.loads(ORDER.definition)
     files = FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))
     del files.file[1]
