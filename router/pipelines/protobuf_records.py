@@ -89,7 +89,7 @@ def protobuf_columns(definition: str) -> dict[str, str]:
     """Return Spark's types of a message's fields by name; raise InvalidSchemaError.
 
     An enum is the text of its name; what has no sign is the next larger number. A field of a type
-    without fields is no column.
+    without fields, or of nothing but such fields, is no column.
     """
     count = itertools.count()
     return {field.name: _type(field, 0, count) for field in _shown(_columns_type(definition))}
@@ -101,10 +101,26 @@ def _columns_type(definition: str) -> Descriptor:
 
 def _shown(kind: Descriptor) -> list[FieldDescriptor]:
     """Return the fields that are columns."""
-    found = [f for f in kind.fields if f.message_type is None or f.message_type.fields]
+    known: dict[str, bool] = {}
+    found = [f for f in kind.fields if _is_column(f, known, 0)]
     if not found:
         raise InvalidSchemaError(f"{kind.full_name} has no fields that could be columns")
     return found
+
+
+def _is_column(field: FieldDescriptor, known: dict[str, bool], depth: int) -> bool:
+    """Return whether a field has a type of Spark; `known` has it for types by their names.
+
+    What contains itself, or is too deep, has one here: `_type` refuses it.
+    """
+    value = entry[1] if (entry := _entry(field)) else field
+    kind = value.message_type
+    if kind is None or depth > MAX_DEPTH:
+        return True
+    if kind.full_name not in known:
+        known[kind.full_name] = True
+        known[kind.full_name] = any(_is_column(f, known, depth + 1) for f in kind.fields)
+    return known[kind.full_name]
 
 
 def _type(field: FieldDescriptor, depth: int, count: Iterator[int]) -> str:

@@ -129,6 +129,24 @@ def test_fields_that_are_not_there_are_null_or_what_protobuf_has_for_them() -> N
     assert decoded(compiled("message Order { int64 x = 1; }"), b"", ORDER) == EMPTY
 
 
+def test_fields_of_types_without_fields_are_no_columns_however_deep_they_are() -> None:
+    kind = compiled(
+        """
+        message Nothing {}
+        message Box { Nothing nothing = 1; map<string, Nothing> named = 2; }
+        message Item { Box box = 1; int32 count = 2; }
+        message Order { int64 id = 1; Box box = 2; repeated Box boxes = 3;
+          map<string, Nothing> marks = 4; map<string, Box> crates = 5; Item item = 6; }
+        """
+    )
+    assert protobuf_columns(kind.definition) == {"id": "BIGINT", "item": "STRUCT<`count`: INT>"}
+    made = kind.make(id=3)
+    made.marks["a"].SetInParent()
+    made.boxes.add()
+    made.item.count = 4
+    assert decoded(kind, made.SerializeToString()) == (3, (4,))
+
+
 def test_record_is_read_by_the_version_that_it_was_written_with() -> None:
     columns = compiled(
         """
