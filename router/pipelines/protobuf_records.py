@@ -190,7 +190,8 @@ def _field(written: FieldDescriptor, field: FieldDescriptor, path: str) -> Conve
     name, path = written.name, f"{path}{written.name}"
     entry, column_entry = _entry(written), _entry(field)
     if written.is_repeated != field.is_repeated or (entry is None) != (column_entry is None):
-        raise InvalidSchemaError(f"the field {path} is one value, and several in the columns")
+        shapes = f"{_shape(written)}, and {_shape(field)} in the columns"
+        raise InvalidSchemaError(f"the field {path} is {shapes}")
     if entry and column_entry:
         pairs = zip(entry, column_entry, strict=True)
         key, value = (_value(one, other, f"{path}.{one.name}") for one, other in pairs)
@@ -203,6 +204,12 @@ def _field(written: FieldDescriptor, field: FieldDescriptor, path: str) -> Conve
     if written.has_presence and not written.has_default_value:
         return lambda m: convert(getattr(m, name)) if m.HasField(name) else None
     return lambda m: convert(getattr(m, name))
+
+
+def _shape(field: FieldDescriptor) -> str:
+    if not field.is_repeated:
+        return "one value"
+    return "a map" if _entry(field) else "several"
 
 
 def _missing(path: str) -> Any:

@@ -167,13 +167,45 @@ def test_record_is_read_by_the_version_that_it_was_written_with() -> None:
     assert row == (-1, "LOST", 1.5, b"y", Decimal(3))
 
 
+def test_version_of_one_topic_is_not_that_of_another() -> None:
+    columns = compiled("message Order { int64 id = 1; string who = 2; }")
+    other = compiled("message Order { string text = 2; int32 number = 1; }")
+    swapped = compiled("message Order { bool id = 1; string who = 2; }")
+    schemas = {"a": columns.schema, "b": other.schema, "c": swapped.schema}
+    asked: list[str] = []
+
+    def lookup(topic: str, version: int) -> Schema:
+        assert version == 3
+        asked.append(topic)
+        return schemas[topic]
+
+    decoder = ProtobufDecoder(columns.definition, lookup)
+    value = b"\x08\x01\x12\x01x"
+    for topic in ("a", "b", "a", "b"):
+        assert decoder(value, topic, 3) == (None, [(1, "x")])
+    refused = "version 3 of the schema of c: the field id is BOOLEAN, and BIGINT in the columns"
+    assert [decoder(value, "c", 3), decoder(value, "c", 3)] == [(refused, None)] * 2
+    # What reads a version is made once.
+    assert asked == ["a", "b", "c"]
+
+
+def test_keys_of_maps_and_smaller_numbers_have_the_types_of_the_columns() -> None:
+    columns = compiled("message Order { map<uint64, double> rates = 1; uint64 sum = 2; }")
+    written = compiled("message Order { map<uint32, float> rates = 1; int32 sum = 2; }")
+    made = written.make(rates={7: 0.5}, sum=8)
+    rates, total = decoded(written, made.SerializeToString(), columns)
+    assert (rates, total) == ({Decimal(7): 0.5}, Decimal(8))
+    assert [type(one) for one in (*rates, total)] == [Decimal, Decimal]
+
+
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
         ("string id = 1;", "the field id is STRING, and BIGINT in the columns"),
-        ("repeated int64 id = 1;", "the field id is one value, and several in the columns"),
+        ("repeated int64 id = 1;", "the field id is several, and one value in the columns"),
         ("Item item = 2; int64 id = 1;", "the field item.cents is DOUBLE, and INT in the columns"),
         ("map<string, string> names = 3;", "the field names.value is STRING, and INT in the"),
+        ("repeated Pair names = 3;", "the field names is several, and a map in the columns"),
     ],
 )
 def test_version_whose_fields_have_other_types_is_bad(written: str, sentence: str) -> None:
@@ -183,7 +215,8 @@ def test_version_whose_fields_have_other_types_is_bad(written: str, sentence: st
         message Order { int64 id = 1; Item item = 2; map<string, int32> names = 3; }
         """
     )
-    other = compiled(f"message Item {{ double cents = 1; }} message Order {{ {written} }}")
+    types = "message Item { double cents = 1; } message Pair { string key = 1; int32 value = 2; }"
+    other = compiled(f"{types} message Order {{ {written} }}")
     assert decoded(other, b"", columns).startswith(f"version 3 of the schema of orders: {sentence}")
 
 
