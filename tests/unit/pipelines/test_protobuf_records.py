@@ -252,6 +252,8 @@ def test_version_that_is_unknown_or_no_message_type_is_bad() -> None:
         (b"\x1a\x02\x08\x01", "the field items.name does not fit STRING"),
         (b"\x08\x01\x12\x05a", "the field note of shop.Order cannot be read"),
         (b"\x08\x01\x12\x01\xff", "the field note of shop.Order cannot be read"),
+        (b"\x45\x01\x01\x01\x01\x12\x01\xff", "the field note of shop.Order cannot be read"),
+        (b"\x81\x01" + bytes(8) + b"\x12\x01\xff", "the field note of shop.Order cannot be read"),
         (b"\x08\x80", "the field id of shop.Order cannot be read"),
         (b"\x07", "shop.Order cannot be read"),
     ],
@@ -270,6 +272,33 @@ def test_text_of_proto2_that_is_not_utf8_and_a_closed_enums_number_are_bad() -> 
     )
     assert decoded(old, b"\x0a\x01\xff") == "the field note is not UTF-8"
     assert decoded(old, b"\x10\x07") == "the field state does not fit shop.State"
+
+
+def test_field_behind_a_group_is_named() -> None:
+    old = compiled(
+        """
+        message Order {
+          repeated group Part = 1 { optional group Deep = 2 { optional string name = 3; } }
+          optional string note = 4;
+        }
+        """,
+        syntax="proto2",
+    )
+    made = old.make()
+    made.part.add().deep.name = "x"
+    whole = made.SerializeToString()
+    assert decoded(old, whole) == ([(("x",),)], None)
+    assert decoded(old, whole + b"\x22\x05a") == "the field note of shop.Order cannot be read"
+    assert decoded(old, whole[:-1]) == "the field part of shop.Order cannot be read"
+
+
+def test_value_of_many_fields_is_bad_soon() -> None:
+    many = b"\x08\x01" * 1_000_000
+    assert decoded(ORDER, many)[0] == 1
+    began = time.process_time()
+    assert decoded(ORDER, many + b"\x08\x80") == "shop.Order cannot be read"
+    assert decoded(ORDER, b"\x13" * 1_000_000) == "the field note of shop.Order cannot be read"
+    assert time.process_time() - began < 1
 
 
 def test_fields_that_the_version_does_not_have_are_passed_over() -> None:
