@@ -18,7 +18,7 @@ from router.errors import BackendUnavailableError, SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import start_sink
 from router.pipelines.sinks.jdbc import JdbcDatabase
-from router.pipelines.sinks.postgresql import UPSERT_ALONE
+from router.pipelines.sinks.postgresql import SCALES, UPSERT_ALONE
 from tests.pipelines.sinking import Sinking, Stream
 from tests.processes import wait_until
 from tests.servers.postgresql import USER, Postgresql
@@ -201,16 +201,27 @@ def test_rows_that_a_repeated_task_staged_twice_are_not_taken(
         ("NUMERIC", "DECIMAL(38, 18)", ""),
         ("INT", "DECIMAL(9, 2)", "0 digits behind the point"),
         ("BIGINT", "DECIMAL(9, 0)", ""),
+        ("total", "DECIMAL(9, 2)", ""),
+        ("total", "DECIMAL(9, 3)", "2 digits behind the point"),
     ],
 )
 def test_decimals_that_the_database_would_round_are_refused(
     postgresql: Postgresql, sinking: Sinking, stream: Stream, kept: str, cast: str, refused: str
 ) -> None:
+    postgresql.run("CREATE DOMAIN amount AS NUMERIC(9, 2)", "CREATE DOMAIN total AS amount")
     postgresql.run(f"CREATE TABLE amounts (id {kept})")
     rows = stream.frame().selectExpr(f"CAST(id AS {cast}) AS id")
     target = sink(postgresql, table="amounts")
     with pytest.raises(SettingError, match=refused) if refused else nullcontext():
         start_sink(rows, target, sinking.context).stop()
+
+
+def test_scales_of_domains_are_those_of_the_types_beneath(postgresql: Postgresql) -> None:
+    postgresql.run("CREATE DOMAIN amount AS NUMERIC(9, 2)", "CREATE DOMAIN total AS amount")
+    postgresql.run("CREATE DOMAIN count AS INT", "CREATE DOMAIN free AS NUMERIC")
+    postgresql.run('CREATE TABLE t (a amount, "B" total, c count, d free, e TEXT, f NUMERIC(9, 3))')
+    found = postgresql.run(SCALES.replace("?", "'t'"))
+    assert sorted(found) == [['"B"', "2"], ["a", "2"], ["c", "0"], ["f", "3"]]
 
 
 def test_column_of_the_same_case_is_taken_where_names_differ_in_nothing_else(

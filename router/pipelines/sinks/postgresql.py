@@ -18,13 +18,17 @@ COLUMNS: Final = (
     " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
 )
 # How many digits a column has behind the point, where that is bounded: of a NUMERIC 11 bits with a
-# sign.
+# sign. A domain has the type beneath it, which may be one again.
 SCALES: Final = (
-    "SELECT quote_ident(attname), CASE atttypid WHEN 'numeric'::regtype"
-    " THEN (((atttypmod - 4) & 2047) # 1024) - 1024 ELSE 0 END FROM pg_attribute"
+    "WITH RECURSIVE kinds (name, type, bounds) AS ("
+    "SELECT quote_ident(attname), atttypid, atttypmod FROM pg_attribute"
     " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
-    " AND (atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)"
-    " OR (atttypid = 'numeric'::regtype AND atttypmod >= 0))"
+    " UNION ALL SELECT name, typbasetype, typtypmod FROM kinds JOIN pg_type ON oid = type"
+    " WHERE typtype = 'd')"
+    " SELECT name, CASE type WHEN 'numeric'::regtype"
+    " THEN (((bounds - 4) & 2047) # 1024) - 1024 ELSE 0 END FROM kinds"
+    " WHERE type IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)"
+    " OR (type = 'numeric'::regtype AND bounds >= 0)"
 )
 LEFT: Final = (
     "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) FROM pg_class c"
