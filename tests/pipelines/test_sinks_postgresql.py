@@ -216,12 +216,19 @@ def test_decimals_that_the_database_would_round_are_refused(
         start_sink(rows, target, sinking.context).stop()
 
 
-def test_scales_of_domains_are_those_of_the_types_beneath(postgresql: Postgresql) -> None:
+def test_scales_of_domains_and_arrays_are_those_of_the_types_beneath(
+    postgresql: Postgresql,
+) -> None:
     postgresql.run("CREATE DOMAIN amount AS NUMERIC(9, 2)", "CREATE DOMAIN total AS amount")
     postgresql.run("CREATE DOMAIN count AS INT", "CREATE DOMAIN free AS NUMERIC")
     postgresql.run('CREATE TABLE t (a amount, "B" total, c count, d free, e TEXT, f NUMERIC(9, 3))')
+    postgresql.run(
+        "CREATE TABLE arrays (a NUMERIC(9, 3)[], b INT[][], c NUMERIC[], d TEXT[], e NAME, f POINT)"
+    )
     found = postgresql.run(SCALES.replace("?", "'t'"))
     assert sorted(found) == [['"B"', "2"], ["a", "2"], ["c", "0"], ["f", "3"]]
+    found = postgresql.run(SCALES.replace("?", "'arrays'"))
+    assert sorted(found) == [["a", "3"], ["b", "0"]]
 
 
 def test_column_of_the_same_case_is_taken_where_names_differ_in_nothing_else(

@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType, DecimalType, StructField
+from pyspark.sql.types import ArrayType, BooleanType, DecimalType, StructField
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
@@ -27,9 +27,11 @@ def check_key(frame: DataFrame, sink: SinkSpec) -> None:
 def check_scale(field: StructField, scale: int | None, sink: SinkSpec, table: str) -> None:
     """Raise SettingError for decimals that a table would round, whose column has this scale.
 
-    None: it has no scale.
+    None: it has no scale. The scale of an array is that of its elements.
     """
     kind = field.dataType
+    while isinstance(kind, ArrayType):
+        kind = kind.elementType
     if isinstance(kind, DecimalType) and scale is not None and kind.scale > scale:
         raise SettingError(
             f"sink {sink.name}: the column {field.name} of {table} has {scale} digits behind the"

@@ -8,11 +8,13 @@ from typing import cast
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DecimalType, StructField
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks.context import SinkContext
 from router.pipelines.sinks.jdbc import check
+from router.pipelines.sinks.keyed import check_scale
 from router.pipelines.sinks.postgresql import TargetTable
 
 COLUMNS = {"id": "id", "name": '"Name"', "at": "at"}
@@ -71,3 +73,12 @@ def test_password_is_refused_in_the_url_and_the_name_of_a_key_file_is_not(
         pytest.raises(SettingError, match="password does not belong") if refused else nullcontext()
     ):
         check(frame, sink, context)
+
+
+def test_decimals_of_arrays_are_checked_as_those_of_columns_are() -> None:
+    spec = SinkSpec("s", "jdbc", url="jdbc:postgresql:b", table="t")
+    kind = ArrayType(ArrayType(DecimalType(9, 3)))
+    for scale in (None, 3, 4):
+        check_scale(StructField("a", kind), scale, spec, "t")
+    with pytest.raises(SettingError, match="2 digits behind the point, and its rows have 3"):
+        check_scale(StructField("a", kind), 2, spec, "t")
