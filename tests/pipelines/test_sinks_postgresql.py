@@ -201,11 +201,13 @@ def test_rows_that_a_repeated_task_staged_twice_are_not_taken(
         ("NUMERIC", "DECIMAL(38, 18)", ""),
         ("INT", "DECIMAL(9, 2)", "0 digits behind the point"),
         ("BIGINT", "DECIMAL(9, 0)", ""),
+        ("INT", "DOUBLE", "0 digits behind the point, and its rows are double"),
+        ("NUMERIC(9, 2)", "DOUBLE", ""),
         ("total", "DECIMAL(9, 2)", ""),
         ("total", "DECIMAL(9, 3)", "2 digits behind the point"),
     ],
 )
-def test_decimals_that_the_database_would_round_are_refused(
+def test_numbers_that_the_database_would_round_are_refused(
     postgresql: Postgresql, sinking: Sinking, stream: Stream, kept: str, cast: str, refused: str
 ) -> None:
     postgresql.run("CREATE DOMAIN amount AS NUMERIC(9, 2)", "CREATE DOMAIN total AS amount")

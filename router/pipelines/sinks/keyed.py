@@ -6,7 +6,14 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, BooleanType, DecimalType, StructField
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StructField,
+)
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
@@ -25,18 +32,26 @@ def check_key(frame: DataFrame, sink: SinkSpec) -> None:
 
 
 def check_scale(field: StructField, scale: int | None, sink: SinkSpec, table: str) -> None:
-    """Raise SettingError for decimals that a table would round, whose column has this scale.
+    """Raise SettingError for numbers that a table would round, whose column has this scale.
 
-    None: it has no scale. The scale of an array is that of its elements.
+    None: it has no scale. The scale of an array is that of its elements. Floating numbers have no
+    scale either: they are refused where a column has whole numbers alone.
     """
     kind = field.dataType
     while isinstance(kind, ArrayType):
         kind = kind.elementType
-    if isinstance(kind, DecimalType) and scale is not None and kind.scale > scale:
-        raise SettingError(
-            f"sink {sink.name}: the column {field.name} of {table} has {scale} digits behind the"
-            f" point, and its rows have {kind.scale} ({kind.simpleString()}): cast them."
-        )
+    if scale is None:
+        return
+    if isinstance(kind, DecimalType) and kind.scale > scale:
+        has = f"its rows have {kind.scale} ({kind.simpleString()})"
+    elif isinstance(kind, FloatType | DoubleType) and scale <= 0:
+        has = f"its rows are {kind.simpleString()}"
+    else:
+        return
+    raise SettingError(
+        f"sink {sink.name}: the column {field.name} of {table} has {scale} digits behind the"
+        f" point, and {has}: cast them."
+    )
 
 
 def kept(frame: DataFrame, sink: SinkSpec) -> list[str]:

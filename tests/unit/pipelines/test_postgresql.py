@@ -8,7 +8,14 @@ from typing import cast
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DecimalType, StructField
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StructField,
+)
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
@@ -82,3 +89,13 @@ def test_decimals_of_arrays_are_checked_as_those_of_columns_are() -> None:
         check_scale(StructField("a", kind), scale, spec, "t")
     with pytest.raises(SettingError, match="2 digits behind the point, and its rows have 3"):
         check_scale(StructField("a", kind), 2, spec, "t")
+
+
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType(), ArrayType(DoubleType())])
+def test_floating_numbers_are_no_whole_ones(kind: DataType) -> None:
+    spec = SinkSpec("s", "jdbc", url="jdbc:postgresql:b", table="t")
+    for scale in (None, 2):
+        check_scale(StructField("a", kind), scale, spec, "t")
+    for scale in (0, -2):
+        with pytest.raises(SettingError, match="digits behind the point, and its rows are"):
+            check_scale(StructField("a", kind), scale, spec, "t")
