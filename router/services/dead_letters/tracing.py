@@ -18,13 +18,27 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import CursorState, Position, Stored, Subscription, TopicName
+from router.model import (
+    CursorState,
+    PartitionStats,
+    Position,
+    Stored,
+    Subscription,
+    TopicName,
+)
 from router.services.dead_letters.letters import DeadLetterOrigin, origin
 from router.services.dead_letters.scan import Acknowledged
 from router.services.dead_letters.service import GROUP
 from router.services.pages import before
 from router.services.read import TopicReader
-from router.services.scan import Places, ScanBounds, end_of
+from router.services.scan import (
+    Places,
+    ScanBounds,
+    StartPosition,
+    earlier,
+    end_of,
+    is_empty,
+)
 
 MAX_LETTERS: Final = 20
 """Of one message in one topic."""
@@ -87,11 +101,11 @@ class LetterTracer:
         stats = self._backend.describe_topic(dead, self._timeout)
         ends: Places = end_of(stats)
         found, looked = list[Stored](), 0
-        oldest = 1 << 63
+        oldest = dict[int, int]()
 
         def is_letter(one: Stored) -> bool:
-            nonlocal oldest
-            oldest = min(oldest, one.publish_time)
+            at = one.position.partition
+            oldest[at] = min(one.publish_time, oldest.get(at, one.publish_time))
             came = origin(one.message, dead)
             return came.topic == topic and _is_of(came.at, stored.position)
 
@@ -100,7 +114,12 @@ class LetterTracer:
             page = before(self._reading, stats, ends, MAX_LETTERS, is_letter, STEP_BOUNDS)
             found += page.messages
             looked += page.looked
-            whole = page.whole or oldest < stored.publish_time
+            # Each partition by itself: one with few letters is soon read back to days ago.
+            whole = page.whole or all(
+                oldest.get(part.partition, stored.publish_time) < stored.publish_time
+                or _is_first(part, page.begin[part.partition])
+                for part in stats.partitions
+            )
             if whole or len(found) >= MAX_LETTERS or not page.looked:
                 break
             ends = page.begin
@@ -119,6 +138,11 @@ def _traced(dead: TopicName, one: Stored, states: dict[int, CursorState]) -> Tra
     done = Acknowledged(states.get(one.position.partition))
     waits = done.upto_range(one.position) is None
     return TracedLetter(dead, one, origin(one.message, dead), waits)
+
+
+def _is_first(part: PartitionStats, place: StartPosition) -> bool:
+    """Return whether a partition has nothing before a place."""
+    return is_empty(earlier(part, place, 1), place)
 
 
 def _is_of(origin_at: Position | None, position: Position) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from collections.abc import Callable
 from html import unescape
 from typing import Any
@@ -224,6 +225,23 @@ def test_search_for_dead_letters_that_ends_early_says_so(
     assert (story["dead_letters"], story["whole"]) == ([], False)
     text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
     assert "Not all messages of t.dlq were searched" in text
+
+
+def test_dead_letter_is_found_behind_newer_ones_of_its_partition(site: Site) -> None:
+    dead = TopicName.parse("t.dlq")
+    notes = {"router-topic": "t", "router-partition": "0"}
+    other = Message(b"a", None, notes | {"router-position": "9:9"})
+    site.client.post("/topics/create", json={"topicName": "t.dlq", "partitionCount": 2})
+    for _ in range(tracing.MAX_LETTERS):
+        site.backend.publish(Batch(dead, 0, [other]), 5)  # older than the message
+    time.sleep(0.002)
+    store(site, Message(b"a"))
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    letter = Message(b"a", None, notes | {"router-position": f"{ledger}:{entry}"})
+    for one in (letter, *[other] * 600):
+        site.backend.publish(Batch(dead, 1, [one]), 5)
+    story = page(site)["story"]
+    assert ([one["topic"] for one in story["dead_letters"]], story["whole"]) == (["t.dlq"], True)
 
 
 def test_message_is_sent_again_as_it_is(site: Site) -> None:
