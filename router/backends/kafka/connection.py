@@ -30,6 +30,7 @@ from router.backends.kafka.failures import (
 )
 from router.backends.kafka.options import KafkaConnectionOptions
 from router.backends.kafka.sasl import exchange
+from router.errors import TooManyRequestsError
 from router.errors.quoting import failure_text
 from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.errors import KafkaMessageError
@@ -42,6 +43,8 @@ _LIFETIME: Final = 0.9
 _STALE: Final = 1.0
 # So begins what a TLS port answers to other bytes.
 _TLS_ALERT: Final = b"\x15\x03"
+# So begins the refusal of a broker of ours that checks no more passwords for the moment.
+_THROTTLED: Final = f"{TooManyRequestsError.code}: "
 
 
 class KafkaConnection:
@@ -117,6 +120,8 @@ class KafkaConnection:
         with suppress(StopIteration):
             while True:
                 answer = self.ask(apis.SASL_AUTHENTICATE(auth_bytes=shown), deadline)
+                if (answer.error_message or "").startswith(_THROTTLED):
+                    raise KafkaConnectionLostError(f"credentials: {answer.error_message}")
                 check(answer.error_code, "credentials", answer.error_message)
                 lifetime = answer.session_lifetime_ms
                 shown = steps.send(answer.auth_bytes)

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from router.access.scram import HASHES, ScramExchange
 from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
-from router.broker.kafka.failures import ErrorCode
+from router.broker.kafka.failures import ErrorCode, error_message
 from router.broker.transport.authentication import BASIC, TOKEN
-from router.errors import RouterError, UnauthenticatedError
+from router.errors import RouterError, TooManyRequestsError, UnauthenticatedError
 from router.wire.kafka.frames import SIZE
 from router.wire.kafka.runtime import KafkaMessage
 
@@ -118,8 +118,11 @@ def _welcome(request: KafkaRequest, answer: bytes) -> None:
 
 
 def _refused(request: KafkaRequest, failure: RouterError) -> bytes:
+    # Kafka has one code for all refusals: our own client knows by the sentence which will pass.
+    throttled = isinstance(failure, TooManyRequestsError)
     response = request.response(
-        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failure)
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+        error_message=error_message(failure) if throttled else str(failure),
     )
     return request.encode(response)
 

@@ -13,14 +13,26 @@ import pytest
 from router.backends.kafka import connection as connection_module
 from router.backends.kafka.apis import FETCH, METADATA, OFFSET_FETCH, PRODUCE, ClientApi
 from router.backends.kafka.connection import KafkaConnection
-from router.backends.kafka.failures import KafkaConnectionLostError, LateError
+from router.backends.kafka.failures import (
+    KafkaConnectionLostError,
+    KafkaCredentialsError,
+    LateError,
+)
 from router.backends.kafka.options import KafkaConnectionOptions
 from router.wire.kafka.error_codes import RETRIABLE, ErrorCode
 from tests.wire.kafka.messages import MESSAGES
 
 WAIT = 10.0
 SOON = 0.05
-KEYS = {"Fetch": 1, "Metadata": 3, "OffsetFetch": 9, "Produce": 0, "ApiVersions": 18}
+KEYS = {
+    "Fetch": 1,
+    "Metadata": 3,
+    "OffsetFetch": 9,
+    "Produce": 0,
+    "SaslHandshake": 17,
+    "ApiVersions": 18,
+    "SaslAuthenticate": 36,
+}
 
 EMPTY = b"\0" + MESSAGES.message("MetadataResponse")().write(9)
 
@@ -175,6 +187,38 @@ def test_a_connection_that_the_broker_closed_meanwhile_is_not_used(
     connection._socket.shutdown(socket.SHUT_WR)  # the server's reading ends, and it closes
     server._thread.join(WAIT)
     assert not connection.usable()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("The name or the password is wrong.", KafkaCredentialsError),
+        (None, KafkaCredentialsError),
+        ("too-many-requests: There are too many passwords.", KafkaConnectionLostError),
+    ],
+)
+def test_credentials_that_are_not_checked_for_the_moment_may_be_shown_again(
+    sentence: str | None, kind: type[Exception]
+) -> None:
+    def answer(key: int, version: int, correlation_id: int) -> bytes:
+        name = next(name for name, number in KEYS.items() if number == key)
+        response = MESSAGES.message(f"{name}Response")()
+        tags = b"\0" if version in response.definition().flexible else b""
+        if key == KEYS["SaslAuthenticate"]:
+            response.error_code = ErrorCode.SASL_AUTHENTICATION_FAILED  # type: ignore[attr-defined]
+            response.error_message = sentence  # type: ignore[attr-defined]
+        return framed(correlation_id, tags + response.write(version))
+
+    server = Server({"SaslHandshake": (0, 1), "SaslAuthenticate": (0, 2)}, answer)
+    host = "127.0.0.1", server.port
+    access = KafkaConnectionOptions((host,), mechanism="PLAIN", username="a", password="b")
+    try:
+        with pytest.raises(KafkaConnectionLostError) as refused:
+            KafkaConnection.open(*host, access, time.monotonic() + WAIT)
+    finally:
+        server.close()
+    assert type(refused.value) is kind
+    assert (sentence or "SASL_AUTHENTICATION_FAILED") in str(refused.value)
 
 
 def test_codes_are_named_and_judged_as_kafka_python_does() -> None:

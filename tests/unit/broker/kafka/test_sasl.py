@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from router.access.login_limits import LoginLimits
 from router.access.scram import write_verifiers
 from router.access.watched import reload_all
 from router.backends.kafka.sasl import exchange
@@ -23,6 +24,7 @@ from router.broker.transport.context import TransportContext
 from router.broker.transport.identity import MAX_UNAUTHENTICATED_BYTES
 from router.broker.transport.topic_rights import TopicRightsRegistry
 from router.cli.user import hashed
+from router.errors import TooManyRequestsError
 from router.log import MAX_REFUSAL_LINES_PER_SECOND, LineLimit
 from router.model import TopicName
 from router.settings import load
@@ -140,6 +142,21 @@ def test_what_is_no_user_is_refused_with_the_reason(tmp_path: Path, sent: bytes)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert answer.error_message
         assert client.connection.closed
+
+    with_users(tmp_path, test)
+
+
+def test_a_password_that_is_not_checked_for_the_moment_is_refused_with_a_stable_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admit(*_: object) -> None:
+        raise TooManyRequestsError("There are too many.", retry_after=1)
+
+    async def test(server: KafkaServer) -> None:
+        monkeypatch.setattr(LoginLimits, "admit", admit)
+        answer = await login(server.client())
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == "too-many-requests: There are too many."
 
     with_users(tmp_path, test)
 
