@@ -195,17 +195,24 @@ class DeadLetters:
                 refused[write_letter(place)] = reason
             else:
                 done.append(letter)
-        self._finish(topic, done, REQUEUED, user)
+        self._finish(topic, done, REQUEUED, user, may_publish)
         if failure:
             return DeadLetterOutcome(len(done), refused, chosen.after, more=False, failure=failure)
         return DeadLetterOutcome(len(done), refused, page.after, page.more)
 
     def discard(
-        self, topic: TopicName, chosen: DeadLetterSelection, user: str = ""
+        self,
+        topic: TopicName,
+        chosen: DeadLetterSelection,
+        user: str = "",
+        may_see: Callable[[TopicName], bool] = lambda _: True,
     ) -> DeadLetterOutcome:
-        """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError."""
+        """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError.
+
+        It is noted on messages of topics that `user` may see: anyone may write a letter's origin.
+        """
         page, refused = self._chosen(topic, chosen)
-        self._finish(topic, page.letters, DISCARDED, user)
+        self._finish(topic, page.letters, DISCARDED, user, may_see)
         return DeadLetterOutcome(len(page.letters), refused, page.after, page.more)
 
     def _chosen(
@@ -278,7 +285,14 @@ class DeadLetters:
             return str(error) or error.code
         return ""
 
-    def _finish(self, topic: TopicName, done: Sequence[Letter], action: str, user: str) -> None:
+    def _finish(
+        self,
+        topic: TopicName,
+        done: Sequence[Letter],
+        action: str,
+        user: str,
+        may_note: Callable[[TopicName], bool],
+    ) -> None:
         """Acknowledge letters, and note on the messages that they were what was done."""
         if not done:
             return
@@ -291,6 +305,8 @@ class DeadLetters:
             if (to := letter.origin.topic) is not None and (at := letter.origin.at) is not None:
                 places[to].append(at)
         for to, found in places.items():
+            if not may_note(to):
+                continue
             try:
                 single = self._partitions(to) == [NOT_PARTITIONED]
             except RouterError:

@@ -137,7 +137,12 @@ class DeadLetterPageViews(PageViews):
             counted = self._services.dead_letters.count(name)
             data = {"topic": name.local, "waiting": None if counted is None else counted[0]}
             return self._context.pages.answer("dead_letter_discard.html", data)
-        outcome = self._services.dead_letters.discard(name, chosen, principal.name)
+        outcome = self._services.dead_letters.discard(
+            name,
+            chosen,
+            principal.name,
+            lambda to: self._context.may(principal, to, Right.VIEW),
+        )
         return self._answer(name, chosen, outcome, "discard")
 
     def _chosen(self) -> DeadLetterSelection:

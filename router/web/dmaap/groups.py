@@ -199,7 +199,9 @@ class DeadLetterViews:
         """Have letters wait no more."""
         principal, name = self.callers.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
-        outcome = self.letters.discard(name, chosen, principal.name)
+        outcome = self.letters.discard(
+            name, chosen, principal.name, lambda to: self.callers.may(principal, to, Right.VIEW)
+        )
         _log.info("dead-letters-discard", topic=name.local, count=outcome.done, user=principal.name)
         return forms.answer({"topic": name.local} | outcome.as_json(chosen))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from router.services.dead_letters.letters import (
     write_marks,
 )
 from router.services.dead_letters.service import GROUP, DeadLetters, DeadLetterSelection
+from router.services.message_history import MessageHistory
 from router.services.publish import Publisher, PublishOptions
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
@@ -244,6 +246,26 @@ def test_all_are_done_with_in_bounded_calls(desk: Desk, monkeypatch: pytest.Monk
         chosen = DeadLetterSelection(None, after, chosen.before_ms)
     assert (calls, done, refused) == (3, 20, 5)
     assert len(desk.waiting()) == 5
+
+
+def test_a_discard_leaves_no_word_on_messages_of_topics_that_the_user_may_not_see(
+    desk: Desk,
+) -> None:
+    """Whoever may publish to a dead-letter topic may name any topic in a letter."""
+    noted: list[str] = []
+
+    class Broker:
+        def call(self, name: str, **arguments: Any) -> None:
+            noted.append(f"{arguments['topic']} {arguments['action']} {arguments['user']}")
+
+    desk.letters.history = MessageHistory(Broker())
+    secret = TopicName.parse("other/place/secret")
+    desk.backend.create_topic(TopicInfo(secret), 1)
+    for topic in (str(secret), "orders"):
+        desk.bury(b"1", notes={"router-topic": topic, "router-position": "1:2"})
+    outcome = desk.letters.discard(DEAD, DeadLetterSelection(), "eve", lambda to: to == ORDERS)
+    assert (outcome.done, desk.waiting()) == (2, [])
+    assert noted == [f"{ORDERS} discarded eve"]
 
 
 def test_letters_that_come_meanwhile_are_not_meant(desk: Desk) -> None:
