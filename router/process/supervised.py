@@ -11,7 +11,8 @@ however that ends, outlives an exec of the holder, and can be asked for without 
 supervisor that starts in that moment finds it taken.
 
 A supervisor that ends in order empties the file. So one that finds the lock free and a process id
-in the file follows a supervisor that was killed, whose children may need a moment to end.
+in the file follows a supervisor that was killed, whose children may need a moment to end. One that
+became another program, the broker alone, has no children, and says so in the file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from typing import Final
 
 LOCK: Final = "supervisor.lock"
 _UNKNOWN: Final = "unknown"
+_ALONE: Final = "alone"
+"""Behind the process id of a holder that has no children."""
 TIMEOUT_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.02
 # A link in the place of the lock would have another file truncated.
@@ -67,6 +70,8 @@ class Supervision:
 
     def outlive_exec(self) -> None:
         """Have the program that takes the place of this one hold the lock."""
+        with suppress(OSError):  # a full disk: then who follows may wait in vain for its ports
+            os.pwrite(self._descriptor, f"{os.getpid()} {_ALONE}\n".encode(), 0)
         os.set_inheritable(self._descriptor, True)
 
 
@@ -96,25 +101,25 @@ def take(
 
 def holder(folder: Path) -> str | None:
     """Return the process id of the folder's supervisor as text, None: there is none."""
-    held, name = _look(folder)
-    return (name or _UNKNOWN) if held else None
+    held, words = _look(folder)
+    return (words or [_UNKNOWN])[0] if held else None
 
 
 def killed(folder: Path) -> str | None:
     """Return the process id of the last supervisor if it was killed, None: it was not, or runs."""
-    held, name = _look(folder)
-    return None if held else (name or None)
+    held, words = _look(folder)
+    return None if held or not words or _ALONE in words else words[0]
 
 
-def _look(folder: Path) -> tuple[bool, str]:
-    """Return whether the lock is held, and the process id in the file, empty: there is none."""
+def _look(folder: Path) -> tuple[bool, list[str]]:
+    """Return whether the lock is held, and the words in the file, the process id first."""
     try:
         descriptor = os.open(folder / LOCK, _FLAGS)
     except OSError:
-        return False, ""
+        return False, []
     try:
         found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole(fcntl.F_WRLCK))
-        return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK, _name(descriptor)
+        return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK, _words(descriptor)
     finally:
         os.close(descriptor)
 
@@ -128,9 +133,10 @@ def _lock(descriptor: int, folder: Path, timeout: float, pause: Callable[[float]
                 pause(_PAUSE_SECONDS)
         else:
             return
+    name = (_words(descriptor) or [_UNKNOWN])[0]
     raise SupervisedError(
-        f"another router (process {_name(descriptor) or _UNKNOWN}) uses the data folder {folder}:"
-        " stop it, or name another folder with --data",
+        f"another router (process {name}) uses the data folder {folder}: stop it, or name another"
+        " folder with --data",
         os.EX_TEMPFAIL,
     )
 
@@ -145,8 +151,8 @@ def _sign(descriptor: int, folder: Path) -> None:
         ) from error
 
 
-def _name(descriptor: int) -> str:
-    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+def _words(descriptor: int) -> list[str]:
+    return os.pread(descriptor, 32, 0).decode("ascii", "replace").split()
 
 
 def _whole(kind: int) -> bytes:

@@ -84,6 +84,16 @@ def test_supervisor_that_was_killed_is_named_and_one_that_ended_is_not(tmp_path:
     assert supervised.holder(tmp_path) is None
 
 
+def test_broker_alone_has_no_children_to_wait_for(tmp_path: Path) -> None:
+    """It does not empty the file, however it ends."""
+    with held_elsewhere(tmp_path, EXEC) as other:
+        assert supervised.holder(tmp_path) == str(other.pid)
+        other.communicate("\n")
+    assert supervised.killed(tmp_path) is None
+    supervised.take(tmp_path, 0).close()
+    assert supervised.killed(tmp_path) == str(os.getpid())
+
+
 def test_forked_child_that_closed_its_copy_does_not_end_the_supervision(tmp_path: Path) -> None:
     taken = supervised.take(tmp_path)
     taken.close()
