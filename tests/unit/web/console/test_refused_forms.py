@@ -87,6 +87,15 @@ def test_box_that_was_checked_stays_checked(site: Site) -> None:
     assert '<input type="checkbox" name="whole" value="yes" checked>' in answer.text
 
 
+@pytest.mark.parametrize("text", ["yes", "on"])
+def test_text_that_is_the_word_of_a_box_stays_text(site: Site, text: str) -> None:
+    site.client.post("/topics/create", json={"topicName": "t"})
+    form = {"key": text, "message": text, "headers": "no colon"}
+    answer = site.client.post("/console/topics/t/publish", data=form, headers=BROWSER)
+    assert fields(answer) == form
+    assert "checkbox" not in answer.text
+
+
 def test_form_with_a_file_is_not_shown_without_it(site: Site) -> None:
     site.client.post("/topics/create", json={"topicName": "t"})
     form = {"headers": "no colon", "file": (BytesIO(b"a"), "a.txt")}
