@@ -44,6 +44,8 @@ MAX_CHARACTERS: Final = 1_000_000
 MAX_NODES: Final = 5_000
 RAW: Final = "application/octet-stream"
 MAX_SENT: Final = 1_000_000
+MAX_TIME_DIGITS: Final = 18
+"""Of a time that a header says: any text is a header, and Python refuses to read 5,000 digits."""
 PROTOCOLS: Final = {"http": "HTTP", "kafka": "Kafka", "nats": "NATS", "pulsar": "Pulsar"}
 TEXT_SCHEMAS: Final = ("JSON", "STRING")
 """Schemas whose values people can write."""
@@ -259,7 +261,7 @@ def delivery_notes(message: Message) -> dict[str, str]:
     """Return what the router or a client keeps beside the headers of a message, for people."""
     notes = dict(details.headers_of(message).notes)
     published = notes.get(ORIGINAL_TIME, "")
-    if published.isdecimal():
+    if published.isdecimal() and len(published) <= MAX_TIME_DIGITS:
         notes[ORIGINAL_TIME] = shown.at(int(published))
     return notes
 

@@ -227,6 +227,20 @@ def test_search_for_dead_letters_that_ends_early_says_so(
     assert "Not all messages of t.dlq were searched" in text
 
 
+@pytest.mark.parametrize("digits", [13, 30, 5_000])
+def test_original_time_of_any_length_keeps_no_page_from_being_shown(
+    site: Site, digits: int
+) -> None:
+    bury(site, "9:9", **{"router-publish-time": "1" * digits})
+    (row,) = site.client.get("/console/topics/t.dlq?tab=messages&format=json").get_json()[
+        "messages"
+    ]
+    for path in (f"topics/t.dlq/messages/{row['id']}", "dead-letters/t.dlq"):
+        answer = site.client.get(f"/console/{path}?format=json")
+        assert answer.status_code == 200
+        assert ("2005-" in answer.text) == (digits == 13)
+
+
 def test_dead_letter_is_found_behind_newer_ones_of_its_partition(site: Site) -> None:
     dead = TopicName.parse("t.dlq")
     notes = {"router-topic": "t", "router-partition": "0"}
