@@ -16,8 +16,8 @@ EVENT_BYTES: Final = 500
 """What an event takes beside its texts, about."""
 LEDGER_BYTES: Final = 1_000
 """What a ledger that has events takes beside them, about."""
-MAX_TEXT: Final = 300
-"""Characters of each text."""
+MAX_TEXT: Final = 800
+"""Characters of each text; the longest full name of a topic has 766."""
 
 EntryPlace = tuple[int, int]
 """An entry, and the index of a message in its batch; -1: it is none."""

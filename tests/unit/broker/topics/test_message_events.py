@@ -10,6 +10,7 @@ from router.broker.topics import message_events
 from router.broker.topics.calls import AdminCalls
 from router.broker.topics.message_events import EVENT_BYTES, LEDGER_BYTES, MessageEvents
 from router.errors import BadRequestError
+from router.model import TopicName
 from tests.unit.broker.topics.test_cursor_administration import Direct, T, direct
 
 __all__ = ["direct"]
@@ -59,6 +60,16 @@ def test_long_texts_are_cut() -> None:
     events.add(1, ((0, -1), (0, -1)), "a", "b" * 1_000, "c" * 1_000)
     (found,) = events.find(1, (0, -1))
     assert (len(found.topic), len(found.user)) == (message_events.MAX_TEXT,) * 2
+
+
+def test_longest_name_of_a_topic_is_whole() -> None:
+    """Cut, it would be another topic's or none, on whose rights it depends who may see it."""
+    part = "x" * 249
+    longest = str(TopicName(part, part, part, "non-persistent"))
+    events = MessageEvents(lambda: 1)
+    events.add(1, ((0, -1), (0, -1)), "replayed", longest, "anna")
+    (found,) = events.find(1, (0, -1))
+    assert str(TopicName.parse(found.topic)) == longest
 
 
 def test_calls_note_events_of_the_ledger_that_a_partition_has(direct: Direct) -> None:
