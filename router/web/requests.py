@@ -264,17 +264,11 @@ def source_of(environ: WSGIEnvironment, principal: str) -> bytes:
 
 def recorded(environ: WSGIEnvironment, names: Iterable[str]) -> dict[str, str]:
     """Return those of some parameters of the query that it has, for a record of the request."""
-    found = query_texts(environ)
-    return {name: found[name] for name in names if name in found}
-
-
-def query_texts(environ: WSGIEnvironment) -> dict[str, str]:
-    """Return the query's parameters, to be shown: what is no UTF-8 is replaced."""
+    found = query(environ)
     return {
-        name.encode("latin-1").decode(errors="replace"): text.encode("latin-1").decode(
-            errors="replace"
-        )
-        for name, text in query(environ).items()
+        name: found[name].encode("latin-1").decode(errors="replace")
+        for name in names
+        if name in found
     }
 
 

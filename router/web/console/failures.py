@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 from wsgiref.types import WSGIEnvironment
 
-from flask import Response, request
+from flask import Response, current_app, request
 
 from router.errors import BadRequestError, RouterError, TooManyRequestsError, UnauthenticatedError
 from router.errors.catalogue import ADVICE
@@ -23,7 +23,8 @@ from router.web.console.signin import (
 from router.web.console.visitors import FIELD, Visitors, has_cookie, has_credentials
 from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.errors import FailureAnswers, challenges
-from router.web.requests import query_texts
+from router.web.openapi.description import described
+from router.web.requests import recorded
 
 _EVENTS: Final = "text/event-stream"
 _CORRECTABLE: Final = frozenset({400, 404, 409, 413, 422})
@@ -93,7 +94,7 @@ def _refused_fields(environ: WSGIEnvironment, status: int) -> dict[str, str]:
     if status not in _CORRECTABLE or wants_problem(environ):
         return {}
     if environ["REQUEST_METHOD"] == "GET":
-        found = _query_fields(environ) if status == 400 else {}
+        found = _page_parameters(environ) if status == 400 else {}
     else:
         form = fields_read(environ)
         found = {} if form is None or form.has_upload else form.texts()
@@ -101,9 +102,16 @@ def _refused_fields(environ: WSGIEnvironment, status: int) -> dict[str, str]:
     return shown if sum(map(len, shown.values())) <= MAX_FORM_BYTES else {}
 
 
-def _query_fields(environ: WSGIEnvironment) -> dict[str, str]:
+def _page_parameters(environ: WSGIEnvironment) -> dict[str, str]:
+    """Return the parameters of a page that its address has, and no others.
+
+    A link of another site could label a field as it likes.
+    """
+    page = described(current_app.view_functions.get(request.endpoint or ""))
+    if page is None:
+        return {}
     try:
-        return query_texts(environ)
+        return recorded(environ, [one.name for one in page.parameters])
     except BadRequestError:
         return {}  # too many: it may be what failed
 

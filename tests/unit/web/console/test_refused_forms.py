@@ -80,6 +80,13 @@ def test_query_that_is_no_utf_8_or_too_long_is_no_failure_of_its_own(site: Site)
     assert (answer.status_code, fields(answer)) == (400, {})
 
 
+def test_link_has_no_fields_of_its_own(site: Site) -> None:
+    page = "/console/groups?page=x&q=a&Your_password=&Call_this_number=1"
+    answer = site.client.get(page, headers=BROWSER)
+    assert (answer.status_code, fields(answer)) == (400, {"page": "x", "q": "a"})
+    assert "Your password" not in answer.text
+
+
 def test_box_that_was_checked_stays_checked(site: Site) -> None:
     site.client.post("/topics/create", json={"topicName": "t"})
     form = {"message": "a", "whole": "yes", "headers": "no colon"}
