@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
@@ -35,14 +36,16 @@ class MessageStory:
         """Return `dead_letters`, `searched`, `whole`, `actions` and `since`.
 
         `searched` are the dead-letter topics that were read, `whole`: all letters that they have of
-        the message were found. `since` is the time in ms from which on all actions are known, None:
-        none are.
+        the message were found, and those of all groups were looked for. `since` is the time in ms
+        from which on all actions are known, None: none are.
         """
-        topics = self._topics(principal, name, stored.position.partition, stats)
+        groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
+        topics = self._topics(principal, name, stored.position.partition, groups)
         letters, whole = list[TracedLetter](), False
         try:
             trace = self._services.tracer.trace(name, stored, list(topics))
-            letters, whole = list(trace.letters), trace.whole
+            letters = list(trace.letters)
+            whole = trace.whole and len(groups) <= MAX_GROUPS
         except RouterError as error:
             _log.warning("dead-letters-unknown", topic=str(name), reason=str(error))
         actions, since = self._actions(name, stored.position)
@@ -56,13 +59,12 @@ class MessageStory:
         }
 
     def _topics(
-        self, principal: Principal, name: TopicName, partition: int, stats: TopicStats | None
+        self, principal: Principal, name: TopicName, partition: int, groups: Sequence[str]
     ) -> dict[TopicName, str]:
         """Return the dead-letter topics of a topic that there are, and that may be read.
 
         Each with the group that it is of, "" if that is not in its name.
         """
-        groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
         named = {f"{name.local}.dlq": ""}
         # Clients that consume partitions one by one name a topic for each.
         for local in dict.fromkeys((name.local, name.partition(partition).local)):

@@ -14,6 +14,7 @@ from router.backends import Batch
 from router.model import Message, Schema, SchemaType, TopicInfo, TopicName
 from router.services.dead_letters import tracing
 from router.services.scan import ScanBounds
+from router.web.console import message_story
 from tests.unit.web.applications import HASHES, Site, header
 from tests.unit.web.console.test_publish import ORDER
 
@@ -256,6 +257,18 @@ def test_dead_letter_is_found_behind_newer_ones_of_its_partition(site: Site) -> 
         site.backend.publish(Batch(dead, 1, [one]), 5)
     story = page(site)["story"]
     assert ([one["topic"] for one in story["dead_letters"]], story["whole"]) == (["t.dlq"], True)
+
+
+def test_more_groups_than_are_looked_at_are_not_said_to_have_no_dead_letters(site: Site) -> None:
+    store(site, Message(b"a"))
+    for number in range(message_story.MAX_GROUPS + 1):
+        assert page(site)["story"]["whole"]
+        site.poll(f"/events/t/g{number}/1")
+    bury(site, "9:9", f"t-g{message_story.MAX_GROUPS}-DLQ")
+    assert not page(site)["story"]["whole"]
+    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert "The topic has no dead-letter topic" not in text
+    assert "Not all messages of dead-letter topics were searched" in text
 
 
 def test_message_is_sent_again_as_it_is(site: Site) -> None:
