@@ -10,9 +10,9 @@ however that ends, outlives an exec of the holder, and can be asked for without 
 (F_OFD_GETLK). The alternative, flock, has to be taken for a moment to be asked for, and a
 supervisor that starts in that moment finds it taken.
 
-A supervisor that ends in order empties the file. So one that finds the lock free and a process id
-in the file follows a supervisor that was killed, whose children may need a moment to end. One that
-became another program, the broker alone, has no children, and says so in the file.
+A supervisor that ends in order takes its process id out. So one that finds the lock free and a
+process id in the file follows a supervisor that was killed, whose children may need a moment to
+end. One that became another program, the broker alone, has no children, and says so in the file.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ TIMEOUT_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.02
 # A link in the place of the lock would have another file truncated.
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_SIZE: Final = 32
+"""Of the file in bytes."""
 _FLOCK: Final = struct.Struct("hhqqi0q")
 """The kernel's `struct flock`: type, whence, start, length, pid."""
 
@@ -65,13 +67,13 @@ class Supervision:
         """Give up the lock, after the children ended; callable twice, or after `close`."""
         if self._descriptor >= 0:
             with suppress(OSError):
-                os.ftruncate(self._descriptor, 0)
+                _write(self._descriptor, "")
         self.close()
 
     def outlive_exec(self) -> None:
         """Have the program that takes the place of this one hold the lock."""
         with suppress(OSError):  # a full disk: then who follows may wait in vain for its ports
-            os.pwrite(self._descriptor, f"{os.getpid()} {_ALONE}\n".encode(), 0)
+            _write(self._descriptor, f"{os.getpid()} {_ALONE}")
         os.set_inheritable(self._descriptor, True)
 
 
@@ -143,16 +145,20 @@ def _lock(descriptor: int, folder: Path, timeout: float, pause: Callable[[float]
 
 def _sign(descriptor: int, folder: Path) -> None:
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _write(descriptor, f"{os.getpid()}")
     except OSError as error:
         raise SupervisedError(
             f"cannot use the data folder {folder}: {error}", os.EX_IOERR
         ) from error
 
 
+def _write(descriptor: int, words: str) -> None:
+    """Write over what the file says, in its place: a start on a full disk finds it has a block."""
+    os.pwrite(descriptor, words.ljust(_SIZE - 1).encode() + b"\n", 0)
+
+
 def _words(descriptor: int) -> list[str]:
-    return os.pread(descriptor, 32, 0).decode("ascii", "replace").split()
+    return os.pread(descriptor, _SIZE, 0).decode("ascii", "replace").split()
 
 
 def _whole(kind: int) -> bytes:

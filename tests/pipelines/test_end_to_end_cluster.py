@@ -56,7 +56,8 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from router.pipelines.source import planning
-from router.pipelines.source.router_source import RouterSource, RouterStreamReader
+from router.pipelines.source.router_source import RouterSource
+from router.pipelines.source.streams import RouterStreamReader
 
 FOLDER = Path.cwd()
 

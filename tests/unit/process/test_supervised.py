@@ -85,7 +85,7 @@ def test_supervisor_that_was_killed_is_named_and_one_that_ended_is_not(tmp_path:
 
 
 def test_broker_alone_has_no_children_to_wait_for(tmp_path: Path) -> None:
-    """It does not empty the file, however it ends."""
+    """It leaves its process id in the file, however it ends."""
     with held_elsewhere(tmp_path, EXEC) as other:
         assert supervised.holder(tmp_path) == str(other.pid)
         other.communicate("\n")
