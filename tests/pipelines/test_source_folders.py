@@ -121,6 +121,16 @@ def test_streams_are_refused_where_spark_has_not_what_they_need(
     assert list(driver.iterdir()) == []
 
 
+def test_a_part_of_the_router_that_streams_lack_is_named_and_not_spark(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "router.pipelines.source.streams", raising=False)
+    monkeypatch.delattr("router.pipelines.source.streams", raising=False)
+    monkeypatch.setitem(sys.modules, "router.pipelines.source.planning", None)
+    with pytest.raises(ModuleNotFoundError, match=r"router\.pipelines\.source\.planning"):
+        RouterSource({"topics": "t"}).streamReader(SCHEMA)
+
+
 @pytest.mark.java
 def test_checkpoint_on_a_file_system_of_spark_belongs_to_one_pipeline(
     spark: SparkSession, tmp_path: Path

@@ -107,6 +107,8 @@ def _streams() -> ModuleType:
     try:
         from router.pipelines.source import streams  # noqa: PLC0415 - it needs Spark 4.2
     except ImportError as error:
+        if not (error.name or "").startswith("pyspark."):
+            raise
         raise SettingError(
             f"streams of topics need Spark 4.2 or later, and this is {pyspark.__version__}: read"
             " and write frames, with spark.read and write"
