@@ -149,8 +149,9 @@ soak: servers .venv/installed-test
 docs: .venv/installed-test
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d .cache/doctrees docs docs/_build/html
 
-# Pages and examples made from tables in the code: run this after a change of settings or errors.
-generate: .venv/installed
+# What is made from definitions and tables in the code: run this after a change of messages, settings or errors.
+generate: .venv/installed-test
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. router/wire/*/*.proto
 	$(BIN)/python docs/generate.py
 
 # The versions that all of this was tested with, after an upgrade of .venv: the comment stays, the pins are new.

@@ -9,7 +9,7 @@ from tests.docs.console import ROOT
 PAGES = ("architecture", "contributing", "testing")
 FOLDERS = ("bench", "config", "deploy", "docs", "router", "tests")
 # A path in code marks; one with a placeholder names no file.
-PATH = re.compile(r"`([a-z_0-9/.]+/|[A-Za-z_0-9/.]+\.(?:py|proto|yaml))`")
+PATH = re.compile(r"`([a-z_0-9/.]+/|[A-Za-z_0-9/.]+\.(?:py|js|proto|yaml))`")
 
 
 def places() -> set[str]:
@@ -28,3 +28,21 @@ def test_files_that_pages_name_are_there() -> None:
         named = set(PATH.findall(text))
         lost = {path for path in named if not any(one.endswith(f"/{path}") for one in found)}
         assert lost == set(), page
+
+
+def test_places_of_changes_are_whole_paths() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = text.partition("## Where to add something")[2].partition("\n## ")[0]
+    lost = []
+    for row in table.split("\n| ")[3:]:
+        change, *columns = row.split(" | ")
+        assert len(columns) == 2, change
+        for base, places in zip(("router", "tests"), columns, strict=True):
+            folder = ROOT
+            for path in PATH.findall(places):
+                alone = "/" not in path and (folder / path).exists()
+                within = folder if alone else ROOT / base
+                if not (within / path).exists():
+                    lost.append((change, path))
+                folder = within / path if path.endswith("/") else (within / path).parent
+    assert lost == []
