@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
-from router.errors import RouterError
+from router.errors import RouterError, TooManyRequestsError
 from router.pipelines.failures import sentence
 from router.pipelines.progress import PipelineProgress
 
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 # Spark gives a Python worker 10 s to start, which no setting changes and a busy machine exceeds.
-# Nothing was read or written then, and a query begins where its checkpoint says anyway.
-TRANSIENT: Final = ("Python worker failed to connect back", "[CANNOT_OPEN_SOCKET]")
+# Nothing was read or written then, and a query begins where its checkpoint says anyway. A broker of
+# ours checks no more passwords for a moment, which Spark's Kafka connector takes for a wrong one.
+TRANSIENT: Final = (
+    "Python worker failed to connect back",
+    "[CANNOT_OPEN_SOCKET]",
+    f"SaslAuthenticationException: {TooManyRequestsError.code}: ",
+)
 # One worker at a time: together they are what keeps the machine busy.
 RESTART_SECONDS: Final = 11.0
 
@@ -35,13 +40,13 @@ class RunFailedError(RouterError):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a failure of Spark's is a Python worker that did not start in time."""
+    """Return whether a failure of Spark's passes: see TRANSIENT."""
     return any(mark in str(error) for mark in TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Repeats a call for `patience` seconds while Spark's Python workers do not start in time.
+    """Repeats a call for `patience` seconds while its failure is one that passes.
 
     `wait` waits for so many seconds, and returns True where the run is to stop.
     """
@@ -73,8 +78,8 @@ class _Query:
 class Queries:
     """Queries by the names of their sinks; used by one thread.
 
-    One that ends before a batch of its own, for want of a worker, is started again for `patience`
-    seconds.
+    One that ends with a failure that passes is started again, for `patience` seconds that bring no
+    batch.
     """
 
     def __init__(self, progress: PipelineProgress, retries: Retries) -> None:

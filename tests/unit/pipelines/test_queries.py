@@ -12,6 +12,8 @@ from router.pipelines.queries import RESTART_SECONDS, Queries, Retries, RunFaile
 from tests.processes import ManualClock
 
 LATE = "Python worker failed to connect back.\n=== Streaming Query ==="
+_REFUSED = "[STREAM_FAILED] org.apache.kafka.common.errors.SaslAuthenticationException: "
+THROTTLED = f"{_REFUSED}too-many-requests: There were too many password checks."
 
 
 class FakeQuery:
@@ -63,8 +65,11 @@ def retries(clock: ManualClock, patience: float = 60.0) -> Retries:
     return Retries(patience, wait, clock)
 
 
-def test_query_whose_worker_was_late_is_started_again(clock: ManualClock) -> None:
-    found, starts = queries(clock), Starts(FakeQuery(LATE), FakeQuery())
+@pytest.mark.parametrize("reason", [LATE, THROTTLED])
+def test_query_that_ended_with_what_passes_is_started_again(
+    clock: ManualClock, reason: str
+) -> None:
+    found, starts = queries(clock), Starts(FakeQuery(reason), FakeQuery())
     found.start("files", starts)
     found.check({})
     assert found.running()
@@ -101,6 +106,15 @@ def test_any_other_failure_ends_the_run_with_its_reason(clock: ManualClock) -> N
         found.check({})
     with pytest.raises(RunFailedError, match="sink files: the disk is full"):
         found.check({"files": "the disk is full"})
+
+
+def test_wrong_password_ends_the_run_at_once(clock: ManualClock) -> None:
+    found = queries(clock)
+    # The SQL of a pipeline stands in what Spark says, whatever is in it.
+    text = "The password is wrong.\n== SQL ==\nSELECT 'too-many-requests: '"
+    found.start("files", Starts(FakeQuery(_REFUSED + text)))
+    with pytest.raises(RunFailedError, match=r"The password is wrong\.$"):
+        found.check({})
 
 
 def test_query_that_ended_well_is_done(clock: ManualClock) -> None:
