@@ -47,10 +47,6 @@ from router.kafka.group_names import GroupNames
 from router.model import NOT_PARTITIONED, TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
-MAX_GROUPS: Final = 10_000
-"""Groups with members, a quarter of them of one principal."""
-MAX_METADATA_BYTES: Final = 128 << 20
-"""Of the members of all groups, with metadata and assignments."""
 SHARED: Final = "consumers or polls of another protocol read one of the topics as this group"
 TOPICS_PER_YIELD: Final = 200
 UNMAPPED: Final = "kafka:"
@@ -111,9 +107,10 @@ class GroupCoordinator:
         group = self.find(group_id)
         if group is None:
             group = self._new_classic()
-            self._held.hold(group_id, group, request.owner)
+            self._held.hold(group_id, group)
         group.join(request, waiter, self._loop.time())
         held = self._held.by_id[group_id]
+        self._held.claim(held, request.owner)
         waiting = group.members.values() if isinstance(group, KafkaGroup) else ()
         if any(member.joining is waiter for member in waiting):
             reader = LiveMember(request.client_id, request.client_host, frozenset())
@@ -145,20 +142,20 @@ class GroupCoordinator:
             waiter(HeartbeatResult(error, message=SHARED if shared else None))
             return
         if not isinstance(group, MixedGroup):
-            group = self._upgrade(group_id, group, request.owner)
+            group = self._upgrade(group_id, group)
         group.beat(request, waiter, self._loop.time())
-        self._settle(group_id)
+        held = self._held.by_id[group_id]
+        self._held.claim(held, request.owner)
+        self._held.settle(held)
 
-    def _upgrade(
-        self, group_id: str, before: KafkaGroup[Waiter] | None, owner: str
-    ) -> MixedGroup[Waiter]:
+    def _upgrade(self, group_id: str, before: KafkaGroup[Waiter] | None) -> MixedGroup[Waiter]:
         """Hold a group that takes the heartbeats of KIP-848, with the members of a classic one."""
         group = self._new_mixed()
         if before is not None:
             before.dissolve()
             self._settle(group_id)
             group.take_over(before, self._loop.time())
-        self._held.hold(group_id, group, owner)
+        self._held.hold(group_id, group)
         return group
 
     def abandon(self, group_id: str, waiter: Waiter) -> None:
@@ -280,13 +277,8 @@ class GroupCoordinator:
         topics: Iterable[str],
     ) -> ErrorCode:
         """Return whether memory and other protocols let a member read topics."""
-        full, owner = self._held.size_bytes > MAX_METADATA_BYTES, request.owner
-        if held is None:
-            share = bool(owner) and self._held.owners[owner] >= MAX_GROUPS // 4
-            full = full or share or len(self._held.by_id) >= MAX_GROUPS
-        elif request.member_id in held.group.members:
-            full = False
-        if full:
+        is_member = held is not None and request.member_id in held.group.members
+        if not is_member and self._held.is_full(held, request.owner):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         found = ((topic, self.topics.find_kafka(topic)) for topic in topics)
         known = ((topic, record) for topic, record in found if record is not None)

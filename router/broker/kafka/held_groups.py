@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
+from router.access.principal_shares import PrincipalShares
 from router.broker.consume import LiveMember
 from router.broker.kafka.consumer_group_records import CONSUMER_VERSION, ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import HeartbeatResult
@@ -36,6 +36,10 @@ Result = JoinResult | SyncResult | HeartbeatResult
 Waiter = Callable[[Result], None]
 SubscriptionKey = tuple[str, str]
 """A topic's full name and the group's name there."""
+MAX_GROUPS: Final = 10_000
+"""Shared by principals."""
+MAX_METADATA_BYTES: Final = 128 << 20
+"""Of the members of all groups, with metadata and assignments; shared by principals."""
 NEVER: Final = object()
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +52,7 @@ class HeldGroup:
     records; `unsaved` makes the next one. `answers` wait for it. `failed`: the newest record was
     not stored. `noted` is the revision of the group that was noted last. `topics` are those of the
     subscriptions: while they are the same, so is the object. `owner` is the name of the principal
-    whose member came first, "": it is not known.
+    whose member came first, after a restart too, "": it is not known.
     """
 
     id: str
@@ -83,8 +87,8 @@ class HeldGroups:
         new_classic: Callable[[], KafkaGroup[Waiter]],
     ) -> None:
         self.by_id: dict[str, HeldGroup] = {}
-        self.size_bytes = 0
-        self.owners: Counter[str] = Counter()
+        self._shares = PrincipalShares(MAX_GROUPS)
+        self._memory = PrincipalShares(MAX_METADATA_BYTES)
         self._registry = registry
         self._topics = topics
         self._name_on = name_on
@@ -108,17 +112,29 @@ class HeldGroups:
                 _log.warning("kafka-group-damaged", group=one.name, reason=str(error))
                 await self._registry.delete(GROUP_RECORDS, one.name)
 
-    def hold(
-        self, group_id: str, group: KafkaGroup[Waiter] | MixedGroup[Waiter], owner: str = ""
-    ) -> HeldGroup:
+    def hold(self, group_id: str, group: KafkaGroup[Waiter] | MixedGroup[Waiter]) -> HeldGroup:
         """Keep a group in memory, in the place of one that has no members."""
         before = self.by_id.get(group_id)
         if before is None:
-            held = self.by_id[group_id] = HeldGroup(group_id, group, owner=owner)
-            self.owners[owner] += 1
+            held = self.by_id[group_id] = HeldGroup(group_id, group)
+            self._shares.add(held.owner, 1)
             return held
         before.group, before.noted = group, NEVER
         return before
+
+    def claim(self, held: HeldGroup, owner: str) -> None:
+        """Have a group that is of no principal be one's from now on."""
+        if owner and not held.owner:
+            for principal, sign in ((held.owner, -1), (owner, 1)):
+                self._shares.add(principal, sign)
+                self._memory.add(principal, sign * held.size_bytes)
+            held.owner = owner
+
+    def is_full(self, held: HeldGroup | None, owner: str) -> bool:
+        """Return whether a group, None: a new one of a principal, may have no other member."""
+        if held is None:
+            return self._shares.is_full(owner) or self._memory.is_full(owner)
+        return self._memory.is_full(held.owner)
 
     def restored(self, held: HeldGroup) -> None:
         """Note a group whose record was loaded."""
@@ -177,7 +193,7 @@ class HeldGroups:
         held.noted = revision
         self._note_members(held)
         size = group.size_bytes
-        self.size_bytes += size - held.size_bytes
+        self._memory.add(held.owner, size - held.size_bytes)
         held.size_bytes = size
         return True
 
@@ -245,12 +261,10 @@ class HeldGroups:
             return
         if held.timer is not None:
             held.timer.cancel()
-        self.size_bytes -= held.size_bytes
+        self._memory.add(held.owner, -held.size_bytes)
         self._release(held.subscriptions)
         del self.by_id[held.id]
-        self.owners[held.owner] -= 1
-        if not self.owners[held.owner]:
-            del self.owners[held.owner]
+        self._shares.add(held.owner, -1)
 
     def _note_members(self, held: HeldGroup) -> None:
         """Note which members read which partitions of which topics."""

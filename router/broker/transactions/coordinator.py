@@ -32,6 +32,7 @@ from typing import Final
 import orjson
 import structlog
 
+from router.access.principal_shares import PrincipalShares
 from router.broker.consume import Partition
 from router.broker.storage import (
     CommittedPosition,
@@ -57,16 +58,15 @@ from router.broker.transactions.transaction import (
     PositionKey,
     SubscriptionKey,
     Transaction,
-    TransactionMemory,
     part_size,
 )
 from router.errors import RouterError
-from router.errors.quoting import quoted
 from router.model import TopicName
 
 MAX_OPEN: Final = 10_000
-MAX_OPEN_OF_OWNER: Final = 2_500
-"""Of one principal: it needs no right to begin one, and leaves some to the others."""
+"""Shared by principals: one needs no right to begin a transaction."""
+MAX_BYTES: Final = 256 << 20
+"""Of the parts of all open transactions; shared by principals."""
 MAX_PARTITIONS: Final = 10_000
 """In one transaction."""
 MAX_POSITIONS: Final = 10_000
@@ -93,13 +93,13 @@ class TransactionCoordinator:
         self._topics = topics
         self._store = topics.store
         self._offsets = GroupOffsets(topics, forget)
-        self._memory = TransactionMemory()
+        self._shares = PrincipalShares(MAX_OPEN)
+        self._memory = PrincipalShares(MAX_BYTES)
         self.acknowledgements = TransactionAcknowledgements(
-            topics.store, self._partition, self._memory.check, self._put
+            topics.store, self._partition, self._check_memory, self._put
         )
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Transaction] = {}
-        self._owners: Counter[str] = Counter()
         self._undecided: dict[int, dict[Transaction, Undecided]] = {}
         # In how many open transactions a position is.
         self._positions: Counter[PositionKey] = Counter()
@@ -147,11 +147,8 @@ class TransactionCoordinator:
 
     def begin(self, key: str, timeout_ms: int, owner: str = "") -> Transaction:
         """Begin a transaction; raise TransactionError if too many are open, or of the owner."""
-        if len(self._open) >= MAX_OPEN:
-            sentence = f"{MAX_OPEN} transactions are open"
-            raise TransactionError(Refusal.TOO_MANY, sentence)
-        if owner and self._owners[owner] >= MAX_OPEN_OF_OWNER:
-            sentence = f"{quoted(owner)} has {MAX_OPEN_OF_OWNER} transactions open"
+        if self._shares.is_full(owner):
+            sentence = f"too many transactions are open: {self._shares.rule}"
             raise TransactionError(Refusal.TOO_MANY, sentence)
         now_ms = self._topics.now_ms()
         deadline = self._loop.time() + timeout_ms / 1_000
@@ -167,7 +164,7 @@ class TransactionCoordinator:
             raise TransactionError(Refusal.BUSY, "the transaction is being decided")
         if ledger.id in transaction.partitions:
             return
-        self._memory.check(transaction)
+        self._check_memory(transaction)
         if len(transaction.partitions) >= MAX_PARTITIONS:
             sentence = f"a transaction has {MAX_PARTITIONS} partitions"
             raise TransactionError(Refusal.TOO_MANY, sentence)
@@ -176,7 +173,7 @@ class TransactionCoordinator:
 
     def check_space(self, transaction: Transaction) -> None:
         """Raise TransactionError if a transaction may have no more entries."""
-        self._memory.check(transaction)
+        self._check_memory(transaction)
         if transaction.ranges >= MAX_RANGES:
             sentence = f"messages of others divide a transaction into {MAX_RANGES} parts"
             raise TransactionError(Refusal.TOO_MANY, sentence)
@@ -197,7 +194,7 @@ class TransactionCoordinator:
     ) -> None:
         """Take a position that a group gets if the transaction is committed."""
         key, positions = PositionKey(ledger.id, name), transaction.positions
-        self._memory.check(transaction)
+        self._check_memory(transaction)
         if transaction.committed is not None:
             raise TransactionError(Refusal.BUSY, "the transaction is being decided")
         if key not in positions:
@@ -315,16 +312,14 @@ class TransactionCoordinator:
 
     def _add(self, transaction: Transaction) -> None:
         self._open[transaction.key] = transaction
-        self._owners[transaction.owner] += 1
+        self._shares.add(transaction.owner, 1)
         self._positions.update(transaction.positions.keys())
-        self._memory.enter(transaction)
+        self._memory.add(transaction.owner, transaction.size_bytes)
 
     def _remove(self, transaction: Transaction) -> None:
         del self._open[transaction.key]
-        self._owners[transaction.owner] -= 1
-        if not self._owners[transaction.owner]:
-            del self._owners[transaction.owner]
-        self._memory.leave(transaction)
+        self._shares.add(transaction.owner, -1)
+        self._memory.add(transaction.owner, -transaction.size_bytes)
         for key in transaction.positions:
             self._positions[key] -= 1
             if not self._positions[key]:
@@ -347,10 +342,21 @@ class TransactionCoordinator:
                     del self._undecided[ledger_id]
                 joined.ledger.announce()
 
+    def _check_memory(self, transaction: Transaction) -> None:
+        """Raise TransactionError if a transaction may have no more parts.
+
+        What one request adds is bounded by the size of a frame.
+        """
+        if self._memory.is_full(transaction.owner):
+            sentence = f"the parts of open transactions have too many bytes: {self._memory.rule}"
+            raise TransactionError(Refusal.TOO_MANY, sentence)
+
     def _put(self, transaction: Transaction, key: str, value: bytes) -> None:
         owner = _OWNER + transaction.key
         before = self._store.values.of(owner).get(key)
-        self._memory.add(transaction, part_size(key, value) - part_size(key, before))
+        size = part_size(key, value) - part_size(key, before)
+        transaction.size_bytes += size
+        self._memory.add(transaction.owner, size)
         self._store.change_value(ValueChange(ValueOperation.PUT, owner, key, value))
 
     def _restore(self, stored: str) -> Transaction | None:

@@ -12,13 +12,13 @@ was not used for `EXPIRY_MS` is forgotten. A name belongs to the principal that 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import orjson
 
+from router.access.principal_shares import PrincipalShares
 from router.broker.storage import Ledger, ValueChange, ValueOperation
 from router.broker.topics.topics import Topics
 from router.broker.transactions.coordinator import TransactionCoordinator
@@ -28,7 +28,7 @@ from router.errors.quoting import quoted
 
 MAX_TIMEOUT_MS: Final = 900_000
 MAX_NAMES: Final = 100_000
-"""Of which one principal has a quarter at most."""
+"""Shared by principals."""
 EXPIRY_MS: Final = 7 * 24 * 3_600_000
 LOOK_MS: Final = 60_000
 """Between two looks for names that expired: it is a look at all names."""
@@ -99,8 +99,8 @@ class TransactionalProducers:
         self._producer_ids = 0
         self._names: dict[str, TransactionalProducer] = {}
         self._by_id: dict[int, TransactionalProducer] = {}
-        # How many names each principal has; and when names that expired are looked for again.
-        self._principals: Counter[str] = Counter()
+        self._shares = PrincipalShares(MAX_NAMES)
+        # When names that expired are looked for again.
         self._look_ms = 0
 
     def load(self) -> None:
@@ -169,7 +169,8 @@ class TransactionalProducers:
             raise _fenced(expected)
         if principal and not producer.principal:
             producer.principal = principal
-            self._count(principal, 1)
+            self._shares.add("", -1)
+            self._shares.add(principal, 1)
         begun = producer.current
 
         def note() -> None:
@@ -293,7 +294,7 @@ class TransactionalProducers:
             if producer.used_ms < before and self.transaction(producer) is None:
                 del self._names[producer.name]
                 self._by_id.pop(producer.current.producer, None)
-                self._count(producer.principal, -1)
+                self._shares.add(producer.principal, -1)
                 self._store.change_value(ValueChange(ValueOperation.REMOVE, _OWNER, producer.name))
 
     async def _expire(self, transaction: Transaction) -> None:
@@ -311,30 +312,19 @@ class TransactionalProducers:
         now_ms = self._topics.now_ms()
         # Later than the last look by less than LOOK_MS, and not before: the clock may be set back.
         looked = self._look_ms - LOOK_MS <= now_ms < self._look_ms
-        if self._is_full(principal) and not looked:
+        if self._shares.is_full(principal) and not looked:
             self._look_ms = now_ms + LOOK_MS
             self.expire_names()
-        if self._is_full(principal):
-            sentence = f"{MAX_NAMES} producers have names, a quarter of them of one principal"
+        if self._shares.is_full(principal):
+            sentence = f"too many producers have names: {self._shares.rule}"
             raise TransactionError(Refusal.TOO_MANY, sentence)
         current = ProducerEpoch(self.new_producer_id(), 0)
         producer = TransactionalProducer(name, principal, current, timeout_ms, 0)
         self._add(producer)
         return producer
 
-    def _is_full(self, principal: str) -> bool:
-        """Return whether there is no other name for a principal, of which one has a quarter."""
-        share = bool(principal) and self._principals[principal] >= MAX_NAMES // 4
-        return share or len(self._names) >= MAX_NAMES
-
-    def _count(self, principal: str, change: int) -> None:
-        if principal:
-            self._principals[principal] += change
-            if not self._principals[principal]:
-                del self._principals[principal]
-
     def _add(self, producer: TransactionalProducer) -> None:
-        self._count(producer.principal, 1)
+        self._shares.add(producer.principal, 1)
         self._names[producer.name] = self._by_id[producer.current.producer] = producer
 
     def _raise_epoch(self, producer: TransactionalProducer, *, repeatable: bool) -> ProducerEpoch:

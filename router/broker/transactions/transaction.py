@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from router.broker.consume.cursor.pending_acks import EntryPart
 from router.broker.storage import Ack, CommittedPosition, Ledger, Undecided
-from router.broker.transactions.errors import Refusal, TransactionError
-from router.errors.quoting import quoted
 
-MAX_BYTES: Final = 256 << 20
-"""Of the parts of all open transactions; those of one principal have a quarter at most."""
 PART_BYTES: Final = 500
 """What a part takes in memory beside its key and its value, about."""
 
@@ -114,47 +109,6 @@ class Transaction:
         for joined in self.partitions.values():
             if not joined.ledger.discarded:
                 yield joined.ledger
-
-
-class TransactionMemory:
-    """What the parts of open transactions take in memory, by owner; a value of the store is one."""
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._owners: Counter[str] = Counter()
-
-    def check(self, transaction: Transaction) -> None:
-        """Raise TransactionError if a transaction may have no more parts.
-
-        What one request adds is bounded by the size of a frame, so it may go beyond the limit.
-        """
-        owner = transaction.owner
-        if self._bytes >= MAX_BYTES:
-            sentence = "open transactions have too many parts"
-        elif owner and self._owners[owner] >= MAX_BYTES // 4:
-            sentence = f"open transactions of {quoted(owner)} have too many parts"
-        else:
-            return
-        raise TransactionError(Refusal.TOO_MANY, sentence)
-
-    def add(self, transaction: Transaction, size: int) -> None:
-        """Note that an open transaction has become larger."""
-        transaction.size_bytes += size
-        self._count(transaction.owner, size)
-
-    def enter(self, transaction: Transaction) -> None:
-        """Note a transaction that is open from now on."""
-        self._count(transaction.owner, transaction.size_bytes)
-
-    def leave(self, transaction: Transaction) -> None:
-        """Note that a transaction is open no longer."""
-        self._count(transaction.owner, -transaction.size_bytes)
-
-    def _count(self, owner: str, size: int) -> None:
-        self._bytes += size
-        self._owners[owner] += size
-        if not self._owners[owner]:
-            del self._owners[owner]
 
 
 def part_size(key: str, value: bytes | None) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from router.access.permissions import Right
 from router.access.watched import reload_all
-from router.broker.kafka import coordinator
+from router.broker.kafka import held_groups
 from router.broker.kafka.client import KafkaClient as ServedClient
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
@@ -111,7 +111,8 @@ def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> N
 def test_one_principal_leaves_groups_to_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "MAX_GROUPS", 8)
+    """One that is alone has half; the others then have a quarter each."""
+    monkeypatch.setattr(held_groups, "MAX_GROUPS", 8)
 
     async def test(server: KafkaServer) -> None:
         grant(tmp_path, "* t subscribe")
@@ -119,19 +120,65 @@ def test_one_principal_leaves_groups_to_the_others(
         await login(reader, "reader")
         await login(other)
         terms = reading(reader, "t")
-        joined = await join(reader, group_id="classic", **terms)
-        assert joined.error_code == 0
-        entered = await enter(reader, "a", "t", group_id="new")
-        assert entered.error_code == 0
+
+        async def classic(client: KafkaClient, group: str) -> int:
+            return int((await join(client, group_id=group, **terms)).error_code)
+
+        async def new(client: KafkaClient, group: str) -> int:
+            return int((await enter(client, "a", "t", group_id=group)).error_code)
+
         full = ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert (await join(reader, group_id="third", **terms)).error_code == full
-        assert (await enter(reader, "a", "t", group_id="third")).error_code == full
-        assert (await enter(other, "b", "t", group_id="third")).error_code == 0
-        assert (await enter(reader, "a", "t", group_id="third")).error_code == 0
-        assert (await beat(reader, "a", -1, group_id="new")).error_code == 0
-        assert (await enter(reader, "a", "t", group_id="fourth")).error_code == 0
+        assert [await classic(reader, f"r{number}") for number in range(2)] == [0, 0]
+        assert [await new(reader, f"r{number}") for number in range(2, 4)] == [0, 0]
+        assert [await classic(reader, "r4"), await new(reader, "r4")] == [full, full]
+        assert [await new(other, f"o{number}") for number in range(3)] == [0, 0, full]
+        assert await new(reader, "o0") == 0  # a group of another principal
+        assert (await beat(reader, "a", -1, group_id="r3")).error_code == 0
+        assert await new(reader, "r5") == full
+        assert (await beat(other, "a", -1, group_id="o1")).error_code == 0
+        assert (await beat(reader, "a", -1, group_id="r2")).error_code == 0
+        assert await new(reader, "r5") == 0
 
     with_users(tmp_path, test)
+
+
+def test_one_principal_leaves_memory_of_groups_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members go on; after a restart a group belongs to the principal that is first to come."""
+    monkeypatch.setattr(held_groups, "MAX_METADATA_BYTES", 16_000)
+    grants, full = "* t subscribe", ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    async def large(client: KafkaClient, group: str, member: str = "a") -> int:
+        return int((await enter(client, member * 1_000, "t", group_id=group)).error_code)
+
+    async def going_on(client: KafkaClient, group: str, epoch: int = 1) -> int:
+        return int((await beat(client, "a" * 1_000, epoch, group_id=group)).error_code)
+
+    async def before(server: KafkaServer) -> None:
+        grant(tmp_path, grants)
+        reader = server.client()
+        await login(reader, "reader")
+        assert [await large(reader, f"r{number}") for number in range(4)] == [0] * 4
+        assert await large(reader, "r4") == full
+        assert await large(reader, "r0", "b") == full
+        joined = await join(reader, group_id="classic", **reading(reader, "t"))
+        assert joined.error_code == full
+
+    async def after(server: KafkaServer) -> None:
+        grant(tmp_path, grants)
+        reader, other = server.client(), server.client()
+        await login(reader, "reader")
+        await login(other)
+        assert [await going_on(reader, f"r{number}") for number in range(4)] == [0] * 4
+        assert await large(reader, "r4") == full
+        assert [await large(other, f"o{number}") for number in range(3)] == [0, 0, full]
+        assert await large(other, "r0", "b") == full  # it counts for the group's principal
+        assert [await going_on(reader, f"r{number}", -1) for number in range(3)] == [0] * 3
+        assert await large(reader, "r4") == 0
+
+    with_users(tmp_path, before)
+    with_users(tmp_path, after)
 
 
 def grant(folder: Path, rules: str) -> None:

@@ -61,7 +61,7 @@ def with_users(folder: Path, test: Test) -> None:
     )
 
     async def run() -> None:
-        (folder / "rights").mkdir()
+        (folder / "rights").mkdir(exist_ok=True)
         registry = await FileRegistry.open(folder / "rights")
         rights = TopicRightsRegistry(registry)
         counters = NodeCounters(time.monotonic)
@@ -70,7 +70,8 @@ def with_users(folder: Path, test: Test) -> None:
         try:
             async with serving(folder, settings=settings, transport=transport) as server:
                 for name in ("t", "hidden"):
-                    await server.topics.create(TopicName.parse(name))
+                    if server.topics.find_kafka(name) is None:
+                        await server.topics.create(TopicName.parse(name))
                 await test(server)
         finally:
             authorizer.close()
