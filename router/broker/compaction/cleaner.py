@@ -211,8 +211,7 @@ class Cleaner:
         for place, ledger_id in enumerate(record.ledger_ids):
             idle = self._store.idle(ledger_id)
             if idle is None or idle.segments > 1:
-                # A topic that is deleted meanwhile has no partitions.
-                if self._topics.find(record.name) is None:
+                if not self._is_unchanged(record):
                     return
                 yield self._topics.partitions(record)[place]
 
@@ -232,9 +231,14 @@ class Cleaner:
         for place, ledger_id in enumerate(record.ledger_ids):
             idle = self._store.idle(ledger_id)
             if idle is None or idle.size > (policies.compaction_threshold or 0):
-                if self._topics.find(record.name) is None:
+                if not self._is_unchanged(record):
                     return
                 self._compactor.begin_if_due(self._topics.partitions(record)[place], policies)
+
+    def _is_unchanged(self, record: TopicRecord) -> bool:
+        """Return False for a topic that was deleted, made again or given other policies since."""
+        found = self._topics.find(record.name)
+        return found is not None and (found.id, found.policies) == (record.id, record.policies)
 
     async def _clean(self, partition: Partition, policies: Policies) -> float:
         """Clean a partition if it is due; return its dirty ratio before. Raises StoreError."""

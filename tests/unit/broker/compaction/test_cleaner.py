@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from router.broker.compaction.cleaner import CleanerPace, Dirt, measure, ranges
+from router.broker.compaction.compactor import NOT_RUN
 from router.broker.storage import KAFKA_FORMAT, StoreError, Undecided
+from router.broker.topics.changes import change_policies
 from router.broker.topics.maintenance import Maintenance
 from router.model.policies import Policies
-from tests.unit.broker.compaction.log import FORMATS, History, Log, opened, run
+from tests.unit.broker.compaction.log import FORMATS, TOPIC, History, Log, opened, run
 
 EAGER = Policies(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 DAY = 86_400.0
@@ -185,6 +188,42 @@ def test_index_of_a_deleted_topic_is_removed(folder: Path) -> None:
             await log.topics.delete(log.topics.parse("prices"))
             await log.cleaner.clean_all()
             assert list(path.parent.iterdir()) == []
+
+    run(test())
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_topic_that_is_made_again_meanwhile_is_not_cleaned_by_the_former_policies(
+    folder: Path, in_use: bool
+) -> None:
+    async def test() -> None:
+        async with opened(folder, History(), EAGER) as log:
+            await fill(log, 60)
+            topics, former = log.topics, log.topics.records()
+            await topics.delete(TOPIC)
+            await topics.create(TOPIC)
+            if in_use:
+                await fill(log, 60)
+            with patch.object(topics, "records", lambda: former):
+                await log.cleaner.clean_all()
+            assert len(await log.read()) == 60 * in_use
+
+    run(test())
+
+
+@pytest.mark.parametrize("policies", [EAGER, Policies(compaction_threshold=1)])
+def test_topic_whose_policies_change_meanwhile_is_left_for_the_next_time(
+    folder: Path, policies: Policies
+) -> None:
+    async def test() -> None:
+        async with opened(folder, History(), policies) as log:
+            await fill(log, 60)
+            topics, former = log.topics, log.topics.records()
+            await change_policies(topics, TOPIC, {}, ["cleanup_policy", "compaction_threshold"])
+            with patch.object(topics, "records", lambda: former):
+                await log.cleaner.clean_all()
+            assert len(await log.read()) == 60
+            assert log.compactor.status(log.partition).status == NOT_RUN
 
     run(test())
 
