@@ -149,9 +149,8 @@ class LocalConnection:
             chosen = DeadLetterSelection(
                 None, read_marks("behind", fields.get("behind", "")), before
             )
-        if action == "requeue":
-            return letters.requeue(name, chosen, lambda _: True).as_json(chosen)
-        return letters.discard(name, chosen).as_json(chosen)
+        handle = letters.requeue if action == "requeue" else letters.discard
+        return handle(name, chosen, lambda _: True).as_json(chosen)
 
     def transactions(self) -> dict[str, Any]:
         """Return the open transactions."""

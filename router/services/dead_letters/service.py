@@ -204,8 +204,8 @@ class DeadLetters:
         self,
         topic: TopicName,
         chosen: DeadLetterSelection,
+        may_see: Callable[[TopicName], bool],
         user: str = "",
-        may_see: Callable[[TopicName], bool] = lambda _: True,
     ) -> DeadLetterOutcome:
         """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError.
 

@@ -140,8 +140,8 @@ class DeadLetterPageViews(PageViews):
         outcome = self._services.dead_letters.discard(
             name,
             chosen,
-            principal.name,
             lambda to: self._context.may(principal, to, Right.VIEW),
+            principal.name,
         )
         return self._answer(name, chosen, outcome, "discard")
 

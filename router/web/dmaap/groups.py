@@ -200,7 +200,7 @@ class DeadLetterViews:
         principal, name = self.callers.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
         outcome = self.letters.discard(
-            name, chosen, principal.name, lambda to: self.callers.may(principal, to, Right.VIEW)
+            name, chosen, lambda to: self.callers.may(principal, to, Right.VIEW), principal.name
         )
         _log.info("dead-letters-discard", topic=name.local, count=outcome.done, user=principal.name)
         return forms.answer({"topic": name.local} | outcome.as_json(chosen))

@@ -113,12 +113,12 @@ def test_letters_wait_until_they_are_done_with(desk: Desk) -> None:
     assert desk.waiting() == [b"1", b"2", b"3"]
     assert desk.letters.count(DEAD) == (3, 3)
     chosen = DeadLetterSelection(read_letters("position", desk.ids()[1]))
-    assert desk.letters.discard(DEAD, chosen).done == 1
+    assert desk.letters.discard(DEAD, chosen, anywhere).done == 1
     assert desk.waiting() == [b"1", b"3"]
     assert desk.letters.count(DEAD) == (2, 3)
-    again = desk.letters.discard(DEAD, chosen)
+    again = desk.letters.discard(DEAD, chosen, anywhere)
     assert (again.done, list(again.refused.values())) == (0, ["It does not wait any more."])
-    assert desk.letters.discard(DEAD, DeadLetterSelection()).done == 2
+    assert desk.letters.discard(DEAD, DeadLetterSelection(), anywhere).done == 2
     assert desk.waiting() == []
     assert desk.letters.count(DEAD) == (0, 3)
     assert desk.orders() == []
@@ -263,7 +263,7 @@ def test_a_discard_leaves_no_word_on_messages_of_topics_that_the_user_may_not_se
     desk.backend.create_topic(TopicInfo(secret), 1)
     for topic in (str(secret), "orders"):
         desk.bury(b"1", notes={"router-topic": topic, "router-position": "1:2"})
-    outcome = desk.letters.discard(DEAD, DeadLetterSelection(), "eve", lambda to: to == ORDERS)
+    outcome = desk.letters.discard(DEAD, DeadLetterSelection(), lambda to: to == ORDERS, "eve")
     assert (outcome.done, desk.waiting()) == (2, [])
     assert noted == [f"{ORDERS} discarded eve"]
 
@@ -273,7 +273,7 @@ def test_letters_that_come_meanwhile_are_not_meant(desk: Desk) -> None:
     last = desk.letters.page(DEAD, DeadLetterSelection()).letters[-1].stored.publish_time
     time.sleep(0.005)
     desk.bury(b"2")
-    assert desk.letters.discard(DEAD, DeadLetterSelection(before_ms=last)).done == 1
+    assert desk.letters.discard(DEAD, DeadLetterSelection(before_ms=last), anywhere).done == 1
     assert desk.waiting() == [b"2"]
 
 
@@ -292,7 +292,7 @@ def test_partitions_are_looked_at_one_after_the_other() -> None:
         False,
     )
     named = read_letters("position", ",".join(desk.ids()[1::2]))
-    assert desk.letters.discard(DEAD, DeadLetterSelection(named)).done == 3
+    assert desk.letters.discard(DEAD, DeadLetterSelection(named), anywhere).done == 3
     assert desk.waiting() == [b"a0", b"a1", b"a2"]
 
 
