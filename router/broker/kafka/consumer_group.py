@@ -152,6 +152,17 @@ class ConsumerGroup(Generic[W]):
             return request.names or ()
         return member.names
 
+    def revoke(self, owner: str, may_read: Callable[[str], bool]) -> None:
+        """Have the patterns of a principal's members stand for no topic that it may not read."""
+        changed = False
+        for member in self.members.values():
+            if owner and member.owner == owner and not all(map(may_read, member.matched)):
+                member.matched, changed = frozenset(filter(may_read, member.matched)), True
+        if changed:
+            self._look(changed=True)
+            self.epoch += 1
+            self.revision += 1
+
     def abandon(self, waiter: W, now: float) -> None:
         """Do nothing: a heartbeat waits for the disk alone."""
 
@@ -275,6 +286,7 @@ class ConsumerGroup(Generic[W]):
         member.names, member.pattern, member.matched = names, pattern, matched
         member.matched_version, member.classic = version, classic
         member.client_id, member.client_host = request.client_id, request.client_host
+        member.owner = request.owner
         if request.rack_id is not None:
             member.rack_id = request.rack_id
         if request.rebalance_seconds is not None:
@@ -416,7 +428,7 @@ def _size(member: ConsumerMember) -> int:
     topics += _text_size(member.client_id)
     if member.classic is not None:
         topics += size_of(member.classic.protocols)
-    topics += size_of_ids(member.id, member.instance_id, member.rack_id)
+    topics += size_of_ids(member.id, member.instance_id, member.rack_id, member.owner)
     return topics + BYTES_OF_PARTITION * (len(member.assigned) + len(member.target))
 
 

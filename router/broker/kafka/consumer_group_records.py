@@ -71,13 +71,14 @@ def _dump_member(member: ConsumerMember, numbers: dict[bytes, int]) -> list[Any]
         member.state.value,
         None if member.classic is None else _dump_terms(member.classic),
         *(_dump(part, numbers) for part in (member.assigned, member.revoking, member.target)),
+        member.owner,
     ]
 
 
 def _load_member(fields: list[Any], ids: list[bytes]) -> ConsumerMember:
     member_id, instance_id, client_id, client_host, rack_id, rebalance, *rest = fields
     names, pattern, matched, assignor, epoch, previous, state, classic, *parts = rest
-    assigned, revoking, target = (_load(part, ids) for part in parts)
+    assigned, revoking, target = (_load(part, ids) for part in parts[:3])
     return ConsumerMember(
         id=member_id,
         instance_id=instance_id,
@@ -96,6 +97,7 @@ def _load_member(fields: list[Any], ids: list[bytes]) -> ConsumerMember:
         revoking=revoking,
         target=target,
         classic=None if classic is None else _load_terms(classic),
+        owner="".join(parts[3:]),  # records of earlier versions have none
     )
 
 

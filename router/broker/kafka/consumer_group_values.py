@@ -110,7 +110,8 @@ class ConsumerMember:
 
     It may use the partitions `assigned`, is to stop to use `revoking` before `revoke_deadline`, and
     is to have `target` in the end. `matched` are the topics of its pattern as of a version of the
-    catalog and of its client's rights. `previous_epoch` is that of its client if the last answer
+    catalog and of its client's rights. `owner` is the name of its client's principal, "": any may
+    be. `previous_epoch` is that of its client if the last answer
     was lost. `classic`: None of a member that sends the heartbeats of KIP-848.
     """
 
@@ -134,6 +135,7 @@ class ConsumerMember:
     deadline: float = math.inf
     revoke_deadline: float = math.inf
     classic: ClassicTerms | None = None
+    owner: str = ""
 
     @property
     def topics(self) -> frozenset[str]:

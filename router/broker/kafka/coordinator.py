@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from router.broker.consume import LiveMember
@@ -208,6 +208,19 @@ class GroupCoordinator:
         """Return the full names of the topics that members of a group read."""
         held = self._held.by_id.get(group_id)
         return frozenset() if held is None else held.topics
+
+    def revoke(self, group_id: str, owner: str, may_read: Callable[[TopicName], bool]) -> None:
+        """Have patterns of a principal's members stand for no topic that it may not read."""
+        held = self._held.by_id.get(group_id)
+        if held is None or not isinstance(held.group, MixedGroup):
+            return
+
+        def readable(topic: str) -> bool:
+            record = self.topics.find_kafka(topic)
+            return record is None or may_read(TopicName.parse(record.name))
+
+        held.group.revoke(owner, readable)
+        self._held.settle(held)
 
     def name_on(self, group_id: str, topic: str) -> str:
         """Return the name of a group on a topic, which has its Kafka name here."""

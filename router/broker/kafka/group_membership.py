@@ -121,14 +121,22 @@ def check_group_id(group_id: str) -> ErrorCode:
 
 
 def refusal_of(request: KafkaRequest, instance: str | None = None) -> ErrorCode:
-    """Return why a request of a group is refused: its members read what the client may not."""
-    group_id = request.body.group_id
+    """Return why a request of a group is refused: its members read what the client may not.
+
+    As with Apache Kafka, a right that is revoked takes a topic from a pattern, and ends no member.
+    """
+    group_id, client = request.body.group_id, request.client
+    coordinator = request.context.coordinator
     if instance is not None and not 1 <= len(instance) <= MAX_INSTANCE_ID_CHARACTERS:
         return ErrorCode.INVALID_REQUEST
     if (error := check_group_id(group_id)) is not ErrorCode.NONE:
         return error
-    topics = request.context.coordinator.topics_read(group_id)
-    if request.client.may_read_group(group_id, topics):
+    if client.may_read_group(group_id, coordinator.topics_read(group_id)):
+        return ErrorCode.NONE
+    coordinator.revoke(
+        group_id, client.owner_name or "", lambda topic: client.may(topic, Right.SUBSCRIBE)
+    )
+    if client.may_read_group(group_id, coordinator.topics_read(group_id)):
         return ErrorCode.NONE
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 

@@ -15,10 +15,11 @@ from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import commit, join, subscription
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
-from tests.unit.broker.kafka.test_consumer_groups import beat, enter, numbers
+from tests.unit.broker.kafka.test_consumer_groups import beat, describe, enter, numbers
 from tests.unit.broker.kafka.test_sasl import login, with_users
 
 REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+HIDDEN = "persistent://public/default/hidden"
 
 
 def reading(client: KafkaClient, *topics: str) -> dict[str, Any]:
@@ -106,6 +107,46 @@ def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> N
         assert numbers(await beat(reader, "a", 1)) == [0, 0]
 
     with_users(tmp_path, test)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_right_that_is_revoked_takes_its_topic_from_a_pattern(
+    tmp_path: Path, *, restarts: bool
+) -> None:
+    """As with Apache Kafka: its members go on without it, none of them for another's heartbeat."""
+    pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": ".*"}
+
+    async def before(server: KafkaServer) -> None:
+        grant(tmp_path, "reader * subscribe")
+        reader = server.client()
+        await login(reader, "reader")
+        assert numbers(await enter(reader, "a", **pattern)) == [0, 0]
+        assert (await enter(reader, "b", **pattern)).error_code == 0
+        if not restarts:
+            await after(server)
+
+    async def after(server: KafkaServer) -> None:
+        grant(tmp_path, "reader t subscribe\nanna * publish")
+        reader, other = server.client(), server.client()
+        await login(reader, "reader")
+        await login(other)
+        assert (await beat(other, "a", -1)).error_code == REFUSED
+        assert server.topics.live_members.of(HIDDEN, "g")
+        assert (await beat(reader, "a", 1)).error_code == 0
+        assert not server.topics.live_members.of(HIDDEN, "g")
+        assert (await beat(reader, "b", 2)).error_code == 0
+        group = await describe(reader)
+        targets = [
+            topic for one in group.members for topic in one.target_assignment.topic_partitions
+        ]
+        assert [one.topic_name for one in targets] == ["t"]
+        grant(tmp_path, "reader * subscribe")
+        assert (await beat(reader, "a", 1)).error_code == 0
+        assert server.topics.live_members.of(HIDDEN, "g")
+
+    with_users(tmp_path, before)
+    if restarts:
+        with_users(tmp_path, after)
 
 
 def test_one_principal_leaves_groups_to_the_others(
