@@ -35,7 +35,7 @@ from router.services.blacklist import WorkerBlacklist
 from router.services.compaction import Compaction
 from router.services.consume import ConsumeOptions, PollServer
 from router.services.dead_letters.service import DeadLetters
-from router.services.dead_letters.tracing import LetterTracer
+from router.services.dead_letters.tracing import DeadLetterTracer
 from router.services.fetch.consumers import FetchOptions
 from router.services.fetch.fetcher import Fetcher
 from router.services.group_details import GroupInspection
@@ -240,7 +240,7 @@ def _blueprints(
             MessageGroups(backend, timeout),
             services.history,
             services.dead_letters,
-            LetterTracer(backend, reading, timeout),
+            DeadLetterTracer(backend, reading, timeout),
             rights,
             reading,
             services.schemas,

@@ -129,11 +129,13 @@ class StoreConnection(Protocol):
         ...
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
-        """Return letters that wait behind a place, as `Page.as_json` has them."""
+        """Return dead letters that wait behind a place, as `Page.as_json` has them."""
         ...
 
-    def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
-        """Requeue or discard some letters, as parameters of the API choose: `Outcome.as_json`."""
+    def handle_dead_letters(
+        self, topic: str, action: str, fields: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Requeue or discard dead letters; fields are the API's: `DeadLetterOutcome.as_json`."""
         ...
 
     def transactions(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def command() -> None:
 @command.command("list", epilog=examples("router dead-letters list"))
 @connecting.command_there
 def list_topics(there: StoreConnection, *, as_json: bool) -> None:
-    """Print the dead-letter topics, with how many letters wait and how many messages are stored."""
+    """Print the dead-letter topics, with the number of messages that wait and are stored."""
     topics = there.dead_letter_topics()
     rows = [(one["topic"], _count(one["waiting"]), _count(one["stored"])) for one in topics]
     output.respond(as_json, topics, *output.table(TOPICS, rows))
@@ -55,7 +55,7 @@ def list_topics(there: StoreConnection, *, as_json: bool) -> None:
 @topic_argument
 @connecting.command_there
 def show(there: StoreConnection, topic: str, *, as_json: bool) -> None:
-    """Print the letters of TOPIC that wait: position, where each came from, why it is there."""
+    """Print the dead letters of TOPIC that wait: position, original topic, reason, value."""
     behind = ""
     more = True
     while more:
@@ -63,8 +63,8 @@ def show(there: StoreConnection, topic: str, *, as_json: bool) -> None:
         for line in output.table(() if behind else LETTERS, list(map(_row, page["letters"]))):
             if not as_json:
                 click.echo(line)
-        for letter in page["letters"] if as_json else ():
-            output.emit(letter)
+        for dead_letter in page["letters"] if as_json else ():
+            output.emit(dead_letter)
         more, behind = page["more"], page["behind"]
 
 
@@ -80,9 +80,9 @@ def show(there: StoreConnection, topic: str, *, as_json: bool) -> None:
 @as_json
 @anywhere
 def requeue(topic: str, **given: Any) -> None:
-    """Publish letters of TOPIC to the topics that they came from, with their keys and headers.
+    """Publish dead letters of TOPIC to the topics that they came from, with their keys and headers.
 
-    A letter that was published does not wait any more. One that cannot be is printed with the
+    A dead letter that was published does not wait any more. One that cannot be is printed with the
     reason, and stays. Interrupted and started again it goes on, and stores nothing twice.
     """
     _run("requeue", topic, given)
@@ -100,12 +100,12 @@ def requeue(topic: str, **given: Any) -> None:
 @as_json
 @anywhere
 def discard(topic: str, **given: Any) -> None:
-    """Have letters of TOPIC wait no more; they stay stored as long as the topic keeps them."""
+    """Have dead letters of TOPIC wait no more; they stay stored as long as the topic keeps them."""
     _run("discard", topic, given)
 
 
 def _run(action: str, topic: str, given: dict[str, Any]) -> None:
-    """Act on some letters at a time; exit with 1 if some are left."""
+    """Act on some dead letters at a time; exit with 1 if some are left."""
     position, every = given.pop("position"), given.pop("every")
     in_json, config = given.pop("as_json"), given.pop("config")
     if every == (position is not None):
@@ -114,7 +114,7 @@ def _run(action: str, topic: str, given: dict[str, Any]) -> None:
     done, refused = 0, dict[str, str]()
     with connecting.connected(config, **given) as there:
         while True:
-            outcome = there.handle_letters(topic, action, fields)
+            outcome = there.handle_dead_letters(topic, action, fields)
             done += outcome["done"]
             refused |= outcome["refused"]
             if not outcome["more"]:
@@ -134,13 +134,13 @@ def _run(action: str, topic: str, given: dict[str, Any]) -> None:
     raise SystemExit(1 if refused or failure else 0)
 
 
-def _row(letter: dict[str, Any]) -> tuple[str, ...]:
-    message = letter["message"]
+def _row(dead_letter: dict[str, Any]) -> tuple[str, ...]:
+    message = dead_letter["message"]
     value = message.get("value") or message.get("value_base64") or ""
-    reason = letter["reason"] or "-"
-    if letter["obstacle"]:
-        reason += f" (cannot be requeued: {letter['obstacle']})"
-    return letter["id"], letter["from"] or "-", reason, value[:SHOWN_CHARACTERS]
+    reason = dead_letter["reason"] or "-"
+    if dead_letter["obstacle"]:
+        reason += f" (cannot be requeued: {dead_letter['obstacle']})"
+    return dead_letter["id"], dead_letter["from"] or "-", reason, value[:SHOWN_CHARACTERS]
 
 
 def _count(count: int | None) -> int | str:

@@ -138,7 +138,7 @@ class Demo:
         """Read some of the orders; those that cannot be read become dead dead_letters."""
         found = billing.fetch(limit, wait) if limit else []
         dead_letters = [
-            _letter(one, reason) for one in found if (reason := unreadable(one.message.value))
+            _dead_letter(one, reason) for one in found if (reason := unreadable(one.message.value))
         ]
         self._publish(DEAD_LETTERS, dead_letters)
         self.dead_letters += len(dead_letters)
@@ -214,7 +214,7 @@ def _made(make: Callable[[], Message], number: int) -> list[Message]:
     return [make() for _ in range(number)]
 
 
-def _letter(stored: Stored, reason: str) -> Message:
+def _dead_letter(stored: Stored, reason: str) -> Message:
     """Return a message as a dead letter, with its origin and the reason (docs/http.md)."""
     message = stored.message
     origin = {"router-topic": ORDERS, "router-error": reason}

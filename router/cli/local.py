@@ -31,7 +31,7 @@ from router.services.consume import (
     PollRequest,
     PollServer,
 )
-from router.services.dead_letters.letters import read_letters, read_marks
+from router.services.dead_letters.dead_letter import read_dead_letter_ids, read_marks
 from router.services.dead_letters.service import DeadLetters, DeadLetterSelection
 from router.services.group_details import GroupInspection
 from router.services.groups import Preview, TopicGroup, TopicGroups, grouped
@@ -131,25 +131,27 @@ class LocalConnection:
 
     def dead_letter_topics(self) -> list[dict[str, Any]]:
         """Return the topics of dead letters of all namespaces."""
-        letters = self._letters()
-        return letters.counted(letters.among(self._backend.list_topics(self._timeout)))
+        dead_letters = self._dead_letter_service()
+        return dead_letters.counted(dead_letters.among(self._backend.list_topics(self._timeout)))
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
-        """Return letters that wait behind a place."""
+        """Return dead letters that wait behind a place."""
         chosen = DeadLetterSelection(None, read_marks("behind", behind))
-        return self._letters().page(self._settings.topic(topic), chosen).as_json()
+        return self._dead_letter_service().page(self._settings.topic(topic), chosen).as_json()
 
-    def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
-        """Requeue or discard some letters."""
-        letters, name = self._letters(), self._settings.topic(topic)
+    def handle_dead_letters(
+        self, topic: str, action: str, fields: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Requeue or discard some dead letters."""
+        dead_letters, name = self._dead_letter_service(), self._settings.topic(topic)
         if (named := fields.get("position")) is not None:
-            chosen = DeadLetterSelection(read_letters("--position", named))
+            chosen = DeadLetterSelection(read_dead_letter_ids("--position", named))
         else:
-            before = int(fields.get("before", letters.now_ms()))
+            before = int(fields.get("before", dead_letters.now_ms()))
             chosen = DeadLetterSelection(
                 None, read_marks("behind", fields.get("behind", "")), before
             )
-        handle = letters.requeue if action == "requeue" else letters.discard
+        handle = dead_letters.requeue if action == "requeue" else dead_letters.discard
         return handle(name, chosen, lambda _: True).as_json(chosen)
 
     def transactions(self) -> dict[str, Any]:
@@ -214,7 +216,7 @@ class LocalConnection:
             self._publisher = _publisher(self._store)
         return self._publisher
 
-    def _letters(self) -> DeadLetters:
+    def _dead_letter_service(self) -> DeadLetters:
         found = self._store
         configured = ConsumeOptions.from_settings(found.settings).dead_letter_topic
         directory, publisher = found.directory(), self._publishing()

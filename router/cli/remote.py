@@ -175,13 +175,15 @@ class RemoteConnection:
         return found
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
-        """Return letters that wait behind a place."""
+        """Return dead letters that wait behind a place."""
         name = self._topic(topic)
         request = HttpRequest("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
         return self._ask_of(name, request)
 
-    def handle_letters(self, topic: str, action: str, fields: Mapping[str, str]) -> dict[str, Any]:
-        """Requeue or discard some letters; again is harmless."""
+    def handle_dead_letters(
+        self, topic: str, action: str, fields: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Requeue or discard some dead letters; again is harmless."""
         name = self._topic(topic)
         path = f"/dead-letters/{_segment(name.local)}/{action}"
         return self._ask_of(name, HttpRequest("POST", path, dict(fields)))

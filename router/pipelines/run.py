@@ -277,7 +277,7 @@ class PipelineRun:
 
     def stream(self, spark: SparkSession) -> None:
         """Start a query for each sink, and watch them to their end."""
-        from router.pipelines.earlier_letters import without_earlier  # noqa: PLC0415 - an extra
+        from router.pipelines.earlier_dead_letters import without_earlier  # noqa: PLC0415 - an extra
         from router.pipelines.graph import flows  # noqa: PLC0415 - needs an extra
         from router.pipelines.listening import listen  # noqa: PLC0415 - needs an extra
         from router.pipelines.schemas import resolved, together  # noqa: PLC0415 - needs an extra

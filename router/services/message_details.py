@@ -31,7 +31,7 @@ from router.model import (
     TopicName,
 )
 from router.schemas.protobuf import message_type
-from router.services.dead_letters.letters import NOTES as LETTER_NOTES
+from router.services.dead_letters.dead_letter import NOTES as DEAD_LETTER_NOTES
 from router.services.pages import after
 from router.services.read import TopicReader
 from router.services.scan import After, ScanBounds
@@ -49,7 +49,7 @@ _NOTES: Final[Mapping[str, str]] = {
     NATS_HEADERS: "NATS headers as they were sent",
     UNDECODED: "Not decoded",
     REPLAYED: "Replayed from the archive",
-    **LETTER_NOTES,
+    **DEAD_LETTER_NOTES,
 }
 _REPEATING: Final = frozenset({KAFKA_HEADERS, NATS_HEADERS, HEADERS})
 """They say the headers once more."""

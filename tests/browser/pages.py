@@ -131,8 +131,8 @@ def stream(site: Stack) -> None:
 def bury(site: Stack, dead: str, topic: str, *reasons: str) -> None:
     """Store a dead letter for each reason, which came from a topic."""
     notes = [{"router-topic": topic, "router-error": reason} for reason in reasons]
-    letters = [{"value": f"letter {n}", "properties": one} for n, one in enumerate(notes)]
-    produce(site, dead, letters)
+    dead_letters = [{"value": f"letter {n}", "properties": one} for n, one in enumerate(notes)]
+    produce(site, dead, dead_letters)
 
 
 def produce(site: Stack, topic: str, messages: list[dict[str, Any]]) -> None:

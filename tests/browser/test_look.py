@@ -138,8 +138,8 @@ def test_dead_letters_stand_close_to_their_buttons(page: Page, routers: Routers)
 def test_reasons_and_the_help_of_filters_fit_a_narrow_screen(page: Page, routers: Routers) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"/console/dead-letters/{DEAD}")
-    letter = page.get_by_role("table", name="Dead letters").get_by_role("row").nth(1)
-    reason = letter.get_by_role("cell").nth(1)
+    dead_letter = page.get_by_role("table", name="Dead letters").get_by_role("row").nth(1)
+    reason = dead_letter.get_by_role("cell").nth(1)
     box = reason.bounding_box()
     assert box is not None
     assert box["width"] >= 180

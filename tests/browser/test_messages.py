@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from router.model import REPLAYED, UNDECODED
-from router.services.dead_letters.letters import NOTES
+from router.services.dead_letters.dead_letter import NOTES
 from tests.browser.pages import BINARY, produce
 from tests.browser.test_accessible import AXE, THEMES, VIOLATIONS
 from tests.browser.visitor import Visitor

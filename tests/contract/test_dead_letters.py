@@ -41,26 +41,29 @@ def test_letters_are_requeued_and_discarded_one_by_one(opened: Opened) -> None:
     opened.backend.subscribe(Subscription(orders, "g"), Start.EARLIEST, WAIT)
     bury(opened, dead, orders, b"1", b"2", b"3")
     bury(opened, dead, orders, b"4")
-    letters = letters_of(opened)
+    dead_letters = letters_of(opened)
 
     def values() -> list[bytes]:
         return [
-            one.stored.message.value for one in letters.page(dead, DeadLetterSelection()).letters
+            one.stored.message.value
+            for one in dead_letters.page(dead, DeadLetterSelection()).dead_letters
         ]
 
-    found = [one.stored.position for one in letters.page(dead, DeadLetterSelection()).letters]
-    assert letters.discard(dead, DeadLetterSelection((found[1],)), lambda _: True).done == 1
+    found = [
+        one.stored.position for one in dead_letters.page(dead, DeadLetterSelection()).dead_letters
+    ]
+    assert dead_letters.discard(dead, DeadLetterSelection((found[1],)), lambda _: True).done == 1
     if opened.kind != "apache":  # which acknowledges a part of a batch only where it is told to
         assert values() == [b"1", b"3", b"4"]
-    assert letters.requeue(dead, DeadLetterSelection((found[3],)), lambda _: True).done == 1
+    assert dead_letters.requeue(dead, DeadLetterSelection((found[3],)), lambda _: True).done == 1
     left = values()
     assert b"4" not in left
-    outcome = letters.requeue(dead, DeadLetterSelection(), lambda _: True)
+    outcome = dead_letters.requeue(dead, DeadLetterSelection(), lambda _: True)
     assert (outcome.done, outcome.refused, outcome.failure) == (len(left), {}, "")
     assert values() == []
     assert waiting(opened, Subscription(orders, "g")) == [b"4", *left]
     if opened.kind == "apache":
         return  # it deduplicates where its namespaces say so
     opened.backend.reset(Subscription(dead, GROUP), Start.EARLIEST, WAIT)
-    assert letters.requeue(dead, DeadLetterSelection((found[3],)), lambda _: True).done == 1
+    assert dead_letters.requeue(dead, DeadLetterSelection((found[3],)), lambda _: True).done == 1
     assert waiting(opened, Subscription(orders, "g")) == [b"4", *left]

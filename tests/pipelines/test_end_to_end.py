@@ -163,19 +163,19 @@ def test_table_and_dead_letters_are_the_input_whatever_is_corrupt(here: Site, fo
     )
     table = here.spark.read.parquet(str(here.folder / "table")).distinct().collect()
     kept = {(row.partition, row.position): row.value for row in table}
-    letters = [one.message for part in read(here.backend, "input.dlq") for one in part]
+    dead_letters = [one.message for part in read(here.backend, "input.dlq") for one in part]
     dead = {
         (int(one.properties["router-partition"]), one.properties["router-position"]): one
-        for one in letters
+        for one in dead_letters
     }
-    assert len(dead) == len(letters) == 3 * len(bad)
+    assert len(dead) == len(dead_letters) == 3 * len(bad)
     assert len(kept) == 3 * len(good)
     assert not kept.keys() & dead.keys()
     values = [*(bytes(value) for value in kept.values())]
     assert sorted(values) == sorted(3 * [value for value in good if value is not None])
-    found = sorted((b"" if m.null else m.value, m.null) for m in letters)
+    found = sorted((b"" if m.null else m.value, m.null) for m in dead_letters)
     assert found == sorted(3 * [(value or b"", value is None) for value in bad])
-    for one in letters:
+    for one in dead_letters:
         assert one.key == b"k"
         assert one.properties["router-topic"] == "input"
         assert one.properties["router-error"]

@@ -117,6 +117,6 @@ def test_protobuf_of_the_official_client_is_read_by_its_versions(
             (1, "NEW", [], {}, 0),
             (2, "PAID", [("tea", Decimal(5))], {"a": 0.5}, 1),
         ]
-        letters = read(place.backend, f"{topic.local}.dlq")
-        (dead,) = [one.message for part in letters for one in part]
+        dead_letters = read(place.backend, f"{topic.local}.dlq")
+        (dead,) = [one.message for part in dead_letters for one in part]
         assert dead.properties["router-error"] == "the field state does not fit shop.State"

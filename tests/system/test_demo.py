@@ -57,9 +57,9 @@ def test_demo_fills_a_router_and_takes_it_all_away(stack: Stack, environ: dict[s
     }
     groups = json.loads(run(environ, stack, "groups", "list", ORDERS, "--json"))
     assert {one["group"] for one in groups} == {PACKING, BILLING}
-    letters = json.loads(run(environ, stack, "dead-letters", "list", "--json"))
-    assert [one["topic"] for one in letters] == [DEAD_LETTERS]
-    assert letters[0]["waiting"] > 0
+    dead_letters = json.loads(run(environ, stack, "dead-letters", "list", "--json"))
+    assert [one["topic"] for one in dead_letters] == [DEAD_LETTERS]
+    assert dead_letters[0]["waiting"] > 0
     values = json.loads(run(environ, stack, "topics", "latest", demo_run.CUSTOMERS, "--json"))[
         "values"
     ]

@@ -40,15 +40,15 @@ def test_a_message_says_that_it_was_requeued_replayed_and_sent_again(tmp_path: P
         later = get(f"{pages}/messages/{bad['id']}")["story"]
     finally:
         stack.stop()
-    (letter,) = story["dead_letters"]
-    assert (letter["topic"], letter["state"]) == ("orders.dlq", "requeued")
+    (dead_letter,) = story["dead_letters"]
+    assert (dead_letter["topic"], dead_letter["state"]) == ("orders.dlq", "requeued")
     assert [(one["action"], one["topic"]) for one in story["actions"]] == [("sent again", "orders")]
     assert [(one["action"], one["topic"]) for one in replayed["actions"]] == [
         ("replayed", "copies")
     ]
     assert replayed["dead_letters"] == []
     # The letter is stored, and what was done with it is not.
-    assert later["dead_letters"] == [letter | {"state": "requeued or discarded"}]
+    assert later["dead_letters"] == [dead_letter | {"state": "requeued or discarded"}]
     assert later["actions"] == []
     assert later["since"] > story["since"]
 

@@ -81,8 +81,8 @@ def _dead(context: JobContext, options: JobOptions) -> DataFrame:
     if not topics:
         empty = "topic string, partition int, position string"
         return context.spark.createDataFrame([], empty)
-    letters = _messages(context, topics)
-    return letters.select(
+    dead_letters = _messages(context, topics)
+    return dead_letters.select(
         *(
             functions.col("properties")[f"{PROPERTY}{name}"].cast(kind).alias(name)
             for name, kind in (("topic", "string"), ("partition", "int"), ("position", "string"))

@@ -9,7 +9,7 @@ from typing import Final
 from router.backends import Backend, Reader, Start
 from router.model import CursorState, Position, Stored, TopicName
 from router.services.consume import PollMailbox
-from router.services.dead_letters.letters import Marks
+from router.services.dead_letters.dead_letter import Marks
 
 TAKE_MESSAGES: Final = 200
 TAKE_BYTES: Final = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class Acknowledged:
         return position if key <= self.upto else None
 
 
-class LetterScan:
+class DeadLetterScan:
     """Reads the partitions of a topic one after the other; the caller closes it.
 
     `marks` is the last message of each partition that was passed over or handed to `had`.

@@ -28,17 +28,17 @@ from router.model import (
     TopicName,
 )
 from router.model.publish_source import encode_source
-from router.services.dead_letters.letters import (
+from router.services.dead_letters.dead_letter import (
     MAX_BATCH,
-    Letter,
+    DeadLetter,
     Marks,
     as_it_was,
     is_undecoded,
     origin,
-    write_letter,
+    write_dead_letter_id,
     write_marks,
 )
-from router.services.dead_letters.scan import LetterScan
+from router.services.dead_letters.scan import DeadLetterScan
 from router.services.message_history import DISCARDED, REQUEUED, MessageHistory
 from router.services.publish import Publisher
 from router.services.topic_metadata import TopicMetadataCache
@@ -46,8 +46,8 @@ from router.services.topic_metadata import TopicMetadataCache
 GROUP: Final = "router-dead-letters"
 SUFFIXES: Final = (".dlq", "-DLQ")
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of the letters of one call."""
-# No user has such a name, so no request of a user's shares a producer with a requeued letter.
+"""Of the dead letters of one call."""
+# No user has such a name, so no request of a user's shares a producer with a requeued dead letter.
 _REQUEUER: Final = Principal("\x00dead-letters")
 
 _UNAVAILABLE: Final = (BackendUnavailableError, BackendTimeoutError)
@@ -55,7 +55,7 @@ _UNAVAILABLE: Final = (BackendUnavailableError, BackendTimeoutError)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """Which letters are meant: those at `positions`, None: all behind `after`, from the first on.
+    """Which dead letters are meant: those at `positions`, None: all that follow `after`.
 
     `before_ms`: none that was published later. `limit` of them at most.
     """
@@ -68,16 +68,16 @@ class DeadLetterSelection:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Letters that wait; `after` is where the look ended, `more`: it did not see the end."""
+    """Dead letters that wait; `after` is where the look ended, `more`: it did not see the end."""
 
-    letters: tuple[Letter, ...]
+    dead_letters: tuple[DeadLetter, ...]
     after: Marks
     more: bool
 
     def as_json(self) -> dict[str, Any]:
         """Return the page for programs."""
         return {
-            "letters": [letter.as_json() for letter in self.letters],
+            "letters": [dead_letter.as_json() for dead_letter in self.dead_letters],
             "behind": write_marks(self.after),
             "more": self.more,
         }
@@ -85,7 +85,7 @@ class DeadLetterPage:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterOutcome:
-    """What a call did: how many letters are done with, and why others are not, by position.
+    """What a call did: how many dead letters are done with, and why others are not, by position.
 
     `failure` is what ended the call before its time, "" if nothing did.
     """
@@ -132,7 +132,7 @@ class DeadLetters:
         ]
 
     def count(self, topic: TopicName) -> tuple[int, int] | None:
-        """Return how many letters wait and how many messages are stored, None: it is not told.
+        """Return how many messages wait and are stored, None if the backend cannot say.
 
         Raises TopicNotFoundError.
         """
@@ -145,7 +145,7 @@ class DeadLetters:
         return (sum(own) if own else stored), stored
 
     def counted(self, topics: Sequence[TopicName]) -> list[dict[str, Any]]:
-        """Return what is told of dead-letter topics; those that are gone by now are left out."""
+        """Return a row for each dead-letter topic; deleted ones are left out."""
         rows = list[dict[str, Any]]()
         for topic in topics:
             try:
@@ -157,18 +157,18 @@ class DeadLetters:
         return rows
 
     def page(self, topic: TopicName, chosen: DeadLetterSelection) -> DeadLetterPage:
-        """Return letters that wait, and change nothing; raise TopicNotFoundError."""
-        letters, size, more = list[Letter](), 0, False
+        """Return dead letters that wait, and change nothing; raise TopicNotFoundError."""
+        dead_letters, size, more = list[DeadLetter](), 0, False
         with closing(self._scan(topic)) as scan:
             partitions = self._partitions(topic)
             for stored in scan.pending(partitions, chosen.after, chosen.before_ms):
-                if len(letters) >= min(chosen.limit, MAX_BATCH) or size >= MAX_BYTES:
+                if len(dead_letters) >= min(chosen.limit, MAX_BATCH) or size >= MAX_BYTES:
                     more = True
                     break
-                letters.append(self._letter(topic, stored))
+                dead_letters.append(self._dead_letter(topic, stored))
                 size += stored.message.size()
                 scan.had(stored)
-            return DeadLetterPage(tuple(letters), scan.marks, more or scan.exhausted)
+            return DeadLetterPage(tuple(dead_letters), scan.marks, more or scan.exhausted)
 
     def requeue(
         self,
@@ -177,24 +177,24 @@ class DeadLetters:
         may_publish: Callable[[TopicName], bool],
         user: str = "",
     ) -> DeadLetterOutcome:
-        """Publish letters to the topics that they came from, and acknowledge them then.
+        """Publish dead letters to the topics that they came from, and acknowledge them then.
 
-        Letters that cannot be are left, with the reason. `user` has them requeued. Raises
+        Dead letters that cannot be are left, with the reason. `user` has them requeued. Raises
         TopicNotFoundError.
         """
         page, refused = self._chosen(topic, chosen)
-        done, failure = list[Letter](), ""
-        for letter in page.letters:
-            place = letter.stored.position
+        done, failure = list[DeadLetter](), ""
+        for dead_letter in page.dead_letters:
+            place = dead_letter.stored.position
             try:
-                reason = self._publish(topic, letter, may_publish)
+                reason = self._publish(topic, dead_letter, may_publish)
             except _UNAVAILABLE as error:
                 failure = str(error) or error.code
                 break
             if reason:
-                refused[write_letter(place)] = reason
+                refused[write_dead_letter_id(place)] = reason
             else:
-                done.append(letter)
+                done.append(dead_letter)
         self._finish(topic, done, REQUEUED, user, may_publish)
         if failure:
             return DeadLetterOutcome(len(done), refused, chosen.after, more=False, failure=failure)
@@ -207,45 +207,45 @@ class DeadLetters:
         may_see: Callable[[TopicName], bool],
         user: str = "",
     ) -> DeadLetterOutcome:
-        """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError.
+        """Acknowledge dead letters, so that they do not wait any more; raise TopicNotFoundError.
 
-        It is noted on messages of topics that `user` may see: anyone may write a letter's origin.
+        It is noted on messages of topics that `user` may see: anyone may write an origin.
         """
         page, refused = self._chosen(topic, chosen)
-        self._finish(topic, page.letters, DISCARDED, user, may_see)
-        return DeadLetterOutcome(len(page.letters), refused, page.after, page.more)
+        self._finish(topic, page.dead_letters, DISCARDED, user, may_see)
+        return DeadLetterOutcome(len(page.dead_letters), refused, page.after, page.more)
 
     def _chosen(
         self, topic: TopicName, chosen: DeadLetterSelection
     ) -> tuple[DeadLetterPage, dict[str, str]]:
-        """Return the letters that are meant, and why some are not to be had."""
+        """Return the dead letters that are meant, and why some are not to be had."""
         if chosen.positions is None:
             return self.page(topic, chosen), {}
         single = self._partitions(topic) == [NOT_PARTITIONED]
-        letters, missing = list[Letter](), dict[str, str]()
+        dead_letters, missing = list[DeadLetter](), dict[str, str]()
         with closing(self._scan(topic)) as scan:
             for named in chosen.positions[:MAX_BATCH]:
                 place = replace(named, partition=NOT_PARTITIONED) if single else named
                 stored = scan.one(place)
                 if stored is None:
-                    missing[write_letter(named)] = "It does not wait any more."
+                    missing[write_dead_letter_id(named)] = "It does not wait any more."
                 else:
-                    letters.append(self._letter(topic, stored))
-        return DeadLetterPage(tuple(letters), chosen.after, more=False), missing
+                    dead_letters.append(self._dead_letter(topic, stored))
+        return DeadLetterPage(tuple(dead_letters), chosen.after, more=False), missing
 
-    def _scan(self, topic: TopicName) -> LetterScan:
+    def _scan(self, topic: TopicName) -> DeadLetterScan:
         try:
             cursors = self.backend.cursors(Subscription(topic, GROUP), self.timeout)
         except SubscriptionNotFoundError:
             cursors = []  # nothing was requeued or discarded yet
         states = {state.partition: state for state in cursors}
-        return LetterScan(self.backend, topic, states, self.timeout)
+        return DeadLetterScan(self.backend, topic, states, self.timeout)
 
     def _partitions(self, topic: TopicName) -> list[int]:
         count = self.topics_cache.partitions(topic)
         return list(range(count)) if count else [NOT_PARTITIONED]
 
-    def _letter(self, topic: TopicName, stored: Stored) -> Letter:
+    def _dead_letter(self, topic: TopicName, stored: Stored) -> DeadLetter:
         found = origin(stored.message, topic)
         obstacle = ""
         if is_undecoded(stored.message):
@@ -256,22 +256,22 @@ class DeadLetters:
             obstacle = "It came from this topic itself."
         elif _home(found.topic) != _home(topic):
             obstacle = f"It came from another namespace, {found.topic}."
-        return Letter(stored, found, obstacle)
+        return DeadLetter(stored, found, obstacle)
 
     def _publish(
-        self, topic: TopicName, letter: Letter, may_publish: Callable[[TopicName], bool]
+        self, topic: TopicName, dead_letter: DeadLetter, may_publish: Callable[[TopicName], bool]
     ) -> str:
-        """Publish a letter to where it came from; return why that is not to be, "" if it is done.
+        """Publish a dead letter to its original topic; return why it cannot be, "" if it is done.
 
-        Raises what says that the store is away: the next letter would meet the same.
+        Raises _UNAVAILABLE: the next dead letter would meet the same.
         """
-        to, stored = letter.origin.topic, letter.stored
-        if letter.obstacle or to is None:
-            return letter.obstacle
+        to, stored = dead_letter.origin.topic, dead_letter.stored
+        if dead_letter.obstacle or to is None:
+            return dead_letter.obstacle
         if not may_publish(to):
             return f"You may not publish to {to.local}."
         # A topic of the same name that was made since begins at the same positions, but later.
-        name = f"{topic}:{write_letter(stored.position)}:{stored.publish_time}"
+        name = f"{topic}:{write_dead_letter_id(stored.position)}:{stored.publish_time}"
         try:
             self.topics_cache.partitions(to)
             message = as_it_was(stored.message)
@@ -288,21 +288,23 @@ class DeadLetters:
     def _finish(
         self,
         topic: TopicName,
-        done: Sequence[Letter],
+        done: Sequence[DeadLetter],
         action: str,
         user: str,
         may_note: Callable[[TopicName], bool],
     ) -> None:
-        """Acknowledge letters, and note on the messages that they were what was done."""
+        """Acknowledge dead letters, and note on the messages that they were what was done."""
         if not done:
             return
         group = Subscription(topic, GROUP)
         self.backend.subscribe(group, Start.EARLIEST, self.timeout)
-        positions = [letter.stored.position for letter in done]
+        positions = [dead_letter.stored.position for dead_letter in done]
         self.backend.acknowledge(group, positions, False, self.timeout)
         places = defaultdict[TopicName, list[Position]](list)
-        for letter in done:
-            if (to := letter.origin.topic) is not None and (at := letter.origin.at) is not None:
+        for dead_letter in done:
+            if (to := dead_letter.origin.topic) is not None and (
+                at := dead_letter.origin.at
+            ) is not None:
                 places[to].append(at)
         for to, found in places.items():
             if not may_note(to):
@@ -310,7 +312,7 @@ class DeadLetters:
             try:
                 single = self._partitions(to) == [NOT_PARTITIONED]
             except RouterError:
-                continue  # a discarded letter of a topic that is gone
+                continue  # a discarded dead letter of a topic that is gone
             own = [replace(at, partition=NOT_PARTITIONED) if single else at for at in found]
             self.history.record(to, [(at, at) for at in own], action, topic, user)
 

@@ -1,7 +1,7 @@
 """The dead letters of one message: searched for in the topics that may have them, within a bound.
 
-A letter says which message it was; no message says that it became one. So the newest messages of
-the topics are read, back to the time of the message: each letter is younger than that.
+A dead letter names its original message; no message names its dead letter. So the newest messages
+of the topics are read, back to the time of the message: each dead letter is younger than that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from router.model import (
     Subscription,
     TopicName,
 )
-from router.services.dead_letters.letters import DeadLetterOrigin, origin
+from router.services.dead_letters.dead_letter import DeadLetterOrigin, origin
 from router.services.dead_letters.scan import Acknowledged
 from router.services.dead_letters.service import GROUP
 from router.services.pages import before
@@ -40,7 +40,7 @@ from router.services.scan import (
     is_empty,
 )
 
-MAX_LETTERS: Final = 20
+MAX_DEAD_LETTERS: Final = 20
 """Of one message in one topic."""
 MAX_MESSAGES: Final = 2_000
 """Messages of one topic that are read."""
@@ -50,7 +50,7 @@ MAX_SECONDS: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class TracedLetter:
+class TracedDeadLetter:
     """A dead letter of a message; `waits`: it was neither requeued nor discarded."""
 
     topic: TopicName
@@ -60,27 +60,29 @@ class TracedLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTrace:
-    """The letters that were found, the oldest first; `whole`: there are no others in the topics."""
+class DeadLetterTrace:
+    """The dead letters of a message, the oldest first; `whole`: the topics have no others."""
 
-    letters: tuple[TracedLetter, ...]
+    dead_letters: tuple[TracedDeadLetter, ...]
     whole: bool
 
 
-class LetterTracer:
-    """Searches for letters; calls block, and may be made from many threads or greenlets."""
+class DeadLetterTracer:
+    """Searches for dead letters; calls block, and may be made from many threads or greenlets."""
 
     def __init__(self, backend: Backend, reading: TopicReader, timeout: float) -> None:
         self._backend = backend
         self._reading = reading
         self._timeout = timeout
 
-    def trace(self, topic: TopicName, stored: Stored, among: Sequence[TopicName]) -> LetterTrace:
-        """Return the letters of a message of `topic` that are in some topics.
+    def trace(
+        self, topic: TopicName, stored: Stored, among: Sequence[TopicName]
+    ) -> DeadLetterTrace:
+        """Return the dead letters of a message of `topic` that are in some topics.
 
         A topic that there is not has none. Raises what reading raises.
         """
-        letters, whole = list[TracedLetter](), True
+        dead_letters, whole = list[TracedDeadLetter](), True
         deadline = self._reading.clock() + MAX_SECONDS
         for dead in among:
             try:
@@ -90,20 +92,20 @@ class LetterTracer:
             except (NotSupportedError, NotAllowedError, ReadFailedError):
                 whole = False
                 continue
-            letters += found
+            dead_letters += found
             whole = whole and is_whole
-        letters.sort(key=lambda letter: letter.stored.publish_time)
-        return LetterTrace(tuple(letters), whole)
+        dead_letters.sort(key=lambda dead_letter: dead_letter.stored.publish_time)
+        return DeadLetterTrace(tuple(dead_letters), whole)
 
     def _in_topic(
         self, dead: TopicName, topic: TopicName, stored: Stored, deadline: float
-    ) -> tuple[list[TracedLetter], bool]:
+    ) -> tuple[list[TracedDeadLetter], bool]:
         stats = self._backend.describe_topic(dead, self._timeout)
         ends: Places = end_of(stats)
         found, looked = list[Stored](), 0
         oldest = dict[int, int]()
 
-        def is_letter(one: Stored) -> bool:
+        def is_dead_letter(one: Stored) -> bool:
             at = one.position.partition
             oldest[at] = min(one.publish_time, oldest.get(at, one.publish_time))
             came = origin(one.message, dead)
@@ -111,16 +113,16 @@ class LetterTracer:
 
         whole = False
         while looked < MAX_MESSAGES and self._reading.clock() < deadline:
-            page = before(self._reading, stats, ends, MAX_LETTERS, is_letter, STEP_BOUNDS)
+            page = before(self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, STEP_BOUNDS)
             found += page.messages
             looked += page.looked
-            # Each partition by itself: one with few letters is soon read back to days ago.
+            # Each partition by itself: one with few dead letters is soon read back to days ago.
             whole = page.whole or all(
                 oldest.get(part.partition, stored.publish_time) < stored.publish_time
                 or _is_first(part, page.begin[part.partition])
                 for part in stats.partitions
             )
-            if whole or len(found) >= MAX_LETTERS or not page.looked:
+            if whole or len(found) >= MAX_DEAD_LETTERS or not page.looked:
                 break
             ends = page.begin
         states = self._states(dead) if found else {}
@@ -134,10 +136,10 @@ class LetterTracer:
         return {state.partition: state for state in cursors}
 
 
-def _traced(dead: TopicName, one: Stored, states: dict[int, CursorState]) -> TracedLetter:
+def _traced(dead: TopicName, one: Stored, states: dict[int, CursorState]) -> TracedDeadLetter:
     done = Acknowledged(states.get(one.position.partition))
     waits = done.upto_range(one.position) is None
-    return TracedLetter(dead, one, origin(one.message, dead), waits)
+    return TracedDeadLetter(dead, one, origin(one.message, dead), waits)
 
 
 def _is_first(part: PartitionStats, place: StartPosition) -> bool:
@@ -146,9 +148,9 @@ def _is_first(part: PartitionStats, place: StartPosition) -> bool:
 
 
 def _is_of(origin_at: Position | None, position: Position) -> bool:
-    """Return whether a letter's words are about a message; those without an index: a whole entry.
+    """Return whether a dead letter's origin is a message; an origin without an index: an entry.
 
-    Letters count partitions from 0, and for some clients a message alone is the first of a batch.
+    Origins count partitions from 0, and for some clients a message alone is the first of a batch.
     """
     return (
         origin_at is not None

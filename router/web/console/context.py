@@ -13,7 +13,7 @@ from router.model import Principal, TopicName, TopicStats
 from router.services.activity import Activities
 from router.services.compaction import Compaction
 from router.services.dead_letters.service import DeadLetters
-from router.services.dead_letters.tracing import LetterTracer
+from router.services.dead_letters.tracing import DeadLetterTracer
 from router.services.group_details import GroupInspection
 from router.services.groups import TopicGroups
 from router.services.history import Histories
@@ -68,7 +68,7 @@ class ConsoleServices:
     message_groups: MessageGroups
     history: MessageHistory
     dead_letters: DeadLetters
-    tracer: LetterTracer
+    tracer: DeadLetterTracer
     rights: Rights
     reading: TopicReader
     schemas: TopicSchemas

@@ -1,4 +1,4 @@
-"""The pages of dead-letter topics: how many letters wait, why, requeueing and discarding them."""
+"""The pages of dead-letter topics: how many messages wait, why, requeueing and discarding."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flask import Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError
 from router.model import Principal, TopicName
-from router.services.dead_letters.letters import (
+from router.services.dead_letters.dead_letter import (
     MAX_BATCH,
-    Letter,
-    read_letters,
+    DeadLetter,
+    read_dead_letter_ids,
     read_marks,
-    write_letter,
+    write_dead_letter_id,
     write_marks,
 )
 from router.services.dead_letters.service import GROUP, DeadLetterOutcome, DeadLetterSelection
@@ -29,13 +29,13 @@ from router.web.openapi.description import number, one_of, text
 from router.web.requests import CHANGES_NOTHING, Query
 
 PATH: Final = "/console/dead-letters"
-SHOWN_LETTERS: Final = 50
+MAX_SHOWN_DEAD_LETTERS: Final = 50
 SHOWN_CHARACTERS: Final = 2_000
 MAX_TOPICS: Final = 200
 """Topics of the page: each is described by the store."""
 MAX_DONE: Final = 1_000_000_000
 LETTER: Final = "letter-"
-"""Begins the names of the boxes that choose letters."""
+"""Begins the names of the boxes that choose dead letters."""
 _FIELDS: Final = ("which", "behind", "before")
 _KINDS: Final = {"which": one_of(["selected", "all"]), "before": WHOLE_NUMBER}
 _NOT_AVAILABLE: Final = (
@@ -51,7 +51,7 @@ class DeadLetterPageViews(PageViews):
 
     @page(f"GET {PATH}")
     def dead_letters(self) -> Response:
-        """Answer the dead-letter topics that the caller may see, with how many letters wait."""
+        """Answer the dead-letter topics that the caller may see, with how many messages wait."""
         principal = self._context.principal()
         found = self._services.dead_letters.among(
             self._context.visible(principal, self._services.topics)
@@ -72,8 +72,8 @@ class DeadLetterPageViews(PageViews):
         number("done", "How many letters an action did."),
         number("left", "How many it could not do."),
     )
-    def letters(self, topic: str) -> Response:
-        """Answer the letters of a topic that wait, with why they are there."""
+    def topic_page(self, topic: str) -> Response:
+        """Answer the dead letters of a topic that wait, with why they are there."""
         principal, name = self._context.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
         after = read_marks("behind", words(query, "behind"))
@@ -92,7 +92,7 @@ class DeadLetterPageViews(PageViews):
         }
         try:
             found = self._services.dead_letters.page(
-                name, DeadLetterSelection(None, after, limit=SHOWN_LETTERS)
+                name, DeadLetterSelection(None, after, limit=MAX_SHOWN_DEAD_LETTERS)
             )
             counted = self._services.dead_letters.count(name)
         except (NotSupportedError, NotAllowedError) as error:
@@ -100,7 +100,7 @@ class DeadLetterPageViews(PageViews):
             return self._context.pages.answer("dead_letter_topic.html", data)
         data |= {
             "waiting": None if counted is None else counted[0],
-            "letters": [_shown(letter) for letter in found.letters],
+            "letters": [_shown(dead_letter) for dead_letter in found.dead_letters],
             "behind": write_marks(found.after),
             "more": found.more,
         }
@@ -110,7 +110,7 @@ class DeadLetterPageViews(PageViews):
         f"POST {PATH}/<topic>/requeue", optional=_FIELDS, kinds=_KINDS, fails=("subscription-busy",)
     )
     def requeue(self, topic: str) -> Response:
-        """Publish letters to the topics that they came from."""
+        """Publish dead letters to the topics that they came from."""
         principal, name = self._context.authorized(topic, Right.SUBSCRIBE, Right.MANAGE)
         chosen = self._chosen()
         outcome = self._services.dead_letters.requeue(
@@ -128,7 +128,7 @@ class DeadLetterPageViews(PageViews):
         fails=("subscription-busy",),
     )
     def discard(self, topic: str) -> Response:
-        """Have letters wait no more; a form without script confirms that it means all of them."""
+        """Discard dead letters; a form without script confirms that all of them are meant."""
         principal, name = self._context.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
         confirmed = bool(Fields(request.environ).text("confirm", ""))
@@ -157,7 +157,7 @@ class DeadLetterPageViews(PageViews):
         named = [name.removeprefix(LETTER) for name in fields.names(LETTER)]
         if which != "selected" or not named:
             raise BadRequestError("which: choose letters, or all of them.")
-        return DeadLetterSelection(read_letters("letter", ",".join(named[:MAX_BATCH])))
+        return DeadLetterSelection(read_dead_letter_ids("letter", ",".join(named[:MAX_BATCH])))
 
     def _answer(
         self, name: TopicName, chosen: DeadLetterSelection, outcome: DeadLetterOutcome, what: str
@@ -171,19 +171,19 @@ class DeadLetterPageViews(PageViews):
         return self._context.pages.done(data, path, done=str(outcome.done), left=str(left))
 
 
-def _shown(letter: Letter) -> dict[str, Any]:
-    """Return a letter as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
-    message, came = letter.stored.message, letter.origin
+def _shown(dead_letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
+    message, came = dead_letter.stored.message, dead_letter.origin
     value, plain = shown.text(message.value)
     return {
-        "id": write_letter(letter.stored.position),
-        "time": shown.at(letter.stored.publish_time),
-        "stored": letter.stored.publish_time,
+        "id": write_dead_letter_id(dead_letter.stored.position),
+        "time": shown.at(dead_letter.stored.publish_time),
+        "stored": dead_letter.stored.publish_time,
         "from": None if came.topic is None else came.topic.local,
         "from_partition": came.partition,
         "from_position": came.position,
         "reason": came.reason,
-        "obstacle": letter.obstacle,
+        "obstacle": dead_letter.obstacle,
         "key": None if message.key is None else shown.text(message.key)[0],
         "value": value[:SHOWN_CHARACTERS],
         "left_out": max(0, len(value) - SHOWN_CHARACTERS),
@@ -215,7 +215,7 @@ def _lines(principal: Principal, name: TopicName) -> list[str]:
 def _doing(
     principal: Principal, name: TopicName, chosen: DeadLetterSelection, what: str
 ) -> list[str]:
-    places = ",".join(map(write_letter, chosen.positions or ()))
+    places = ",".join(map(write_dead_letter_id, chosen.positions or ()))
     query, options = (
         (f"position={places}", ["--position", places]) if places else ("all", ["--all"])
     )

@@ -21,7 +21,7 @@ from router.errors import (
 from router.model import UNDECODED, Message, Position, Principal, Stored, TopicName, TopicStats
 from router.services import message_details as details
 from router.services import messagepack
-from router.services.dead_letters.letters import ORIGINAL_TIME, origin
+from router.services.dead_letters.dead_letter import ORIGINAL_TIME, origin
 from router.services.message_history import SENT_AGAIN
 from router.services.position_texts import write_position
 from router.services.publish import timeouts_of_publish
@@ -82,7 +82,7 @@ class MessagePageViews(PageViews):
             "status": f"{sent} message sent." if sent else "",
             "commands": [_curl(principal, name, stored.position)],
             "groups": self._groups(stats, stored.position),
-            "letter": None if one.masked else _letter(name, stored.message),
+            "letter": None if one.masked else _dead_letter(name, stored.message),
             "published_by": {} if one.masked else self._publisher_of(principal, name, stored),
             "story": None if one.masked else self._story.data(principal, name, stored, stats),
             "masked": REASON if one.masked else "",
@@ -266,7 +266,7 @@ def delivery_notes(message: Message) -> dict[str, str]:
     return notes
 
 
-def _letter(name: TopicName, message: Message) -> dict[str, str] | None:
+def _dead_letter(name: TopicName, message: Message) -> dict[str, str] | None:
     """Return where a dead letter was before, None: it is none."""
     came = origin(message, name)
     if came.topic is None:

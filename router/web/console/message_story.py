@@ -9,8 +9,8 @@ import structlog
 
 from router.errors import BadNameError, RouterError
 from router.model import Position, Principal, Stored, TopicName, TopicStats
-from router.services.dead_letters.letters import write_letter
-from router.services.dead_letters.tracing import TracedLetter
+from router.services.dead_letters.dead_letter import write_dead_letter_id
+from router.services.dead_letters.tracing import TracedDeadLetter
 from router.services.groups import grouped
 from router.services.message_history import DISCARDED, REQUEUED, MessageAction
 from router.web.access import Right
@@ -35,23 +35,25 @@ class MessageStory:
     ) -> dict[str, Any]:
         """Return `dead_letters`, `searched`, `whole`, `actions` and `since`.
 
-        `searched` are the dead-letter topics that were read, `whole`: all letters that they have of
-        the message were found, and those of all groups were looked for. `since` is the time in ms
-        from which on all actions are known, None: none are.
+        `searched` are the dead-letter topics that were read; `whole`: the topics of all groups were
+        read, back to the message. `since` is the time in ms since which all actions are known,
+        None: none are.
         """
         groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
         topics = self._topics(principal, name, stored.position.partition, groups)
-        letters, whole = list[TracedLetter](), False
+        dead_letters, whole = list[TracedDeadLetter](), False
         try:
             trace = self._services.tracer.trace(name, stored, list(topics))
-            letters = list(trace.letters)
+            dead_letters = list(trace.dead_letters)
             whole = trace.whole and len(groups) <= MAX_GROUPS
         except RouterError as error:
             _log.warning("dead-letters-unknown", topic=str(name), reason=str(error))
         actions, since = self._actions(name, stored.position)
-        own = [one for one in actions if one.action not in {REQUEUED, DISCARDED} or not letters]
+        own = [
+            one for one in actions if one.action not in {REQUEUED, DISCARDED} or not dead_letters
+        ]
         return {
-            "dead_letters": [_letter(one, topics[one.topic], actions) for one in letters],
+            "dead_letters": [_dead_letter(one, topics[one.topic], actions) for one in dead_letters],
             "searched": [topic.local for topic in topics],
             "whole": whole,
             "actions": [self._action(principal, one) for one in own],
@@ -107,14 +109,14 @@ class MessageStory:
         }
 
 
-def _letter(one: TracedLetter, group: str, actions: list[MessageAction]) -> dict[str, Any]:
-    """Return a letter; `state` is `waiting`, `requeued`, `discarded`, or both: it is not known."""
+def _dead_letter(one: TracedDeadLetter, group: str, actions: list[MessageAction]) -> dict[str, Any]:
+    """Return a dead letter; `state`: waiting, requeued, discarded, or "requeued or discarded"."""
     done = [act for act in actions if act.action in {REQUEUED, DISCARDED}]
     last = next((act.action for act in reversed(done) if act.topic == str(one.topic)), "")
     state = "waiting" if one.waits else last or f"{REQUEUED} or {DISCARDED}"
     return {
         "topic": one.topic.local,
-        "id": write_letter(one.stored.position),
+        "id": write_dead_letter_id(one.stored.position),
         "at": one.stored.publish_time,
         "group": one.origin.group or group,
         "pipeline": one.origin.pipeline,

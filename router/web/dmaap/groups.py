@@ -15,7 +15,7 @@ from flask import Response, request
 
 from router.errors import BadReadOptionError
 from router.model import Principal, Subscription
-from router.services.dead_letters.letters import MAX_BATCH, read_letters, read_marks
+from router.services.dead_letters.dead_letter import MAX_BATCH, read_dead_letter_ids, read_marks
 from router.services.dead_letters.service import DeadLetters, DeadLetterSelection
 from router.services.group_details import GroupInspection, shown_target
 from router.services.groups import TopicGroup, TopicGroups
@@ -154,20 +154,20 @@ class DeadLetterViews:
 
     callers: TopicAccess
     topics: TopicManagement
-    letters: DeadLetters
+    dead_letters: DeadLetters
 
     @api.reads("/dead-letters", _TOPICS, "The dead-letter topics.")
     def listed(self) -> Response:
-        """Answer the dead-letter topics that the caller may see, with how many letters wait."""
+        """Answer the dead-letter topics that the caller may see, with how many messages wait."""
         visible = self.callers.visible(self.callers.principal(), self.topics)
-        names = self.letters.among(visible)
-        return forms.answer({"topics": self.letters.counted(names)})
+        names = self.dead_letters.among(visible)
+        return forms.answer({"topics": self.dead_letters.counted(names)})
 
     @api.reads("/dead-letters/<topic>", _WAITING, "Letters that wait.", *_PAGE, fails=_FAILS)
     def waiting(self, topic: str) -> Response:
-        """Answer letters that wait."""
+        """Answer dead letters that wait."""
         _, name = self.callers.authorized(topic, Right.SUBSCRIBE)
-        page = self.letters.page(name, self._all(Query(request.environ), None))
+        page = self.dead_letters.page(name, self._all(Query(request.environ), None))
         return forms.answer({"topic": name.local} | page.as_json())
 
     @api.operation(
@@ -177,10 +177,10 @@ class DeadLetterViews:
         fails=(*_FAILS, "subscription-busy"),
     )
     def requeue(self, topic: str) -> Response:
-        """Publish letters to the topics that they came from."""
+        """Publish dead letters to the topics that they came from."""
         principal, name = self.callers.authorized(topic, Right.SUBSCRIBE, Right.MANAGE)
         chosen = self._chosen()
-        outcome = self.letters.requeue(
+        outcome = self.dead_letters.requeue(
             name,
             chosen,
             lambda to: self.callers.may(principal, to, Right.PUBLISH),
@@ -196,10 +196,10 @@ class DeadLetterViews:
         fails=(*_FAILS, "subscription-busy"),
     )
     def discard(self, topic: str) -> Response:
-        """Have letters wait no more."""
+        """Discard dead letters."""
         principal, name = self.callers.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
-        outcome = self.letters.discard(
+        outcome = self.dead_letters.discard(
             name, chosen, lambda to: self.callers.may(principal, to, Right.VIEW), principal.name
         )
         _log.info("dead-letters-discard", topic=name.local, count=outcome.done, user=principal.name)
@@ -207,10 +207,10 @@ class DeadLetterViews:
 
     def _chosen(self) -> DeadLetterSelection:
         query = Query(request.environ)
-        whole = self._all(query, self.letters.now_ms())
+        whole = self._all(query, self.dead_letters.now_ms())
         every, named = query.flag("all", default=False), query.text("position")
         if named:
-            return DeadLetterSelection(read_letters("position", named))
+            return DeadLetterSelection(read_dead_letter_ids("position", named))
         if not every:
             raise BadReadOptionError(
                 "position: name letters, such as ?position=5:17:0, or say ?all."

@@ -21,7 +21,7 @@ DEAD = TopicName.parse("orders.dlq")
 
 
 @pytest.fixture
-def letters(backend: MemoryBackend) -> MemoryBackend:
+def dead_letters(backend: MemoryBackend) -> MemoryBackend:
     """A topic with three letters, of which one cannot be requeued."""
     for topic in (DEAD, TopicName.parse("orders")):
         backend.create_topic(TopicInfo(topic), 1)
@@ -36,7 +36,7 @@ def ids() -> list[str]:
     return [json.loads(line)["id"] for line in lines]
 
 
-@pytest.mark.usefixtures("letters")
+@pytest.mark.usefixtures("dead_letters")
 def test_show_is_safe_for_a_terminal() -> None:
     shown = run("dead-letters", "show", "orders.dlq").output
     assert "\x1b" not in shown
@@ -49,7 +49,7 @@ def test_show_is_safe_for_a_terminal() -> None:
     ]
 
 
-def test_requeue_says_what_could_not_be(letters: MemoryBackend) -> None:
+def test_requeue_says_what_could_not_be(dead_letters: MemoryBackend) -> None:
     listed = run("dead-letters", "list").output.splitlines()
     assert [line.split() for line in listed] == [
         ["TOPIC", "WAITING", "STORED"],
@@ -60,7 +60,7 @@ def test_requeue_says_what_could_not_be(letters: MemoryBackend) -> None:
     assert result.exit_code == 1
     assert f"{place}  There is no topic absent." in result.output
     assert "2 letters of orders.dlq: requeue, 1 could not be" in result.output
-    orders = letters.describe_topic(TopicName.parse("orders"), 1)
+    orders = dead_letters.describe_topic(TopicName.parse("orders"), 1)
     assert orders.partitions[0].messages == 2
     discarded = run("dead-letters", "discard", "orders.dlq", "--position", place, "--json")
     assert json.loads(discarded.output) == {
@@ -124,7 +124,7 @@ def test_letters_of_a_router_elsewhere_are_handled_alike() -> None:
         ("show", "absent"),
     ],
 )
-@pytest.mark.usefixtures("letters")
+@pytest.mark.usefixtures("dead_letters")
 def test_what_cannot_be_done_is_a_sentence(arguments: tuple[str, ...]) -> None:
     result = run("dead-letters", *arguments)
     assert result.exit_code != 0

@@ -19,12 +19,12 @@ from router.metrics import Metrics
 from router.model import UNDECODED, Message, Position, Subscription, TopicInfo, TopicName
 from router.services.consume import PollMailbox
 from router.services.dead_letters import scan, service
-from router.services.dead_letters.letters import (
+from router.services.dead_letters.dead_letter import (
     DeadLetterOrigin,
     origin,
-    read_letters,
+    read_dead_letter_ids,
     read_marks,
-    write_letter,
+    write_dead_letter_id,
     write_marks,
 )
 from router.services.dead_letters.service import GROUP, DeadLetters, DeadLetterSelection
@@ -71,7 +71,9 @@ class Desk:
         names = RequestNames(MemoryNode().registry, 1)
         options = PublishOptions(1 << 20, 5, True)
         publisher = Publisher(self.backend, directory, names, options, Metrics(), time.monotonic)
-        self.letters = DeadLetters(self.backend, directory, publisher, None, 5, lambda: self.now)
+        self.dead_letters = DeadLetters(
+            self.backend, directory, publisher, None, 5, lambda: self.now
+        )
 
     def bury(
         self, *values: bytes, partition: int = -1, notes: dict[str, str] | None = None
@@ -84,12 +86,12 @@ class Desk:
     def waiting(self) -> list[bytes]:
         return [
             one.stored.message.value
-            for one in self.letters.page(DEAD, DeadLetterSelection()).letters
+            for one in self.dead_letters.page(DEAD, DeadLetterSelection()).dead_letters
         ]
 
     def ids(self) -> list[str]:
-        look = self.letters.page(DEAD, DeadLetterSelection())
-        return [write_letter(one.stored.position) for one in look.letters]
+        look = self.dead_letters.page(DEAD, DeadLetterSelection())
+        return [write_dead_letter_id(one.stored.position) for one in look.dead_letters]
 
     def orders(self, topic: TopicName = ORDERS) -> list[Message]:
         reader = self.backend.read(topic, -1, Start.EARLIEST, PollMailbox(), 1)
@@ -111,16 +113,16 @@ def test_letters_wait_until_they_are_done_with(desk: Desk) -> None:
     desk.bury(b"1", b"2")
     desk.bury(b"3")
     assert desk.waiting() == [b"1", b"2", b"3"]
-    assert desk.letters.count(DEAD) == (3, 3)
-    chosen = DeadLetterSelection(read_letters("position", desk.ids()[1]))
-    assert desk.letters.discard(DEAD, chosen, anywhere).done == 1
+    assert desk.dead_letters.count(DEAD) == (3, 3)
+    chosen = DeadLetterSelection(read_dead_letter_ids("position", desk.ids()[1]))
+    assert desk.dead_letters.discard(DEAD, chosen, anywhere).done == 1
     assert desk.waiting() == [b"1", b"3"]
-    assert desk.letters.count(DEAD) == (2, 3)
-    again = desk.letters.discard(DEAD, chosen, anywhere)
+    assert desk.dead_letters.count(DEAD) == (2, 3)
+    again = desk.dead_letters.discard(DEAD, chosen, anywhere)
     assert (again.done, list(again.refused.values())) == (0, ["It does not wait any more."])
-    assert desk.letters.discard(DEAD, DeadLetterSelection(), anywhere).done == 2
+    assert desk.dead_letters.discard(DEAD, DeadLetterSelection(), anywhere).done == 2
     assert desk.waiting() == []
-    assert desk.letters.count(DEAD) == (0, 3)
+    assert desk.dead_letters.count(DEAD) == (0, 3)
     assert desk.orders() == []
 
 
@@ -132,7 +134,7 @@ def test_looking_makes_no_group(desk: Desk) -> None:
 
 def test_requeued_letters_are_what_they_were(desk: Desk) -> None:
     desk.bury(b"1", b"2")
-    outcome = desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    outcome = desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert (outcome.done, outcome.refused, outcome.more, outcome.failure) == (2, {}, False, "")
     assert [(m.value, m.key, dict(m.properties)) for m in desk.orders()] == [
         (b"1", b"key", {"colour": "red"}),
@@ -156,8 +158,8 @@ def test_a_stop_in_the_middle_loses_and_doubles_nothing(desk: Desk, index: int) 
 
     desk.backend.publish = publish  # type: ignore[method-assign, assignment] # it ends once
     with pytest.raises(KilledError):
-        desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
-    assert desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere).done == 3
+        desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    assert desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere).done == 3
     assert [message.value for message in desk.orders()] == [b"1", b"2", b"3"]
     assert desk.waiting() == []
 
@@ -166,22 +168,22 @@ def test_a_stop_before_the_acknowledgement_doubles_nothing(desk: Desk) -> None:
     desk.bury(b"1", b"2")
     desk.backend.failing = KilledError()
     with pytest.raises(KilledError):
-        desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+        desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert desk.waiting() == [b"1", b"2"]
-    assert desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere).done == 2
+    assert desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere).done == 2
     assert [message.value for message in desk.orders()] == [b"1", b"2"]
 
 
 def test_letters_of_a_topic_made_again_are_not_taken_for_the_old_ones(desk: Desk) -> None:
     desk.bury(b"1")
-    desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     ledger = desk.backend.describe_topic(DEAD, 1).partitions[0].ledger
     desk.backend.delete_topic(DEAD, 1)
     desk.backend._ledgers = ledger - 1  # as where positions begin at the same number, over Kafka
     time.sleep(0.002)
     desk.backend.create_topic(TopicInfo(DEAD), 1)
     desk.bury(b"2")
-    desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert [message.value for message in desk.orders()] == [b"1", b"2"]
 
 
@@ -194,7 +196,7 @@ def test_letters_that_cannot_be_requeued_stay_with_the_reason(desk: Desk) -> Non
     desk.bury(b"6", notes={"router-topic": "<b>"})
     desk.bury(b"7")
     desk.backend.create_topic(TopicInfo(TopicName.parse("secret")), 1)
-    outcome = desk.letters.requeue(
+    outcome = desk.dead_letters.requeue(
         DEAD, DeadLetterSelection(), lambda topic: topic.local != "secret"
     )
     assert outcome.done == 1
@@ -218,7 +220,7 @@ def test_letters_that_cannot_be_requeued_stay_with_the_reason(desk: Desk) -> Non
 def test_a_letter_that_the_store_refuses_holds_up_no_other(desk: Desk) -> None:
     desk.bury(b"1", b"2")
     desk.backend.publishing = [PublishRefusedError("too large")]
-    outcome = desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    outcome = desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert (outcome.done, list(outcome.refused.values())) == (1, ["too large"])
     assert desk.waiting() == [b"1"]
 
@@ -226,7 +228,7 @@ def test_a_letter_that_the_store_refuses_holds_up_no_other(desk: Desk) -> None:
 def test_a_store_that_is_away_ends_the_call_and_what_is_done_counts(desk: Desk) -> None:
     desk.bury(b"1", b"2", b"3")
     desk.backend.publishing = [None, BackendTimeoutError("too slow")]
-    outcome = desk.letters.requeue(DEAD, DeadLetterSelection(), anywhere)
+    outcome = desk.dead_letters.requeue(DEAD, DeadLetterSelection(), anywhere)
     assert (outcome.done, outcome.more) == (1, False)
     assert outcome.failure == "None of the messages is stored. too slow"
     assert desk.waiting() == [b"2", b"3"]
@@ -238,7 +240,7 @@ def test_all_are_done_with_in_bounded_calls(desk: Desk, monkeypatch: pytest.Monk
         desk.bury(b"%d" % number, notes={} if number % 5 else {"router-topic": "absent"})
     chosen, calls, done, refused = DeadLetterSelection(before_ms=desk.now), 0, 0, 0
     while True:
-        outcome = desk.letters.requeue(DEAD, chosen, anywhere)
+        outcome = desk.dead_letters.requeue(DEAD, chosen, anywhere)
         calls, done, refused = calls + 1, done + outcome.done, refused + len(outcome.refused)
         if not outcome.more:
             break
@@ -258,22 +260,22 @@ def test_a_discard_leaves_no_word_on_messages_of_topics_that_the_user_may_not_se
         def call(self, name: str, **arguments: Any) -> None:
             noted.append(f"{arguments['topic']} {arguments['action']} {arguments['user']}")
 
-    desk.letters.history = MessageHistory(Broker())
+    desk.dead_letters.history = MessageHistory(Broker())
     secret = TopicName.parse("other/place/secret")
     desk.backend.create_topic(TopicInfo(secret), 1)
     for topic in (str(secret), "orders"):
         desk.bury(b"1", notes={"router-topic": topic, "router-position": "1:2"})
-    outcome = desk.letters.discard(DEAD, DeadLetterSelection(), lambda to: to == ORDERS, "eve")
+    outcome = desk.dead_letters.discard(DEAD, DeadLetterSelection(), lambda to: to == ORDERS, "eve")
     assert (outcome.done, desk.waiting()) == (2, [])
     assert noted == [f"{ORDERS} discarded eve"]
 
 
 def test_letters_that_come_meanwhile_are_not_meant(desk: Desk) -> None:
     desk.bury(b"1")
-    last = desk.letters.page(DEAD, DeadLetterSelection()).letters[-1].stored.publish_time
+    last = desk.dead_letters.page(DEAD, DeadLetterSelection()).dead_letters[-1].stored.publish_time
     time.sleep(0.005)
     desk.bury(b"2")
-    assert desk.letters.discard(DEAD, DeadLetterSelection(before_ms=last), anywhere).done == 1
+    assert desk.dead_letters.discard(DEAD, DeadLetterSelection(before_ms=last), anywhere).done == 1
     assert desk.waiting() == [b"2"]
 
 
@@ -281,18 +283,18 @@ def test_partitions_are_looked_at_one_after_the_other() -> None:
     desk = Desk(partitions=3)
     for partition in range(3):
         desk.bury(b"a%d" % partition, b"b%d" % partition, partition=partition)
-    page = desk.letters.page(DEAD, DeadLetterSelection(limit=4))
-    assert ([one.stored.message.value for one in page.letters], page.more) == (
+    page = desk.dead_letters.page(DEAD, DeadLetterSelection(limit=4))
+    assert ([one.stored.message.value for one in page.dead_letters], page.more) == (
         [b"a0", b"b0", b"a1", b"b1"],
         True,
     )
-    rest = desk.letters.page(DEAD, DeadLetterSelection(None, page.after))
-    assert ([one.stored.message.value for one in rest.letters], rest.more) == (
+    rest = desk.dead_letters.page(DEAD, DeadLetterSelection(None, page.after))
+    assert ([one.stored.message.value for one in rest.dead_letters], rest.more) == (
         [b"a2", b"b2"],
         False,
     )
-    named = read_letters("position", ",".join(desk.ids()[1::2]))
-    assert desk.letters.discard(DEAD, DeadLetterSelection(named), anywhere).done == 3
+    named = read_dead_letter_ids("position", ",".join(desk.ids()[1::2]))
+    assert desk.dead_letters.discard(DEAD, DeadLetterSelection(named), anywhere).done == 3
     assert desk.waiting() == [b"a0", b"a1", b"a2"]
 
 
@@ -312,18 +314,18 @@ def test_what_is_done_with_is_passed_over_without_reading_it_all(
     assert desk.waiting() == [b"0", b"100"]
     desk.backend.acknowledge(group, [Position(ledger, 100)], False, 1)
     desk.backend.reset(group, Start.EARLIEST, 1)
-    page = desk.letters.page(DEAD, DeadLetterSelection())
-    assert (len(page.letters), page.more) == (60, True)
+    page = desk.dead_letters.page(DEAD, DeadLetterSelection())
+    assert (len(page.dead_letters), page.more) == (60, True)
 
 
 def test_topics_of_dead_letters_are_known_by_their_names(desk: Desk) -> None:
     for name in ("orders-billing-DLQ", "x.dlq.y"):
         desk.backend.create_topic(TopicInfo(TopicName.parse(name)), 1)
     listed = desk.backend.list_topics(1)
-    names = [name.local for name in desk.letters.among(listed)]
+    names = [name.local for name in desk.dead_letters.among(listed)]
     assert names == ["orders-billing-DLQ", "orders.dlq"]
     with pytest.raises(TopicNotFoundError):
-        desk.letters.page(TopicName.parse("absent"), DeadLetterSelection())
+        desk.dead_letters.page(TopicName.parse("absent"), DeadLetterSelection())
 
 
 NOTES = {
@@ -403,4 +405,4 @@ def test_position_is_what_each_dialect_writes(
 @pytest.mark.parametrize("text", ["", "5", "5:17", "a:b:c", "5:17:0,", "1:2:3:4:5"])
 def test_positions_of_letters_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(BadReadOptionError, match=r"^position: expected"):
-        read_letters("position", text)
+        read_dead_letter_ids("position", text)

@@ -57,32 +57,36 @@ def test_topics_are_listed_with_how_many_letters_wait(dead: Site) -> None:
 
 def test_letters_are_shown_with_their_reason_as_text(dead: Site) -> None:
     data = twin(dead, PAGE)
-    assert [letter["value"] for letter in data["letters"]] == ["1", "2", "ff fe"]
-    letter = data["letters"][0]
-    assert (letter["from"], letter["from_position"], letter["key"]) == ("orders", "1:2", "k")
-    assert (letter["reason"], letter["obstacle"]) == ("<b>no JSON</b>", "")
+    assert [dead_letter["value"] for dead_letter in data["letters"]] == ["1", "2", "ff fe"]
+    dead_letter = data["letters"][0]
+    assert (dead_letter["from"], dead_letter["from_position"], dead_letter["key"]) == (
+        "orders",
+        "1:2",
+        "k",
+    )
+    assert (dead_letter["reason"], dead_letter["obstacle"]) == ("<b>no JSON</b>", "")
     page = dead.client.get(PAGE, headers=BROWSER).text
     assert "&lt;b&gt;no JSON" in page
     assert "<b>" not in page
-    assert f'name="letter-{letter["id"]}"' in page
+    assert f'name="letter-{dead_letter["id"]}"' in page
 
 
 def test_headers_of_a_letter_are_those_of_its_publisher(dead: Site) -> None:
     bury(dead, b"4", **{"a": "1", "router-publish-time": "86400000"})
-    letter = twin(dead, PAGE)["letters"][3]
-    assert letter["headers"] == {"a": "1"}
-    assert letter["notes"]["Original publish time"] == "1970-01-02 00:00:00.000Z"
-    message = f"/console/topics/orders.dlq/messages/{letter['id']}"
+    dead_letter = twin(dead, PAGE)["letters"][3]
+    assert dead_letter["headers"] == {"a": "1"}
+    assert dead_letter["notes"]["Original publish time"] == "1970-01-02 00:00:00.000Z"
+    message = f"/console/topics/orders.dlq/messages/{dead_letter['id']}"
     found = twin(dead, f"{message}?format=json")
-    assert (found["headers"], found["notes"]) == ([["a", "1"]], letter["notes"])
+    assert (found["headers"], found["notes"]) == ([["a", "1"]], dead_letter["notes"])
     page = dead.client.get(message, headers=BROWSER).text
     assert "Delivery" in page
     assert "router-error" not in page
 
 
 def test_chosen_letters_are_requeued_and_the_page_says_so(dead: Site) -> None:
-    letter = twin(dead, PAGE)["letters"][1]
-    form = {"which": "selected", f"letter-{letter['id']}": "on"}
+    dead_letter = twin(dead, PAGE)["letters"][1]
+    form = {"which": "selected", f"letter-{dead_letter['id']}": "on"}
     answer = dead.client.post(f"{PAGE}/requeue", data=form, headers=BROWSER)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{PAGE}?done=1&left=0")
     page = dead.client.get(answer.headers["Location"], headers=BROWSER).text
@@ -114,10 +118,10 @@ def test_all_letters_are_discarded(dead: Site) -> None:
 
 def test_calls_go_on_where_the_last_one_ended(dead: Site) -> None:
     first = twin(dead, f"{API}?limit=2")
-    assert [letter["message"]["value"] for letter in first["letters"]] == ["1", "2"]
+    assert [dead_letter["message"]["value"] for dead_letter in first["letters"]] == ["1", "2"]
     assert first["more"] is True
     rest = twin(dead, f"{API}?limit=2&behind={first['behind']}")
-    assert [letter["reason"] for letter in rest["letters"]] == ["<b>no JSON</b>"]
+    assert [dead_letter["reason"] for dead_letter in rest["letters"]] == ["<b>no JSON</b>"]
     assert rest["more"] is False
     form = {"which": "all", "behind": first["behind"], "before": "4000000000000"}
     found = dead.client.post(f"{PAGE}/discard?format=json", data=form).get_json()
@@ -125,8 +129,8 @@ def test_calls_go_on_where_the_last_one_ended(dead: Site) -> None:
 
 
 def test_api_requeues_and_discards(dead: Site) -> None:
-    letters = twin(dead, API)["letters"]
-    done = dead.client.post(f"{API}/requeue?position={letters[0]['id']}").get_json()
+    dead_letters = twin(dead, API)["letters"]
+    done = dead.client.post(f"{API}/requeue?position={dead_letters[0]['id']}").get_json()
     assert (done["topic"], done["done"], done["failure"]) == ("orders.dlq", 1, "")
     assert dead.client.post(f"{API}/discard?all").get_json()["done"] == 2
     assert twin(dead, API)["letters"] == []

@@ -117,10 +117,10 @@ def test_groups_say_where_they_stand(site: Site) -> None:
 def bury(site: Site, position: str, dead: str = "t.dlq", **more: str) -> None:
     """Store a dead letter of a message of the topic."""
     notes = {"router-topic": "t", "router-partition": "0", "router-error": "no JSON", **more}
-    letter = Message(b"a", None, notes | {"router-position": position})
+    dead_letter = Message(b"a", None, notes | {"router-position": position})
     name = TopicName.parse(dead)
     site.client.post("/topics/create", json={"topicName": dead})
-    site.backend.publish(Batch(name, -1, [letter]), 5)
+    site.backend.publish(Batch(name, -1, [dead_letter]), 5)
 
 
 def test_message_says_which_dead_letters_it_has_and_what_became_of_them(site: Site) -> None:
@@ -136,14 +136,18 @@ def test_message_says_which_dead_letters_it_has_and_what_became_of_them(site: Si
     bury(site, f"{ledger}:{entry}:0", **{"router-pipeline": "p"})
     bury(site, f"{ledger}:{entry}:1")
     story = page(site)["story"]
-    (letter,) = story["dead_letters"]
-    assert (letter["topic"], letter["pipeline"], letter["reason"]) == ("t.dlq", "p", "no JSON")
-    assert (letter["state"], story["searched"], story["whole"]) == ("waiting", ["t.dlq"], True)
-    link = f"/console/topics/t.dlq/messages/{letter['id']}"
+    (dead_letter,) = story["dead_letters"]
+    assert (dead_letter["topic"], dead_letter["pipeline"], dead_letter["reason"]) == (
+        "t.dlq",
+        "p",
+        "no JSON",
+    )
+    assert (dead_letter["state"], story["searched"], story["whole"]) == ("waiting", ["t.dlq"], True)
+    link = f"/console/topics/t.dlq/messages/{dead_letter['id']}"
     text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
     assert f'href="{link}"' in unescape(text).replace("%3A", ":")
     assert site.client.get(link).status_code == 200
-    form = {"which": "selected", f"letter-{letter['id']}": "on"}
+    form = {"which": "selected", f"letter-{dead_letter['id']}": "on"}
     site.client.post("/console/dead-letters/t.dlq/discard?format=json", data=form)
     # This store remembers nothing, so that it is not claimed which of both it was.
     assert page(site)["story"]["dead_letters"][0]["state"] == "requeued or discarded"
@@ -158,15 +162,15 @@ def test_dead_letter_of_a_group_is_found_in_the_topic_of_its_name(site: Site, pl
     ledger, entry, *_ = listed(site)[0]["id"].split(":")
     site.client.post("/topics/create", json={"topicName": "t-g-DLQ"})
     notes = {"REAL_TOPIC": str(TOPIC), "REAL_SUBSCRIPTION": "g"}
-    letter = Message(b"a", None, notes | {"ORIGIN_MESSAGE_ID": f"{ledger}:{entry}:{place}"})
-    site.backend.publish(Batch(TopicName.parse("t-g-DLQ"), -1, [letter]), 5)
+    dead_letter = Message(b"a", None, notes | {"ORIGIN_MESSAGE_ID": f"{ledger}:{entry}:{place}"})
+    site.backend.publish(Batch(TopicName.parse("t-g-DLQ"), -1, [dead_letter]), 5)
     (found,) = page(site)["story"]["dead_letters"]
     assert (found["topic"], found["group"]) == ("t-g-DLQ", "g")
     text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
     assert "dead letter, waiting" in text
-    letter_page = f"/console/topics/t-g-DLQ/messages/{found['id']}?format=html"
+    dead_letter_page = f"/console/topics/t-g-DLQ/messages/{found['id']}?format=html"
     link = f"/console/topics/t/messages/{ledger}:{entry}:0"
-    assert f'href="{link}' in site.client.get(letter_page).text.replace("%3A", ":")
+    assert f'href="{link}' in site.client.get(dead_letter_page).text.replace("%3A", ":")
 
 
 def test_dead_letter_of_a_partition_is_found_as_clients_in_cpp_write_it(site: Site) -> None:
@@ -201,8 +205,8 @@ def test_dead_letters_are_for_who_may_read_them(sites: Callable[..., Site], tmp_
         "router-partition": "0",
         "router-position": message["place"].rpartition(":")[0],
     }
-    letter = Message(b"a", None, notes)
-    site.backend.publish(Batch(TopicName.parse("t.dlq"), -1, [letter]), 5)
+    dead_letter = Message(b"a", None, notes)
+    site.backend.publish(Batch(TopicName.parse("t.dlq"), -1, [dead_letter]), 5)
 
     def story(user: str) -> Any:
         known = {"Authorization": header(user, "secret")}
@@ -247,13 +251,13 @@ def test_dead_letter_is_found_behind_newer_ones_of_its_partition(site: Site) -> 
     notes = {"router-topic": "t", "router-partition": "0"}
     other = Message(b"a", None, notes | {"router-position": "9:9"})
     site.client.post("/topics/create", json={"topicName": "t.dlq", "partitionCount": 2})
-    for _ in range(tracing.MAX_LETTERS):
+    for _ in range(tracing.MAX_DEAD_LETTERS):
         site.backend.publish(Batch(dead, 0, [other]), 5)  # older than the message
     time.sleep(0.002)
     store(site, Message(b"a"))
     ledger, entry, *_ = listed(site)[0]["id"].split(":")
-    letter = Message(b"a", None, notes | {"router-position": f"{ledger}:{entry}"})
-    for one in (letter, *[other] * 600):
+    dead_letter = Message(b"a", None, notes | {"router-position": f"{ledger}:{entry}"})
+    for one in (dead_letter, *[other] * 600):
         site.backend.publish(Batch(dead, 1, [one]), 5)
     story = page(site)["story"]
     assert ([one["topic"] for one in story["dead_letters"]], story["whole"]) == (["t.dlq"], True)

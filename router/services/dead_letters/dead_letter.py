@@ -48,7 +48,7 @@ _CLIENT_POSITION: Final = re.compile(
 MAX_MARKS: Final = 1_000
 """Partitions of one place."""
 MAX_BATCH: Final = 100
-"""Letters of one call."""
+"""Dead letters of one call."""
 
 Marks = Mapping[int, Position]
 """The last message of each partition that was looked at."""
@@ -72,7 +72,7 @@ class DeadLetterOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter that waits; `obstacle` says why it cannot be requeued, "" if it can."""
 
     stored: Stored
@@ -80,10 +80,10 @@ class Letter:
     obstacle: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the letter for programs."""
+        """Return the dead letter for programs."""
         came = self.origin
         return {
-            "id": write_letter(self.stored.position),
+            "id": write_dead_letter_id(self.stored.position),
             "from": None if came.topic is None else came.topic.local,
             "from_partition": came.partition,
             "from_position": came.position,
@@ -94,7 +94,7 @@ class Letter:
 
 
 def origin(message: Message, dead: TopicName) -> DeadLetterOrigin:
-    """Return what the properties say of a letter in the topic `dead`."""
+    """Return what the properties say of a dead letter in the topic `dead`."""
     notes = message.properties
     if (named := notes.get(ORIGIN_TOPIC)) is not None:
         group = notes.get(ORIGIN_GROUP, "")
@@ -173,13 +173,13 @@ def _whole(topic: TopicName | None) -> tuple[TopicName | None, str]:
     return (topic, "") if part is None else (part[0], str(part[1]))
 
 
-def write_letter(position: Position) -> str:
-    """Return a letter's position: LEDGER:ENTRY:PARTITION, and the index of one in a batch."""
+def write_dead_letter_id(position: Position) -> str:
+    """Return a dead letter's position: LEDGER:ENTRY:PARTITION, and the index of one in a batch."""
     return write_position(position, with_index=True)
 
 
-def read_letters(option: str, text: str, most: int = MAX_BATCH) -> tuple[Position, ...]:
-    """Return positions of letters with commas between them, partitions counted from 0.
+def read_dead_letter_ids(option: str, text: str, most: int = MAX_BATCH) -> tuple[Position, ...]:
+    """Return positions of dead letters with commas between them, partitions counted from 0.
 
     Raises BadReadOptionError for other texts, and for more than `most`.
     """
@@ -194,10 +194,10 @@ def read_letters(option: str, text: str, most: int = MAX_BATCH) -> tuple[Positio
 
 def write_marks(marks: Marks) -> str:
     """Return where a look ended, as a text."""
-    return ",".join(write_letter(marks[partition]) for partition in sorted(marks))
+    return ",".join(write_dead_letter_id(marks[partition]) for partition in sorted(marks))
 
 
 def read_marks(option: str, text: str) -> dict[int, Position]:
     """Return where a look ended, by partition from 0; raise BadReadOptionError."""
-    found = read_letters(option, text, MAX_MARKS) if text else ()
+    found = read_dead_letter_ids(option, text, MAX_MARKS) if text else ()
     return {position.partition: position for position in found}

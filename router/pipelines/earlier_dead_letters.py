@@ -20,7 +20,7 @@ from router.pipelines.checks import reader
 from router.pipelines.declaration import DEAD_LETTERS, DEAD_SUFFIX, Pipeline, SourceSpec
 from router.pipelines.ownership import opened_folder
 from router.pipelines.source import frame
-from router.services.dead_letters.letters import (
+from router.services.dead_letters.dead_letter import (
     PIPELINE_NAME,
     PIPELINE_PARTITION,
     PIPELINE_POSITION,
@@ -35,7 +35,7 @@ _NOTES: Final = (PIPELINE_NAME, PIPELINE_TOPIC, PIPELINE_PARTITION, PIPELINE_POS
 
 
 def without_earlier(
-    letters: DataFrame,
+    dead_letters: DataFrame,
     pipeline: Pipeline,
     backend: Backend,
     settings: Settings,
@@ -44,18 +44,22 @@ def without_earlier(
 
     Raises BackendUnavailableError, BackendTimeoutError if the store does not answer.
     """
-    spark = letters.sparkSession
+    spark = dead_letters.sparkSession
     kept = f"{pipeline.checkpoint.rstrip('/')}/{FOLDER}"
     if not opened_folder(pipeline.checkpoint, spark).begun(DEAD_LETTERS):
         topics = tuple(_topics(pipeline, backend, settings))
         source = replace(pipeline.source, topics=topics, pattern="")
         _keep(spark, pipeline.name, source, kept)
     known = spark.read.schema(f"{_SENT} ARRAY<STRING>").parquet(kept)
-    return letters.join(known, _note() == f.col(_SENT), "left_anti") if known.take(1) else letters
+    return (
+        dead_letters.join(known, _note() == f.col(_SENT), "left_anti")
+        if known.take(1)
+        else dead_letters
+    )
 
 
 def _keep(spark: SparkSession, name: str, source: SourceSpec, kept: str) -> None:
-    """Write down which letters of a pipeline there are in the topics of a source."""
+    """Write down which dead letters of a pipeline there are in the topics of a source."""
     sent = spark.createDataFrame([], f"{_SENT} ARRAY<STRING>")
     if source.topics:
         spec = replace(source, starting="earliest", on_loss="skip", skip_dead=False)
@@ -65,7 +69,7 @@ def _keep(spark: SparkSession, name: str, source: SourceSpec, kept: str) -> None
 
 
 def _note() -> Column:
-    """Return what a letter's properties say of the message that it was."""
+    """Return what a dead letter's properties say of the message that it was."""
     return f.array(*(f.col("properties")[note] for note in (*_NOTES, PIPELINE_TIME)))
 
 
