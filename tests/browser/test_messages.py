@@ -20,8 +20,8 @@ from tests.system.traffic import ask, create, post
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 TOPIC = "table"
-MAX_LINE_HEIGHT = 36
-TOPS = {(1280, 800): 260, (390, 844): 420}
+# Where the first message begins at most, and the height that it has at most.
+TOPS = {(1280, 800): (260, 36), (390, 844): (420, 54)}
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,24 @@ def open_table(page: Page, topic: str = TOPIC) -> None:
 
 
 def test_table_is_dense_and_high_on_the_page(page: Page, filled: Stack) -> None:
-    for (width, height), top in TOPS.items():
+    for (width, height), (top, line_height) in TOPS.items():
         page.set_viewport_size({"width": width, "height": height})
         open_table(page)
         box = page.get_by_role("article").first.bounding_box()
         assert box is not None
-        assert box["height"] <= MAX_LINE_HEIGHT
+        assert box["height"] <= line_height
         assert box["y"] < top
+
+
+def test_value_has_the_width_of_a_narrow_screen(page: Page, filled: Stack) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_table(page)
+    line = page.get_by_role("article").filter(has_text="anna")
+    value, time = (line.locator(part).bounding_box() for part in ("pre", "time"))
+    assert value is not None
+    assert time is not None
+    assert value["width"] > 300
+    assert value["y"] >= time["y"] + time["height"]
 
 
 def test_newest_message_is_first_and_followed(page: Page, site: Stack) -> None:

@@ -66,4 +66,4 @@ def _text(kind: str, values: Sequence[float]) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+    return f"{value:,.1f}".removesuffix(".0")

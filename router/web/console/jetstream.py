@@ -21,7 +21,7 @@ from router.web.console import commands
 from router.web.console.context import MAX_PAGES, PageContext, PageViews, TablePage, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import CONFIRMED, FAILS, PAGED, action, page
-from router.web.console.shown import count
+from router.web.console.shown import count, seconds
 from router.web.openapi.description import text
 from router.web.requests import Query, decode
 
@@ -31,6 +31,9 @@ MAX_CONSUMERS: Final = 500
 """Consumers on the page of a stream; of more it says how many are left out."""
 NOT_MANAGED: Final = "You may not manage this stream's topic."
 NOT_READ: Final = "You may not subscribe to this stream's topic."
+SECOND: Final = 1_000_000_000
+_DURATIONS: Final = ("ack_wait", "duplicate_window", "inactive_threshold", "max_age", "max_expires")
+"""Of configurations, in nanoseconds."""
 _OFF: Final = "There are no streams here: "
 
 _log = structlog.get_logger(__name__)
@@ -240,11 +243,15 @@ def _consumer(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(members: Mapping[str, Any]) -> dict[str, str]:
     """Return members as a page shows them, without those that are empty, or a time that is none."""
-    shown = {name: _text(value) for name, value in members.items()}
+    shown = {name: _text(name, value) for name, value in members.items()}
     return {name: text for name, text in shown.items() if text not in {"", management.NO_TIME}}
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
+    if name in _DURATIONS and isinstance(value, int) and value >= SECOND:
+        return seconds(value / SECOND)
+    if value == -1 and name.startswith("max_"):
+        return "unlimited"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict):

@@ -121,7 +121,7 @@ def _tiles(found: BrokerActivity) -> list[dict[str, str]]:
         {
             "name": "Connections",
             "value": count(sum(found.connections.values())),
-            "more": clients or f"{count(int(found.polls_waiting))} polls wait",
+            "more": clients or _polls(int(found.polls_waiting)),
         },
     ]
 
@@ -159,6 +159,10 @@ def _charts(found: BrokerActivity) -> list[dict[str, Any]]:
         ),
         plot("Connections", protocols, times, _whole),
     ]
+
+
+def _polls(number: int) -> str:
+    return f"{count(number)} {'poll waits' if number == 1 else 'polls wait'}"
 
 
 def _rate(value: float) -> str:

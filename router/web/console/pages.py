@@ -25,7 +25,7 @@ from router.process.build import VERSION
 from router.web.addresses import USER, root
 from router.web.console.commands import segment
 from router.web.console.fields import FORM, MULTIPART
-from router.web.console.shown import ago, at, count, seconds, size, visible, written
+from router.web.console.shown import ago, at, count, moment, seconds, size, visible, written
 from router.web.console.themes import THEMES, theme
 from router.web.console.visitors import current
 from router.web.media import PROBLEM
@@ -96,6 +96,7 @@ class Pages:
         self._templates.filters |= {
             "size": size,
             "ago": ago,
+            "moment": moment,
             "at": at,
             "count": count,
             "seconds": seconds,

@@ -67,6 +67,8 @@ def ceiling(largest: float, binary: bool = False) -> float:
         return 1.0
     base = BINARY ** int(math.log(largest, BINARY)) if binary else 1
     scaled = largest / base
+    if binary and scaled > BINARY / 2:  # not 1000.0 KiB
+        return float(BINARY * base)
     power = 10.0 ** math.floor(math.log10(scaled))
     return next(nice for nice in NICE if nice * power >= scaled - 1e-9) * power * base
 

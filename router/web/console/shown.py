@@ -62,6 +62,15 @@ def at(milliseconds: int) -> str:
     return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{found.microsecond // 1000:03d}Z"
 
 
+def moment(written: str) -> int | None:
+    """Return the ms since 1970 of a time in ISO 8601 with its zone; None: it is none."""
+    try:
+        found = datetime.fromisoformat(written)
+        return None if found.tzinfo is None else (found - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return None
+
+
 def text(value: bytes) -> tuple[str, bool]:
     """Return bytes as text, and whether they are UTF-8; others are shown in hexadecimal."""
     try:

@@ -3,7 +3,6 @@ import { stamp } from "./console.js";
 import { hexdump, idOf, keyOf, pieces, tree, valueOf, visible } from "./messages.js";
 
 const MAX_PREVIEW = 400;
-const LINE_HEIGHT = 34;
 const LINES_AHEAD = 20;
 const COLUMNS = { time: "Time", partition: "Partition", offset: "Position", key: "Key", headers: "Headers", value: "Value", size: "Size" };
 // Names of properties that are no headers of a client's: message_details.py has the same.
@@ -106,8 +105,9 @@ function sizeOf({ value: text, value_base64: base64 }) {
 
 // JSON in the lines that are in view, and a few more: all of a busy topic would take too long.
 export function colour(log) {
-  const first = Math.max(0, Math.floor(log.scrollTop / LINE_HEIGHT) - LINES_AHEAD);
-  const last = first + Math.ceil(log.clientHeight / LINE_HEIGHT) + 2 * LINES_AHEAD;
+  const height = log.firstElementChild?.offsetHeight || 34; // on a narrow screen a line is two
+  const first = Math.max(0, Math.floor(log.scrollTop / height) - LINES_AHEAD);
+  const last = first + Math.ceil(log.clientHeight / height) + 2 * LINES_AHEAD;
   for (let n = first; n < Math.min(last, log.childElementCount); n += 1) {
     const pre = log.children[n].querySelector(".line > pre:not(.hex)");
     if (!pre || pre.childElementCount > 0 || pre.dataset.plain) continue;

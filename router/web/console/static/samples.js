@@ -24,7 +24,7 @@ export function points(found, now) {
   }).join(" ");
 }
 
-export const short = (number) => number.toFixed(1).replace(/\.0$/, "");
+export const short = (number) => number.toLocaleString("en", { maximumFractionDigits: 1 });
 
 export function words(name, found) {
   if (found.length === 0) return `${name}: no data yet`;

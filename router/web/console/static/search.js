@@ -52,7 +52,7 @@ async function run(add) {
     while (running && next !== "" && done.found - from.found < MAX_FOUND) {
       await step(add);
       const left = ((total - done.checked) * (performance.now() - began)) / Math.max(1, done.checked - from.checked);
-      show(next === "" || Number.isNaN(total) ? "" : `, about ${Math.max(1, Math.round(left / 1000))} s left`);
+      show(done.checked < total ? `, about ${Math.max(1, Math.round(left / 1000))} s left` : "");
       if (next !== "") await pause(PAUSE);
     }
     running = false;

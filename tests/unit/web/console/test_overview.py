@@ -103,6 +103,14 @@ def test_scale_ends_with_a_round_number_above_all(largest: float, binary: bool) 
         assert any(f"{top:.0e}"[:1] == f"{nice:.0e}"[:1] for nice in (*NICE, 25.0))
 
 
+def test_scale_of_bytes_ends_with_a_power_of_1024_where_a_unit_ends() -> None:
+    assert [ceiling(1024.0 * kib, binary=True) for kib in (400, 740, 1000)] == [
+        500 * 1024.0,
+        1024.0**2,
+        1024.0**2,
+    ]
+
+
 def test_chart_has_axes_and_words() -> None:
     found = plot("Rate", [Line("In", "one", [0.0, 40.0])], [0.0, 3_600_000.0], lambda v: f"{v:g}")
     assert found["y"] == ["50", "25", "0"]

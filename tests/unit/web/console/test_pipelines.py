@@ -93,6 +93,8 @@ def test_declared_pipelines_are_shown_with_their_runs(page: Site, folders: Folde
     assert [sink["name"] for sink in orders["sinks"]] == ["table", "topic"]
     text = page.client.get(PAGE, headers=BROWSER).text
     assert "1.5 min" in text
+    exact = "2026-07-31 13:46:00.000Z"
+    assert f'<time datetime="{exact.replace(" ", "T")}" title="{exact}">' in text
     assert "Orders &lt;b&gt;as&lt;/b&gt; a table." in text
     assert "router pipeline status orders" in text
 
@@ -115,6 +117,18 @@ def test_last_error_is_shown_as_text(page: Site, folders: Folders) -> None:
     assert "bad.toml cannot be read" in found["bad"]["error"]
     assert (found["failed"]["state"], found["failed"]["sinks"]) == ("failed", [])
     assert "<script>x" not in page.client.get(PAGE, headers=BROWSER).text
+
+
+@pytest.mark.parametrize(
+    "updated", ["", "today", "2026-07-31T13:46:00", 7, "9999-12-31T23:59-23:59"]
+)
+def test_update_at_no_time_keeps_no_page_from_being_shown(
+    page: Site, folders: Folders, updated: object
+) -> None:
+    folders.state("orders", RUNNING | {"updated": updated})
+    answer = page.client.get(PAGE, headers=BROWSER)
+    assert answer.status_code == 200
+    assert socket.gethostname() in answer.text
 
 
 @pytest.mark.parametrize("held", [False, True])
