@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
+import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -39,6 +41,8 @@ Convert = Callable[[Any], Any]
 """What makes the value of a column of a value, or of a message that has it."""
 
 _STRUCT: Final = "STRUCT"
+# Types of Google's that contain themselves: their messages are any JSON.
+_JSON: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 _UNSIGNED: Final = "DECIMAL(20, 0)"
 _SIMPLE: Final = {
     FieldDescriptor.CPPTYPE_INT32: "INT",
@@ -88,7 +92,8 @@ class ProtobufDecoder(VersionedDecoder):
 def protobuf_columns(definition: str) -> dict[str, str]:
     """Return Spark's types of a message's fields by name; raise InvalidSchemaError.
 
-    An enum is the text of its name; what has no sign is the next larger number. A field of a type
+    An enum is the text of its name, a value of any JSON that text; what has no sign is the next
+    larger number. A field of a type
     without fields, or of nothing but such fields, is no column.
     """
     count = itertools.count()
@@ -115,7 +120,7 @@ def _is_column(field: FieldDescriptor, known: dict[str, bool], depth: int) -> bo
     """
     value = entry[1] if (entry := _entry(field)) else field
     kind = value.message_type
-    if kind is None or depth > MAX_DEPTH:
+    if kind is None or kind.full_name in _JSON or depth > MAX_DEPTH:
         return True
     if kind.full_name not in known:
         known[kind.full_name] = True
@@ -132,14 +137,16 @@ def _type(field: FieldDescriptor, depth: int, count: Iterator[int]) -> str:
         key, value = (_type(part, depth + 1, count) for part in entry)
         return f"MAP<{key}, {value}>"
     kind = _kind(field)
-    if field.message_type is not None:
+    if field.message_type is not None and kind == _STRUCT:
         inner = _shown(field.message_type)
         kind = f"STRUCT<{', '.join(f'`{f.name}`: {_type(f, depth + 1, count)}' for f in inner)}>"
     return f"ARRAY<{kind}>" if field.is_repeated else kind
 
 
 def _kind(field: FieldDescriptor) -> str:
-    """Return Spark's type of one value, STRUCT for all messages."""
+    """Return Spark's type of one value, STRUCT for messages that have fields of their own."""
+    if field.message_type is not None and field.message_type.full_name in _JSON:
+        return "STRING"
     return "BINARY" if field.type == FieldDescriptor.TYPE_BYTES else _SIMPLE[field.cpp_type]
 
 
@@ -199,10 +206,13 @@ def _field(written: FieldDescriptor, field: FieldDescriptor, path: str) -> Conve
     convert = _value(written, field, path)
     if written.is_repeated:
         return lambda m: [convert(one) for one in getattr(m, name)]
+    # A field of this name stands before the method of the message itself.
+    assert written.containing_type is not None, "it is a field of a message"
+    has = GetMessageClass(written.containing_type).HasField
     if written.is_required:
-        return lambda m: convert(getattr(m, name)) if m.HasField(name) else _missing(path)
+        return lambda m: convert(getattr(m, name)) if has(m, name) else _missing(path)
     if written.has_presence and not written.has_default_value:
-        return lambda m: convert(getattr(m, name)) if m.HasField(name) else None
+        return lambda m: convert(getattr(m, name)) if has(m, name) else None
     return lambda m: convert(getattr(m, name))
 
 
@@ -218,9 +228,10 @@ def _missing(path: str) -> Any:
 
 def _value(written: FieldDescriptor, field: FieldDescriptor, path: str) -> Convert:
     """Return what makes the value of a column of one value; raise InvalidSchemaError."""
-    if written.message_type is not None and field.message_type is not None:
-        return _row(written.message_type, field.message_type, f"{path}.")
     kinds = _kind(written), _kind(field)
+    one, other = written.message_type, field.message_type
+    if one is not None and other is not None and kinds == (_STRUCT, _STRUCT):
+        return _row(one, other, f"{path}.")
     if kinds[0] == kinds[1]:
         return _own(written, path)
     widen = _WIDENED.get(kinds)
@@ -241,6 +252,15 @@ def _own(field: FieldDescriptor, path: str) -> Convert:
             return name
 
         return named
+    if field.message_type is not None:
+
+        def text_of_json(message: Any) -> str:
+            try:
+                return orjson.dumps(MessageToDict(message)).decode()
+            except ValueError as error:
+                raise PayloadMismatchError(f"the field {path} is not JSON: {error}") from error
+
+        return text_of_json
     if field.type == FieldDescriptor.TYPE_STRING:
 
         def text(value: Any) -> str:

@@ -358,3 +358,49 @@ def test_files_that_wait_for_one_that_is_not_there_are_refused() -> None:
     text = base64.b64encode(files.SerializeToString()).decode()
     with pytest.raises(InvalidSchemaError, match="cannot be read"):
         protobuf_columns(json.dumps({**definition, "fileDescriptorSet": text}))
+
+
+JSON = """
+import "google/protobuf/struct.proto";
+message Order {
+  google.protobuf.Struct more = 1;
+  repeated google.protobuf.Value values = 2;
+  map<string, google.protobuf.ListValue> lists = 3;
+  optional int32 HasField = 4;
+  optional int32 DESCRIPTOR = 5;
+}
+"""
+
+
+def test_google_types_of_any_json_are_texts_of_it() -> None:
+    kind = compiled(JSON)
+    assert protobuf_columns(kind.definition) == {
+        "more": "STRING",
+        "values": "ARRAY<STRING>",
+        "lists": "MAP<STRING, STRING>",
+        "HasField": "INT",
+        "DESCRIPTOR": "INT",
+    }
+    made = kind.make()
+    made.more["ä"] = {"a": [1.5, None, True]}
+    made.values.add(string_value="x")
+    made.values.add()
+    made.lists["l"].append(2)
+    assert decoded(kind, made.SerializeToString()) == (
+        *('{"ä":{"a":[1.5,null,true]}}', ['"x"', "null"], {"l": "[2.0]"}, None, None),
+    )
+    made.values[1].number_value = float("nan")
+    assert "the field values is not JSON" in decoded(kind, made.SerializeToString())
+    structs = compiled(
+        JSON.replace("google.protobuf.Struct more", "Plain more") + "message Plain { int32 a = 1; }"
+    )
+    said = decoded(kind, made.SerializeToString(), structs)
+    assert said.endswith("the field more is STRING, and STRUCT in the columns")
+
+
+def test_fields_may_have_the_names_of_what_every_message_has() -> None:
+    kind = compiled(JSON)
+    value = kind.make(HasField=1, DESCRIPTOR=0).SerializeToString()
+    assert decoded(kind, value) == (None, [], {}, 1, 0)
+    required = compiled("message Order { required int32 HasField = 4; }", syntax="proto2")
+    assert decoded(required, value) == (1,)
