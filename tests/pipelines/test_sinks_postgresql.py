@@ -201,6 +201,8 @@ def test_rows_that_a_repeated_task_staged_twice_are_not_taken(
         ("NUMERIC", "DECIMAL(38, 18)", ""),
         ("INT", "DECIMAL(9, 2)", "0 digits behind the point"),
         ("BIGINT", "DECIMAL(9, 0)", ""),
+        ("MONEY", "DECIMAL(9, 2)", ""),
+        ("MONEY", "DECIMAL(9, 3)", "2 digits behind the point, and its rows have 3"),
         ("INT", "DOUBLE", "0 digits behind the point, and its rows are double"),
         ("NUMERIC(9, 2)", "DOUBLE", ""),
         ("total", "DECIMAL(9, 2)", ""),
@@ -225,12 +227,13 @@ def test_scales_of_domains_and_arrays_are_those_of_the_types_beneath(
     postgresql.run("CREATE DOMAIN count AS INT", "CREATE DOMAIN free AS NUMERIC")
     postgresql.run('CREATE TABLE t (a amount, "B" total, c count, d free, e TEXT, f NUMERIC(9, 3))')
     postgresql.run(
-        "CREATE TABLE arrays (a NUMERIC(9, 3)[], b INT[][], c NUMERIC[], d TEXT[], e NAME, f POINT)"
+        "CREATE TABLE arrays (a NUMERIC(9, 3)[], b INT[][], c NUMERIC[], d TEXT[], e NAME, f POINT,"
+        " g MONEY[])"
     )
     found = postgresql.run(SCALES.replace("?", "'t'"))
     assert sorted(found) == [['"B"', "2"], ["a", "2"], ["c", "0"], ["f", "3"]]
     found = postgresql.run(SCALES.replace("?", "'arrays'"))
-    assert sorted(found) == [["a", "3"], ["b", "0"]]
+    assert sorted(found) == [["a", "3"], ["b", "0"], ["g", "2"]]
 
 
 def test_column_of_the_same_case_is_taken_where_names_differ_in_nothing_else(

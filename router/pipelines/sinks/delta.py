@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DecimalType, IntegralType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegralType, MapType, StructType
 
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
@@ -71,13 +71,27 @@ def _check_scales(frame: DataFrame, sink: SinkSpec) -> None:
         found = frame.sparkSession.read.format("delta").load(sink.path).schema
     except PySparkException:
         return  # the first batch makes the table
-    scales = {
-        field.name.lower(): field.dataType.scale if isinstance(field.dataType, DecimalType) else 0
-        for field in found.fields
-        if isinstance(field.dataType, DecimalType | IntegralType)
-    }
-    for field in frame.schema.fields:
-        check_scale(field, scales.get(field.name.lower()), sink, sink.path)
+    for name, kind, scale in scales(frame.schema, found):
+        check_scale(name, kind, scale, sink, sink.path)
+
+
+def scales(given: DataType, table: DataType, name: str = "") -> Iterator[tuple[str, DataType, int]]:
+    """Yield what a table has bounded numbers for: name and type in rows, and the table's scale.
+
+    Both are types of Spark; parts of structs are those of one name, which has no case.
+    """
+    if isinstance(given, StructType) and isinstance(table, StructType):
+        known = {field.name.lower(): field.dataType for field in table.fields}
+        for field in given.fields:
+            if (kind := known.get(field.name.lower())) is not None:
+                yield from scales(field.dataType, kind, f"{name}.{field.name}".lstrip("."))
+    elif isinstance(given, ArrayType) and isinstance(table, ArrayType):
+        yield from scales(given.elementType, table.elementType, name)
+    elif isinstance(given, MapType) and isinstance(table, MapType):
+        yield from scales(given.keyType, table.keyType, f"{name}.key")
+        yield from scales(given.valueType, table.valueType, f"{name}.value")
+    elif isinstance(table, DecimalType | IntegralType):
+        yield name, given, table.scale if isinstance(table, DecimalType) else 0
 
 
 def tried(commit: Callable[[], T]) -> T:

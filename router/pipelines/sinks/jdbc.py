@@ -269,7 +269,7 @@ class TableSink:
         for field in rows.schema.fields:
             scale = scales.get(table.columns[field.name.lower()])
             found = None if scale is None else int(scale)
-            check_scale(field, found, self._sink, self._sink.table)
+            check_scale(field.name, field.dataType, found, self._sink, self._sink.table)
         connection.run(table.prove(staged, names, self._database.types(rows)))
         connection.run("DEALLOCATE router_proof")
         for statement in table.apply(staged, names):

@@ -9,10 +9,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    DataType,
     DecimalType,
     DoubleType,
     FloatType,
-    StructField,
 )
 
 from router.errors import SettingError
@@ -31,13 +31,13 @@ def check_key(frame: DataFrame, sink: SinkSpec) -> None:
         raise SettingError(f"sink {sink.name}: the column {sink.deletes!r} has to be a BOOLEAN.")
 
 
-def check_scale(field: StructField, scale: int | None, sink: SinkSpec, table: str) -> None:
+def check_scale(name: str, kind: DataType, scale: int | None, sink: SinkSpec, table: str) -> None:
     """Raise SettingError for numbers that a table would round, whose column has this scale.
 
-    None: it has no scale. The scale of an array is that of its elements. Floating numbers have no
-    scale either: they are refused where a column has whole numbers alone.
+    `kind` is their type in rows. None: the column has no scale. The scale of an array is that of
+    its elements. Floating numbers have no scale either: they are refused where a column has whole
+    numbers alone.
     """
-    kind = field.dataType
     while isinstance(kind, ArrayType):
         kind = kind.elementType
     if scale is None:
@@ -49,7 +49,7 @@ def check_scale(field: StructField, scale: int | None, sink: SinkSpec, table: st
     else:
         return
     raise SettingError(
-        f"sink {sink.name}: the column {field.name} of {table} has {scale} digits behind the"
+        f"sink {sink.name}: the column {name} of {table} has {scale} digits behind the"
         f" point, and {has}: cast them."
     )
 

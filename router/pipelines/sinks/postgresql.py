@@ -18,7 +18,8 @@ COLUMNS: Final = (
     " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
 )
 # How many digits a column has behind the point, where that is bounded: of a NUMERIC 11 bits with a
-# sign. A domain has the type beneath it, which may be one again, an array that of its elements.
+# sign, of MONEY those of the currency. A domain has the type beneath it, which may be one again, an
+# array that of its elements.
 SCALES: Final = (
     "WITH RECURSIVE kinds (name, type, bounds) AS ("
     "SELECT quote_ident(attname), atttypid, atttypmod FROM pg_attribute"
@@ -28,8 +29,9 @@ SCALES: Final = (
     ", elements (name, type, bounds) AS (SELECT name, coalesce(nullif(typelem, 0), type), bounds"
     " FROM kinds JOIN pg_type ON oid = type)"
     " SELECT name, CASE type WHEN 'numeric'::regtype"
-    " THEN (((bounds - 4) & 2047) # 1024) - 1024 ELSE 0 END FROM elements"
-    " WHERE type IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)"
+    " THEN (((bounds - 4) & 2047) # 1024) - 1024"
+    " WHEN 'money'::regtype THEN scale(1::money::numeric) ELSE 0 END FROM elements"
+    " WHERE type IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'money'::regtype)"
     " OR (type = 'numeric'::regtype AND bounds >= 0)"
 )
 LEFT: Final = (

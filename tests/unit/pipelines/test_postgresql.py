@@ -14,7 +14,6 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
-    StructField,
 )
 
 from router.errors import SettingError
@@ -86,16 +85,16 @@ def test_decimals_of_arrays_are_checked_as_those_of_columns_are() -> None:
     spec = SinkSpec("s", "jdbc", url="jdbc:postgresql:b", table="t")
     kind = ArrayType(ArrayType(DecimalType(9, 3)))
     for scale in (None, 3, 4):
-        check_scale(StructField("a", kind), scale, spec, "t")
+        check_scale("a", kind, scale, spec, "t")
     with pytest.raises(SettingError, match="2 digits behind the point, and its rows have 3"):
-        check_scale(StructField("a", kind), 2, spec, "t")
+        check_scale("a", kind, 2, spec, "t")
 
 
 @pytest.mark.parametrize("kind", [FloatType(), DoubleType(), ArrayType(DoubleType())])
 def test_floating_numbers_are_no_whole_ones(kind: DataType) -> None:
     spec = SinkSpec("s", "jdbc", url="jdbc:postgresql:b", table="t")
     for scale in (None, 2):
-        check_scale(StructField("a", kind), scale, spec, "t")
+        check_scale("a", kind, scale, spec, "t")
     for scale in (0, -2):
         with pytest.raises(SettingError, match="digits behind the point, and its rows are"):
-            check_scale(StructField("a", kind), scale, spec, "t")
+            check_scale("a", kind, scale, spec, "t")
