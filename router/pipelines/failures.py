@@ -17,12 +17,17 @@ LACKING: Final = (
     "the Python of Spark's workers lacks this package: install it there with its extra `pipelines`,"
     " or name a Python that has it, PYSPARK_PYTHON or spark.pyspark.python"
 )
-# A table of plain files that was written again: the plan has the files of the last look.
+# A table that was written again: the plan has the files of the last look, or the old columns.
 _GONE: Final = re.compile(
     r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file"
     r" (?:file://)?(.+?)\. File does not exist"
 )
-_CLASS: Final = re.compile(r"^\[([A-Z_0-9.]+)\]\s*")
+_CHANGED: Final = re.compile(
+    r"\[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS\].*?\bChanges:\s*(.+?)(?:\s*SQLSTATE|\n\n|$)", re.DOTALL
+)
+_CLASS: Final = re.compile(
+    r"^(?:\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?(?:\[[A-Z_0-9.]+\]\s*)?"
+)
 _CAUSED: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _PLACE: Final = re.compile(r" SQLSTATE: \w+|[;,]? line \d+,? pos \d+;?")
 
@@ -36,16 +41,33 @@ def sentence(error: BaseException | str) -> str:
         )
     if _MISSING.search(text):
         return LACKING
-    if gone := _GONE.search(text):
-        return bounded(
-            f"the file {gone[1]} is not there any more: write new files of a table beside the old"
-            " ones, which a batch may read. The next run goes on with those that are there"
-        )
+    if said := _of_table(text):
+        return bounded(said)
     if found := [said for kind, said in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
         return bounded(found[-1])
     if caused := _CAUSED.findall(text):
         return bounded(_plain(caused[-1]))
     return bounded(_plain(text))
+
+
+def _of_table(text: str) -> str:
+    """Return what became of a table that a batch reads, nothing: that is not what failed."""
+    if gone := _GONE.search(text):
+        return (
+            f"the file {gone[1]} is not there any more: write new files of a table beside the old"
+            " ones, which a batch may read. The next run goes on with those that are there"
+        )
+    if changed := _CHANGED.search(text):
+        return (
+            f"the columns of a Delta table are not those that the run began with: {changed[1]}. The"
+            " next run begins with the new ones"
+        )
+    return ""
+
+
+def misses_file(error: BaseException) -> bool:
+    """Return whether a batch did not find a file of a table, as where that was written again."""
+    return _GONE.search(str(error)) is not None
 
 
 def bounded(text: str) -> str:

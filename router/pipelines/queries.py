@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 
 from router.errors import RouterError, TooManyRequestsError
-from router.pipelines.failures import sentence
+from router.pipelines.failures import misses_file, sentence
 from router.pipelines.progress import PipelineProgress
 
 if TYPE_CHECKING:
@@ -73,17 +73,22 @@ class _Query:
     query: StreamingQuery
     batches: int = 0
     failing_since: float | None = None
+    reread: bool = False
 
 
 class Queries:
     """Queries by the names of their sinks; used by one thread.
 
     One that ends with a failure that passes is started again, for `patience` seconds that bring no
-    batch.
+    batch; one that misses a file of a table once, when `reread` has looked for the new ones, unless
+    that returns False.
     """
 
-    def __init__(self, progress: PipelineProgress, retries: Retries) -> None:
+    def __init__(
+        self, progress: PipelineProgress, retries: Retries, reread: Callable[[], bool]
+    ) -> None:
         self._progress = progress
+        self._reread = reread
         self._retries = retries
         self._patience = retries.patience
         self._clock = retries.clock
@@ -109,20 +114,28 @@ class Queries:
         """Restart queries that ended before they began; raise RunFailedError for what failed."""
         for name, one in self._queries.items():
             if (batches := self._progress.batches(name)) > one.batches:
-                one.batches, one.failing_since = batches, None
+                one.batches, one.failing_since, one.reread = batches, None, False
             error = one.query.exception()
             if error is None:
                 one.failing_since = one.failing_since if one.query.isActive else None
                 continue
             now = self._clock()
+            missed = misses_file(error)
             if one.failing_since is None:
                 one.failing_since = now
+                if missed:
+                    # Whoever writes the table again removes the old files first.
+                    self._not_before = now + RESTART_SECONDS
             late = now - one.failing_since > self._patience
-            if late or not is_transient(error):
+            if one.reread if missed else (late or not is_transient(error)):
                 raise RunFailedError(f"sink {name}: {reasons.get(name) or sentence(error)}")
             if now >= self._not_before:
                 _log.warning("pipeline.restarting", sink=name, reason=sentence(error))
                 self._not_before = now + RESTART_SECONDS
+                if missed:
+                    one.reread = True
+                    if not self._reread():
+                        continue
                 one.query = one.start()
 
     def between(self, name: str, before: int) -> bool:

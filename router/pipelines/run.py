@@ -297,7 +297,7 @@ class PipelineRun:
                 parts.callback(serve(self.options.metrics, self.pipeline.name, self.progress))
             parts.enter_context(listen(spark, self.progress, self.pipeline.name))
             context = self._context()
-            queries = Queries(self.progress, retries)
+            queries = Queries(self.progress, retries, tables.reread)
             parts.callback(queries.stop_all)
             started = []
             read = partial(frame, spark, streaming=True)

@@ -45,12 +45,24 @@ class Tables:
 
     def refresh(self) -> None:
         """Look which files there are of the tables for which it is time."""
-        now = self._clock()
         for view in self._views:
-            if view.spec.refresh and now - view.refreshed >= view.spec.refresh:
-                view.refreshed = now
-                for files in _file_lists(view.rows):
-                    files.refresh()
+            if view.spec.refresh and self._clock() - view.refreshed >= view.spec.refresh:
+                self._look(view)
+
+    def reread(self) -> bool:
+        """Look which files there are of all tables; return whether each has some.
+
+        One that is being written again may have none. Delta tables have one version or another.
+        """
+        for view in self._views:
+            self._look(view)
+        plain = [view for view in self._views if view.spec.format != "delta"]
+        return all(len(files.inputFiles()) for view in plain for files in _file_lists(view.rows))
+
+    def _look(self, view: _TableView) -> None:
+        view.refreshed = self._clock()
+        for files in _file_lists(view.rows):
+            files.refresh()
 
 
 def _view(spark: SparkSession, table: TableSpec) -> DataFrame:

@@ -12,16 +12,21 @@ from pyspark.errors import StreamingQueryException
 
 from router.model import Message
 from router.pipelines.declaration import TableSpec
-from router.pipelines.failures import sentence
+from router.pipelines.progress import PipelineProgress
+from router.pipelines.queries import RESTART_SECONDS, Queries, Retries
 from router.pipelines.tables import Tables
 from router.pipelines.testing.cases import load
 from router.pipelines.testing.running import run
 from router.services.pipelines import read_status
 from tests.pipelines.running import Site, site
 from tests.pipelines.topics import create, publish, read
+from tests.processes import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+WAIT = 240
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.java, pytest.mark.slow]
 DECLARED = """
@@ -154,12 +159,42 @@ def test_running_stream_sees_the_files_that_a_table_has_after_a_refresh(
         now[0] = 60.0
         tables.refresh()
         assert sorted(map(str, named(3))) == ["None", "None", "two"]
-        (table / "2.json").rename(table / "3.json")
-        with pytest.raises(StreamingQueryException) as gone:
-            named(4)
-        assert sentence(gone.value) == (
-            f"the file {table}/2.json is not there any more: write new files of a table beside the"
-            " old ones, which a batch may read. The next run goes on with those that are there"
-        )
     finally:
         query.stop()
+
+
+def test_table_that_was_written_again_is_read_again_once_it_has_files(
+    spark: SparkSession, tmp_path: Path, clock: ManualClock
+) -> None:
+    rows, table = tmp_path / "rows", tmp_path / "table"
+    for folder in (rows, table):
+        folder.mkdir()
+    (table / "1.json").write_text('{"id": 1, "name": "old"}\n')
+    (rows / "1.json").write_text('{"id": 1}\n')
+    spec = TableSpec("kept", str(table), "json", "id INT, name STRING")
+    tables = Tables(spark, [spec], clock)
+    spark.readStream.schema("id INT").json(str(rows)).createOrReplaceTempView("numbers")
+    joined = spark.sql("SELECT n.id, name FROM numbers n LEFT JOIN kept t ON n.id = t.id")
+
+    started: list[StreamingQuery] = []
+
+    def start() -> StreamingQuery:
+        writer = joined.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        started.append(writer.trigger(availableNow=True).start())
+        return started[-1]
+
+    (table / "1.json").unlink()
+    found = Queries(PipelineProgress(clock), Retries(WAIT, lambda _: False, clock), tables.reread)
+    found.start("out", start)
+    with pytest.raises(StreamingQueryException):
+        started[0].awaitTermination(WAIT)
+    found.check({})
+    assert not tables.reread()
+    (table / "2.json").write_text('{"id": 1, "name": "new"}\n')
+    clock.advance(RESTART_SECONDS)
+    found.check({})
+    assert started[1].awaitTermination(WAIT)
+    found.check({})
+    assert not found.running()
+    assert [row["name"] for row in spark.read.parquet(str(tmp_path / "out")).collect()] == ["new"]

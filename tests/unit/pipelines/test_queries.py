@@ -14,6 +14,10 @@ from tests.processes import ManualClock
 LATE = "Python worker failed to connect back.\n=== Streaming Query ==="
 _REFUSED = "[STREAM_FAILED] org.apache.kafka.common.errors.SaslAuthenticationException: "
 THROTTLED = f"{_REFUSED}too-many-requests: There were too many password checks."
+MISSED = (
+    "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file"
+    " file:///tables/1.json. File does not exist."
+)
 
 
 class FakeQuery:
@@ -51,8 +55,10 @@ class Starts:
         return self.left.pop(0)
 
 
-def queries(clock: ManualClock, patience: float = 60.0) -> Queries:
-    return Queries(PipelineProgress(clock), retries(clock, patience))
+def queries(
+    clock: ManualClock, patience: float = 60.0, reread: Callable[[], bool] = lambda: True
+) -> Queries:
+    return Queries(PipelineProgress(clock), retries(clock, patience), reread)
 
 
 def retries(clock: ManualClock, patience: float = 60.0) -> Retries:
@@ -115,6 +121,32 @@ def test_wrong_password_ends_the_run_at_once(clock: ManualClock) -> None:
     found.start("files", Starts(FakeQuery(_REFUSED + text)))
     with pytest.raises(RunFailedError, match=r"The password is wrong\.$"):
         found.check({})
+
+
+@pytest.mark.parametrize("some", [True, False])
+def test_table_that_was_written_again_is_read_once_more_if_it_has_files(
+    clock: ManualClock, some: bool
+) -> None:
+    looked: list[float] = []
+
+    def reread() -> bool:
+        looked.append(clock.now)
+        return some
+
+    found, begun = queries(clock, reread=reread), clock.now
+    starts = Starts(FakeQuery(MISSED), FakeQuery(MISSED))
+    found.start("files", starts)
+    for _ in range(2):
+        found.check({})
+        # What writes it again may not be done yet.
+        assert looked == []
+        clock.now += RESTART_SECONDS / 2
+    found.check({})
+    assert looked == [begun + RESTART_SECONDS]
+    assert starts.count == (2 if some else 1)
+    with pytest.raises(RunFailedError, match=r"the file /tables/1\.json is not there any more"):
+        found.check({})
+    assert len(looked) == 1
 
 
 def test_query_that_ended_well_is_done(clock: ManualClock) -> None:

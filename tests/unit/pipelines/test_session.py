@@ -156,6 +156,18 @@ def test_missing_maven_is_told_with_what_to_install(
             "bad record in topic t, partition 1, position 3:4:0: not JSON",
         ),
         ("Caused by: x\nModuleNotFoundError: No module named 'router'\n at x", LACKING),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
+            " [DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] Changed.\nChanges:\nLatest schema is"
+            " missing field(s): name SQLSTATE: XXKST\n=== Streaming Query ===\n",
+            "the columns of a Delta table are not those that the run began with: Latest schema is"
+            " missing field(s): name. The next run begins with the new ones",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [DIVIDE_BY_ZERO]"
+            " Division by zero. SQLSTATE: 22012\n=== Streaming Query ===\n",
+            "Division by zero.",
+        ),
         ("Python worker failed to connect back.\n=== Streaming Query ===\nId: x", None),
     ],
 )
