@@ -11,7 +11,6 @@ go.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -30,7 +29,8 @@ AHEAD_MESSAGES: Final = 256
 AHEAD_BYTES: Final = 256 << 10
 SPARSE: Final = 64
 """Messages that lie between two of the consumer, where its next one is looked up in the index."""
-_MAX_SETTLES: Final = 10
+_MAX_ROUNDS: Final = 10
+"""Times that the index is read up to what other dialects publish, before messages are counted."""
 
 
 class SubjectFilter(SubjectMatcher):
@@ -77,20 +77,20 @@ class MessageSource:
         self.close()
         if not self.matches.filters:
             return
-        state, ledger = self._state, self._stream.ledger
-        for _ in range(_MAX_SETTLES):
-            await self._stream.log.catch_up()
-            # What is appended and not durable would be counted by neither side.
-            if ledger.durable_entry == ledger.next_entry:
+        state, log = self._state, self._stream.log
+        for _ in range(_MAX_ROUNDS):
+            await log.catch_up()
+            if log.indexer is None or log.indexer.advance():
                 break
-            stored = asyncio.Event()
-            self._stream.context.store.after_sync(stored.set)
-            await stored.wait()
         first = state.resume + 1 if state.listed else state.next_sequence
         self._counting_from, self._counted = first, 0
-        if (indexer := self._stream.log.indexer) is not None:
-            indexer.observers[self] = None
-        self._counted += await self._stream.log.count_from(first, self.matches.filters)
+        if log.indexer is not None:
+            log.indexer.observers[self] = None
+            # What is not on disk yet was added before, and is not counted with the rest.
+            for message in log.indexer.ahead():
+                self.added(message.sequence, message.subject)
+        stored = await log.count_from(first, self.matches.filters)
+        self._counted += stored  # what came meanwhile was added
 
     async def next(self) -> StoredMessage | None:
         """Return the message that is delivered next; None: there is none, or it may not go yet.

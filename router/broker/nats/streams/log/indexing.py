@@ -13,7 +13,7 @@ dialects delete records. Then the index is built again from what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 import structlog
@@ -94,8 +94,7 @@ class Indexer:
 
         What cannot be read yet is in it at once, as it was: the next publish is checked against it.
         """
-        end, find = self._visible.end_entry, self._ledger.in_memory
-        ahead = [found for one in sorted(self._ahead) if one >= end and (found := find(one))]
+        ahead = self._entries_ahead()
         self._ahead = {entry.entry_id for entry in ahead}
         self.foreign = False
         self.restarts += 1
@@ -109,6 +108,11 @@ class Indexer:
     def has_all(self) -> bool:
         """Return whether the index has all that was appended, on disk or not."""
         return self._ledger.next_entry - self.position == len(self._ahead)
+
+    def ahead(self) -> Iterator[StoredMessage]:
+        """Yield the messages that are in the index and cannot be read yet."""
+        for entry in self._entries_ahead():
+            yield from self._left(entry)
 
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
@@ -226,15 +230,24 @@ class Indexer:
 
     def _count(self, entry: Entry) -> None:
         """Add the messages of an entry that are not deleted."""
-        messages, left = self._reader.messages(entry), self._visible.messages(entry)
-        if not messages:
+        if not self._reader.messages(entry):
+            left = self._visible.messages(entry)
             self.unreadable += entry.messages if left is None else left.bit_count()
-        for message in messages:
-            if left is not None and not left >> message.index & 1:
-                continue
+        for message in self._left(entry):
             self.add(message.subject, message.sequence, message.size)
             if message.native and MARK in message.headers:
                 self._add_deadline(message)
+
+    def _entries_ahead(self) -> list[Entry]:
+        end, find = self._visible.end_entry, self._ledger.in_memory
+        return [found for one in sorted(self._ahead) if one >= end and (found := find(one))]
+
+    def _left(self, entry: Entry) -> Iterator[StoredMessage]:
+        """Yield the messages of an entry that are not deleted."""
+        left = self._visible.messages(entry)
+        for message in self._reader.messages(entry):
+            if left is None or left >> message.index & 1:
+                yield message
 
     def _add_deadline(self, message: StoredMessage) -> None:
         try:

@@ -125,6 +125,35 @@ def sequence_of(message: NatsMessage) -> int:
 
 
 @pytest.mark.slow
+def test_messages_that_are_published_while_a_consumer_begins_are_counted(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        stream = served.server.streams.find("S")
+        publisher = served.server.streams.publisher(lambda: None, lambda: None)
+
+        async def publish() -> None:
+            while True:
+                for subject in SUBJECTS:
+                    publisher.publish(stream, NatsMessage(subject, "", b"", b"v"))
+                publisher.flush()
+                await asyncio.sleep(0)
+
+        publishing = asyncio.create_task(publish())
+        for name, filters in FILTERS.items():
+            await served.consumer(name, filter_subjects=filters)
+        publishing.cancel()
+        await asyncio.wait((publishing,))
+        await served.stored()
+        await stream.settle()
+        left = await everything(stream)
+        for name, consumer in stream.consumers.items():
+            assert isinstance(consumer, JetStreamConsumer)
+            assert consumer.num_pending == sum(matching(consumer, m.subject) for m in left), name
+
+    run(tmp_path, test)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("waiting", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_consumers_of_some_subjects_get_all_of_them_once(
