@@ -136,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
         self.identity = ConnectionIdentity(self, self.peer, self._context)
         self.session = self._open_session(self)
         if others >= self._context.options.max_connections and not self.peer.trusted:
-            _log.warning("too-many-connections", **self.origin)
+            self._warn("too-many-connections")
             self._transport.abort()
             return
         self._context.connections.add(self)
@@ -270,7 +270,7 @@ class ClientConnection(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Close because the client broke the protocol."""
-        _log.warning("client-broke-protocol", **self.origin, reason=reason)
+        self._warn("client-broke-protocol", reason=reason)
         self.close()
 
     def fail(self, failure: RouterError) -> None:
@@ -297,6 +297,11 @@ class ClientConnection(asyncio.Protocol):
             await work
         except Exception as error:  # noqa: BLE001 - the boundary of a connection, see `_failed`
             self._failed(error, "request-failed")
+
+    def _warn(self, event: str, **details: str) -> None:
+        """Log a warning about the client, unless there are too many in this second."""
+        if (left_out := self._context.broken_lines.admit()) is not None:
+            _log.warning(event, **self.origin, **details, **left_out)
 
     def _failed(self, error: Exception, event: str) -> None:
         """Close for a failure, while it is handled: the broker goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from router.broker import descriptors
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.blacklist import BrokerBlacklist
 from router.broker.transport.memory_budget import FrameBudget
+from router.log import LineLimit
 from router.settings.options import SettingsOptions, from_setting
 
 
@@ -40,6 +42,8 @@ class TransportContext:
 
     `authorizer` is None if only the node's own socket is served, whose clients are trusted.
     `unauthenticated` holds the connections whose client is not known yet, oldest first.
+    `broken_lines` bounds the log lines about clients that break the protocol, or are too many: they
+    keep no line about a refused login out.
     """
 
     options: TransportOptions = TransportOptions()
@@ -48,3 +52,4 @@ class TransportContext:
     connections: set[Abortable] = field(default_factory=set)
     unauthenticated: dict[Abortable, None] = field(default_factory=dict)
     memory_budget: FrameBudget = field(default_factory=FrameBudget)
+    broken_lines: LineLimit = field(default_factory=lambda: LineLimit(time.monotonic))

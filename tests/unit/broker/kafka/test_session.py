@@ -15,6 +15,7 @@ from router.broker.kafka.apis import APIS
 from router.broker.kafka.failures import ErrorCode, error_code, error_message
 from router.broker.storage import StoreError
 from router.errors import RouterError, TopicNotFoundError
+from router.log import MAX_REFUSAL_LINES_PER_SECOND, LineLimit
 from router.wire import ProtocolError
 from router.wire.kafka.frames import KafkaFrameReader
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
@@ -143,6 +144,21 @@ def test_a_frame_that_is_too_short_for_a_request_ends_its_connection(
         ]
         assert client.connection.closed
         assert client.take() == []
+
+    with_server(tmp_path, test)
+
+
+def test_clients_that_break_the_protocol_write_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        seconds = iter([0.0] * 25 + [1.0])
+        transport = server.context.transport
+        transport.broken_lines = LineLimit(lambda: next(seconds))
+        with capture_logs() as logs:
+            for _ in range(26):
+                server.client().connection.data_received(struct.pack(">i", 0))
+        lines = [one for one in logs if one["event"] == "client-broke-protocol"]
+        assert len(lines) == MAX_REFUSAL_LINES_PER_SECOND + 1
+        assert lines[-1]["left_out"] == 25 - MAX_REFUSAL_LINES_PER_SECOND
 
     with_server(tmp_path, test)
 
