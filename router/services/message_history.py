@@ -60,10 +60,12 @@ class MessageHistory:
         action: str,
         other: TopicName,
         user: str,
+        operation: str = "",
     ) -> None:
         """Have the broker remember what was done with messages, positions as the store has them.
 
-        A failure is logged only, since it is done already.
+        `operation` names what may be done, and recorded, twice, and counts once. A failure is
+        logged only, since it is done already.
         """
         if self.administration is None:
             return
@@ -82,6 +84,7 @@ class MessageHistory:
                     action=action,
                     other=str(other),
                     user=user,
+                    operation=operation,
                 )
         except RouterError as error:
             _log.warning("message-event-lost", action=action, topic=str(topic), reason=str(error))

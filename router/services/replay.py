@@ -93,7 +93,7 @@ class Replayer:
             for result in self._producer.produce(target, outgoing, Sender(None, identity, source)):
                 if result.error is not None:
                     raise result.error
-            self._history.record(batch.topic, ranges_of(read), REPLAYED, target, name[0])
+            self._history.record(batch.topic, ranges_of(read), REPLAYED, target, *name)
         return len(outgoing)
 
     def _whole(self, batch: ReplayRange) -> list[Stored]:

@@ -31,8 +31,9 @@ def test_a_message_says_that_it_was_requeued_replayed_and_sent_again(tmp_path: P
         post(f"{pages}/messages/{bad['id']}/send?format=json", data={"edited": ""})
         form = get(f"{pages}/replay?from=earliest&filter=good")
         fields = {name: form[name] for name in ("id", "cursor", "until", "end")}
-        done = post(f"{pages}/replay?format=json", data=fields | {"to": "copies", "filter": "good"})
-        assert done.json()["batch"] == 1
+        for _ in range(2):  # as a client that lost the answer does
+            sent = fields | {"to": "copies", "filter": "good"}
+            assert post(f"{pages}/replay?format=json", data=sent).json()["batch"] == 1
         story = get(f"{pages}/messages/{bad['id']}")["story"]
         replayed = get(f"{pages}/messages/{good['id']}")["story"]
         stack.stop()

@@ -85,15 +85,17 @@ class AdminCalls:
         action: str,
         other: str,
         user: str,
+        operation: str = "",
     ) -> None:
         """Note what was done with messages: `ranges` of entry and index, and entry and index.
 
-        Nothing is noted of a ledger that the partition has no more. Raises BadRequestError for no
-        partition of it.
+        What is noted with the same `operation` is found once; "": each time. Nothing is noted of a
+        ledger that the partition has no more. Raises BadRequestError for no partition of it.
         """
         if self._piece(topic, partition).ledger.id == ledger:
             for entry, index, last, last_index in ranges:
-                self._events.add(ledger, ((entry, index), (last, last_index)), action, other, user)
+                places = ((entry, index), (last, last_index))
+                self._events.add(ledger, places, action, other, user, operation)
 
     async def message_events(
         self, topic: str, partition: int, ledger: int, entry: int, index: int

@@ -25,13 +25,17 @@ EntryPlace = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class MessageEvent:
-    """What was done with the messages from `first` to `last`; `at` in ms since 1970."""
+    """What was done with the messages from `first` to `last`; `at` in ms since 1970.
+
+    `operation` names what may be noted twice, as a request that is repeated is; "": it cannot be.
+    """
 
     first: EntryPlace
     last: EntryPlace
     action: str
     topic: str
     user: str
+    operation: str
     at: int
 
 
@@ -47,12 +51,18 @@ class MessageEvents:
         self._max_bytes = max_bytes
 
     def add(
-        self, ledger: int, places: tuple[EntryPlace, EntryPlace], action: str, topic: str, user: str
+        self,
+        ledger: int,
+        places: tuple[EntryPlace, EntryPlace],
+        action: str,
+        topic: str,
+        user: str,
+        operation: str = "",
     ) -> None:
         """Note what was done just now with the messages from one place to another."""
         first, last = places
-        user = user[:MAX_TEXT]
-        event = MessageEvent(first, last, action, topic[:MAX_TEXT], user, self._now_ms())
+        texts = (topic[:MAX_TEXT], user[:MAX_TEXT], operation[:MAX_TEXT])
+        event = MessageEvent(first, last, action, *texts, self._now_ms())
         if (events := self._events.get(ledger)) is None:
             events = self._events[ledger] = deque()
             self._bytes += LEDGER_BYTES
@@ -63,8 +73,15 @@ class MessageEvents:
             self._drop(self._order.popleft())
 
     def find(self, ledger: int, place: EntryPlace) -> list[MessageEvent]:
-        """Return what was done with a message, the oldest first."""
-        return [one for one in self._events.get(ledger, ()) if one.first <= place <= one.last]
+        """Return what was done with a message, the oldest first; an operation is there once."""
+        found: list[MessageEvent] = []
+        operations = set[tuple[str, ...]]()
+        for one in self._events.get(ledger, ()):
+            name = (one.operation, one.action, one.topic, one.user)
+            if one.first <= place <= one.last and not (one.operation and name in operations):
+                operations.add(name)
+                found.append(one)
+        return found
 
     def _drop(self, ledger: int) -> None:
         events = self._events[ledger]
@@ -78,4 +95,4 @@ class MessageEvents:
 
 def _size(event: MessageEvent) -> int:
     # A text of Python has up to four bytes for a character.
-    return EVENT_BYTES + 4 * (len(event.action) + len(event.topic) + len(event.user))
+    return EVENT_BYTES + 4 * sum(map(len, (event.action, event.topic, event.user, event.operation)))

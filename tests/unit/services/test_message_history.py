@@ -32,8 +32,14 @@ class Broker:
 def test_what_was_done_is_noted_by_partition(fails: bool) -> None:
     broker = Broker(fails=fails)
     ranges = [(Position(7, 1, 0, 2), Position(7, 3, 0)), (Position(7, 5, 0), Position(7, 5, 0))]
-    MessageHistory(broker).record(T, ranges, REPLAYED, OTHER, "anna")
-    names = {"topic": str(T), "other": str(OTHER), "action": REPLAYED, "user": "anna"}
+    MessageHistory(broker).record(T, ranges, REPLAYED, OTHER, "anna", "r1")
+    names = {
+        "operation": "r1",
+        "topic": str(T),
+        "other": str(OTHER),
+        "action": REPLAYED,
+        "user": "anna",
+    }
     rows = [[1, 2, 3, -1], [5, -1, 5, -1]]
     expected = names | {"partition": 0, "ledger": 7, "ranges": rows}
     assert broker.calls == [("add_message_events", expected)]

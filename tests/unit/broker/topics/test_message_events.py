@@ -34,6 +34,21 @@ def test_an_event_is_of_the_messages_of_its_range() -> None:
     assert events.find(8, (3, -1)) == []
 
 
+def test_an_operation_that_is_noted_twice_is_found_once() -> None:
+    events = MessageEvents(count(1).__next__)
+    for operation in ("r1", "r1", "", "", "r2"):
+        events.add(7, ((2, 1), (4, -1)), "replayed", "a", "anna", operation)
+    events.add(7, ((2, 1), (4, -1)), "replayed", "a", "bob", "r1")
+    found = [(one.user, one.operation, one.at) for one in events.find(7, (3, -1))]
+    assert found == [
+        ("anna", "r1", 2),
+        ("anna", "", 4),
+        ("anna", "", 5),
+        ("anna", "r2", 6),
+        ("bob", "r1", 7),
+    ]
+
+
 def test_the_newest_events_are_kept_and_it_is_known_since_when() -> None:
     events = MessageEvents(
         count(1).__next__, max_bytes=2 * LEDGER_BYTES + 3 * (EVENT_BYTES + 4 * 3)
