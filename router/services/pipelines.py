@@ -12,6 +12,7 @@ import os
 import socket
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,8 @@ FOLDER: Final = "pipelines"
 STATUS: Final = "status.json"
 LOCK: Final = "run.lock"
 ALIVE: Final = ("starting", "running")
+DEAD_LETTERS: Final = "dead_letters"
+"""The key of a declaration that names the topic for bad records."""
 MAX_LISTED: Final = 100
 MAX_FILE_BYTES: Final = 1024 * 1024
 _LARGEST_NOTE: Final = 4096
@@ -77,6 +80,17 @@ class Pipelines:
         """Yield what ran by its name alone, such as a replay, and shipped pipelines."""
         for file in sorted((self._data / FOLDER).glob(f"*/{STATUS}"))[: MAX_LISTED + 1]:
             yield DeclaredPipeline(file.parent.name, "", "", file.parent)
+
+    def dead_letter_topics(self) -> list[str]:
+        """Return the topics for bad records that the first MAX_LISTED declarations name, sorted."""
+        found = set[str]()
+        for file in sorted(self._declarations.glob("*.toml"))[:MAX_LISTED]:
+            with suppress(OSError, ValueError):
+                text = _read(file)
+                name = tomllib.loads(text).get(DEAD_LETTERS) if DEAD_LETTERS in text else None
+                if isinstance(name, str) and name:
+                    found.add(name)
+        return sorted(found)
 
     def _own(self, name: str) -> Path:
         return self._data / FOLDER / name

@@ -7,7 +7,7 @@ of the topics are read, back to the time of the message: each dead letter is you
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from router.backends import Backend
@@ -42,11 +42,19 @@ from router.services.scan import (
 
 MAX_DEAD_LETTERS: Final = 20
 """Of one message in one topic."""
-MAX_MESSAGES: Final = 2_000
-"""Messages of one topic that are read."""
 STEP_BOUNDS: Final = ScanBounds(500, 4 * 1024 * 1024, 0.5)
-MAX_SECONDS: Final = 1.5
-"""Until no other part of a topic is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceBounds:
+    """How much is read at most: messages of one topic, and for how many seconds in all."""
+
+    messages: int
+    seconds: float
+
+
+QUICK: Final = TraceBounds(2_000, 0.3)
+LONG: Final = TraceBounds(50_000, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +69,10 @@ class TracedDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTrace:
-    """The dead letters of a message, the oldest first; `whole`: the topics have no others."""
+    """The dead letters of a message, the oldest first; `unsearched` topics may have others."""
 
     dead_letters: tuple[TracedDeadLetter, ...]
-    whole: bool
+    unsearched: tuple[TopicName, ...]
 
 
 class DeadLetterTracer:
@@ -76,30 +84,40 @@ class DeadLetterTracer:
         self._timeout = timeout
 
     def trace(
-        self, topic: TopicName, stored: Stored, among: Sequence[TopicName]
+        self,
+        topic: TopicName,
+        stored: Stored,
+        among: Sequence[TopicName],
+        bounds: TraceBounds = QUICK,
     ) -> DeadLetterTrace:
         """Return the dead letters of a message of `topic` that are in some topics.
 
-        A topic that there is not has none. Raises what reading raises.
+        Each topic has its share of the time that is left, so that a large one keeps none from being
+        searched. A topic that there is not has none. Raises what reading raises.
         """
-        dead_letters, whole = list[TracedDeadLetter](), True
-        deadline = self._reading.clock() + MAX_SECONDS
-        for dead in among:
+        dead_letters, unsearched = list[TracedDeadLetter](), list[TopicName]()
+        deadline = self._reading.clock() + bounds.seconds
+        for number, dead in enumerate(among):
+            share = (deadline - self._reading.clock()) / (len(among) - number)
+            whole = False
             try:
-                found, is_whole = self._in_topic(dead, topic, stored, deadline)
+                if share > 0:
+                    own = TraceBounds(bounds.messages, share)
+                    found, whole = self._in_topic(dead, topic, stored, own)
+                    dead_letters += found
             except TopicNotFoundError:
                 continue
             except (NotSupportedError, NotAllowedError, ReadFailedError):
-                whole = False
-                continue
-            dead_letters += found
-            whole = whole and is_whole
+                pass
+            if not whole:
+                unsearched.append(dead)
         dead_letters.sort(key=lambda dead_letter: dead_letter.stored.publish_time)
-        return DeadLetterTrace(tuple(dead_letters), whole)
+        return DeadLetterTrace(tuple(dead_letters), tuple(unsearched))
 
     def _in_topic(
-        self, dead: TopicName, topic: TopicName, stored: Stored, deadline: float
+        self, dead: TopicName, topic: TopicName, stored: Stored, bounds: TraceBounds
     ) -> tuple[list[TracedDeadLetter], bool]:
+        deadline = self._reading.clock() + bounds.seconds
         stats = self._backend.describe_topic(dead, self._timeout)
         ends: Places = end_of(stats)
         found, looked = list[Stored](), 0
@@ -112,8 +130,9 @@ class DeadLetterTracer:
             return came.topic == topic and _is_of(came.at, stored.position)
 
         whole = False
-        while looked < MAX_MESSAGES and self._reading.clock() < deadline:
-            page = before(self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, STEP_BOUNDS)
+        while looked < bounds.messages and (left := deadline - self._reading.clock()) > 0:
+            step = replace(STEP_BOUNDS, seconds=min(STEP_BOUNDS.seconds, left))
+            page = before(self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, step)
             found += page.messages
             looked += page.looked
             # Each partition by itself: one with few dead letters is soon read back to days ago.

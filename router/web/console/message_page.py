@@ -22,6 +22,7 @@ from router.model import UNDECODED, Message, Position, Principal, Stored, TopicN
 from router.services import message_details as details
 from router.services import messagepack
 from router.services.dead_letters.dead_letter import ORIGINAL_TIME, origin
+from router.services.dead_letters.tracing import LONG, QUICK
 from router.services.message_history import SENT_AGAIN
 from router.services.position_texts import write_position
 from router.services.publish import timeouts_of_publish
@@ -47,6 +48,7 @@ MAX_SENT: Final = 1_000_000
 MAX_TIME_DIGITS: Final = 18
 """Of a time that a header says: any text is a header, and Python refuses to read 5,000 digits."""
 PROTOCOLS: Final = {"http": "HTTP", "kafka": "Kafka", "nats": "NATS", "pulsar": "Pulsar"}
+TRACES: Final = {"quick": QUICK, "long": LONG}
 TEXT_SCHEMAS: Final = ("JSON", "STRING")
 """Schemas whose values people can write."""
 _FAILS: Final = (*FAILS, "value-not-found", "read-failed")
@@ -65,6 +67,7 @@ class MessagePageViews(PageViews):
         "GET /console/topics/<topic>/messages/<message>",
         choice("as", FORMS, "How the value is shown."),
         number("sent", "How many messages were sent, which the page says."),
+        choice("letters", tuple(TRACES), "How long the dead letters of the message are searched."),
         fails=_FAILS,
     )
     def message(self, topic: str, message: str) -> Response:
@@ -72,6 +75,7 @@ class MessagePageViews(PageViews):
         principal, name = self._context.authorized(topic, Right.BROWSE)
         query = Query(request.environ)
         form = query.choice("as", FORMS, FORMS[0])
+        letters = query.choice("letters", tuple(TRACES), "quick")
         stored = self._find(name, message)
         stats = self._stats(name)
         one = self._context.mask(principal, name, stats).shown(stored)
@@ -84,7 +88,10 @@ class MessagePageViews(PageViews):
             "groups": self._groups(stats, stored.position),
             "letter": None if one.masked else _dead_letter(name, stored.message),
             "published_by": {} if one.masked else self._publisher_of(principal, name, stored),
-            "story": None if one.masked else self._story.data(principal, name, stored, stats),
+            "story": None
+            if one.masked
+            else self._story.data(principal, name, stored, stats, TRACES[letters]),
+            "letters": letters,
             "masked": REASON if one.masked else "",
         }
         data |= described(one) | self._value(name, one, form)

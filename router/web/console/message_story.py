@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -10,14 +12,15 @@ import structlog
 from router.errors import BadNameError, RouterError
 from router.model import Position, Principal, Stored, TopicName, TopicStats
 from router.services.dead_letters.dead_letter import write_dead_letter_id
-from router.services.dead_letters.tracing import TracedDeadLetter
+from router.services.dead_letters.tracing import TraceBounds, TracedDeadLetter
 from router.services.groups import grouped
 from router.services.message_history import DISCARDED, REQUEUED, MessageAction
 from router.web.access import Right
 from router.web.console.context import PageContext
 
 MAX_GROUPS: Final = 8
-"""Groups whose dead-letter topics are looked for."""
+MAX_PIPELINES: Final = 8
+"""Groups, and topics that pipelines name, whose dead letters are looked for."""
 _ANOTHER: Final = "a topic that you may not see"
 
 _log = structlog.get_logger(__name__)
@@ -31,21 +34,27 @@ class MessageStory:
         self._services = context.services
 
     def data(
-        self, principal: Principal, name: TopicName, stored: Stored, stats: TopicStats | None
+        self,
+        principal: Principal,
+        name: TopicName,
+        stored: Stored,
+        stats: TopicStats | None,
+        bounds: TraceBounds,
     ) -> dict[str, Any]:
-        """Return `dead_letters`, `searched`, `whole`, `actions` and `since`.
+        """Return `dead_letters`, `searched`, `unsearched`, `whole`, `actions` and `since`.
 
-        `searched` are the dead-letter topics that were read; `whole`: the topics of all groups were
-        read, back to the message. `since` is the time in ms since which all actions are known,
-        None: none are.
+        `searched` are the dead-letter topics that were looked into, `unsearched` those of them that
+        were not read back to the message; `whole`: there are none, and no group or pipeline was
+        left out. `since` is the time in ms since which all actions are known, None: none are.
         """
         groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
-        topics = self._topics(principal, name, stored.position.partition, groups)
-        dead_letters, whole = list[TracedDeadLetter](), False
+        pipelines = self._services.pipelines.dead_letter_topics()
+        named = (groups[:MAX_GROUPS], pipelines[:MAX_PIPELINES])
+        topics = self._topics(principal, name, stored.position.partition, named)
+        dead_letters, unsearched = list[TracedDeadLetter](), list(topics)
         try:
-            trace = self._services.tracer.trace(name, stored, list(topics))
-            dead_letters = list(trace.dead_letters)
-            whole = trace.whole and len(groups) <= MAX_GROUPS
+            trace = self._services.tracer.trace(name, stored, list(topics), bounds)
+            dead_letters, unsearched = list(trace.dead_letters), list(trace.unsearched)
         except RouterError as error:
             _log.warning("dead-letters-unknown", topic=str(name), reason=str(error))
         actions, since = self._actions(name, stored.position)
@@ -55,22 +64,29 @@ class MessageStory:
         return {
             "dead_letters": [_dead_letter(one, topics[one.topic], actions) for one in dead_letters],
             "searched": [topic.local for topic in topics],
-            "whole": whole,
+            "unsearched": [topic.local for topic in unsearched],
+            "whole": not unsearched and named == (groups, pipelines),
             "actions": [self._action(principal, one) for one in own],
             "since": since,
         }
 
     def _topics(
-        self, principal: Principal, name: TopicName, partition: int, groups: Sequence[str]
+        self,
+        principal: Principal,
+        name: TopicName,
+        partition: int,
+        named_by: tuple[Sequence[str], Sequence[str]],
     ) -> dict[TopicName, str]:
         """Return the dead-letter topics of a topic that there are, and that may be read.
 
-        Each with the group that it is of, "" if that is not in its name.
+        Each with the group that it is of, "" if that is not in its name. `named_by`: groups, and
+        the names of the topics of pipelines.
         """
+        groups, pipelines = named_by
         named = {f"{name.local}.dlq": ""}
         # Clients that consume partitions one by one name a topic for each.
         for local in dict.fromkeys((name.local, name.partition(partition).local)):
-            named |= {f"{local}-{group}-DLQ": group for group in groups[:MAX_GROUPS]}
+            named |= {f"{local}-{group}-DLQ": group for group in groups}
         found = dict[TopicName, str]()
         for local, group in named.items():
             try:
@@ -78,6 +94,12 @@ class MessageStory:
             except BadNameError:
                 continue  # of a group whose name has other characters
             found[topic] = group
+        for written in pipelines:
+            with suppress(BadNameError):
+                topic = TopicName.parse(written, name.tenant, name.namespace)
+                # Pages are of topics of one namespace.
+                if name == replace(topic, local=name.local):
+                    found.setdefault(topic, "")
         if (configured := self._services.dead_letters.configured) is not None:
             found.setdefault(configured, "")
         return {

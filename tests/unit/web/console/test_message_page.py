@@ -6,15 +6,18 @@ import gzip
 import time
 from collections.abc import Callable
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from router.backends import Batch
-from router.model import Message, Schema, SchemaType, TopicInfo, TopicName
+from router.model import Message, Schema, SchemaType, TopicInfo, TopicName, TopicStats
 from router.services.dead_letters import tracing
+from router.services.dead_letters.tracing import DeadLetterTracer, TraceBounds
 from router.services.scan import ScanBounds
 from router.web.console import message_story
+from router.web.console.message_page import TRACES
 from tests.unit.web.applications import HASHES, Site, header
 from tests.unit.web.console.test_publish import ORDER
 
@@ -128,6 +131,7 @@ def test_message_says_which_dead_letters_it_has_and_what_became_of_them(site: Si
     assert page(site)["story"] == {
         "dead_letters": [],
         "searched": [],
+        "unsearched": [],
         "whole": True,
         "actions": [],
         "since": None,
@@ -222,14 +226,62 @@ def test_search_for_dead_letters_that_ends_early_says_so(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(site, Message(b"a"))
-    monkeypatch.setattr(tracing, "MAX_MESSAGES", 2)
+    monkeypatch.setitem(TRACES, "quick", TraceBounds(2, 5.0))
     monkeypatch.setattr(tracing, "STEP_BOUNDS", ScanBounds(1, 1_000_000, 5.0))
     for _ in range(4):
         bury(site, "9:9")
     story = page(site)["story"]
-    assert (story["dead_letters"], story["whole"]) == ([], False)
-    text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
+    assert (story["dead_letters"], story["unsearched"], story["whole"]) == ([], ["t.dlq"], False)
+    address = f"{PAGE}/{listed(site)[0]['id']}"
+    text = site.client.get(f"{address}?format=html").text
     assert "Not all messages of t.dlq were searched" in text
+    assert "?letters=long" in text
+    longer = site.client.get(f"{address}?letters=long&format=json").get_json()["story"]
+    assert (longer["unsearched"], longer["whole"]) == ([], True)
+
+
+@pytest.mark.parametrize(("seconds", "missed"), [(0.25, ["a"]), (1.0, ["a", "b", "c"])])
+def test_dead_letter_topic_that_takes_long_leaves_time_for_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch, seconds: float, missed: list[str]
+) -> None:
+    store(site, Message(b"a"))
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    for local, position in (("a", "9:9"), ("b", f"{ledger}:{entry}"), ("c", "9:9")):
+        bury(site, position, local)
+    dead = [TopicName.parse(local) for local in "abc"]
+    now, asked = [0.0], list[TopicName]()
+    describe = site.backend.describe_topic
+
+    def slow(topic: TopicName, timeout: float) -> TopicStats:
+        asked.append(topic)
+        now[0] += seconds if topic == dead[0] else 0.0
+        return describe(topic, timeout)
+
+    view: Any = site.app.view_functions["console.message"]
+    reading = view.__self__._services.reading
+    monkeypatch.setattr(site.backend, "describe_topic", slow)
+    monkeypatch.setattr(reading, "clock", lambda: now[0])
+    (stored,) = (log.messages[0] for log in site.backend.topic(TOPIC).logs.values())
+    found = DeadLetterTracer(site.backend, reading, 5).trace(TOPIC, stored, dead)
+    assert [topic.local for topic in found.unsearched] == missed
+    is_late = missed == ["a", "b", "c"]
+    assert [one.topic for one in found.dead_letters] == ([] if is_late else dead[1:2])
+    assert asked == (dead[:1] if is_late else dead)
+
+
+def test_topic_for_bad_records_of_a_pipeline_is_searched(
+    sites: Callable[..., Site], tmp_path: Path
+) -> None:
+    declared = 'dead_letters = "bad-records"'
+    for name, text in (("p", declared), ("q", "["), ("r", 'dead_letters = "a/b/c"')):
+        (tmp_path / f"{name}.toml").write_text(text)
+    site = sites(pipelines_folder=str(tmp_path))
+    store(site, Message(b"a"))
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    bury(site, f"{ledger}:{entry}", "bad-records", **{"router-pipeline": "p"})
+    story = page(site)["story"]
+    assert story["searched"] == ["bad-records"]
+    assert [one["topic"] for one in story["dead_letters"]] == ["bad-records"]
 
 
 @pytest.mark.parametrize("digits", [13, 30, 5_000])
@@ -272,7 +324,7 @@ def test_more_groups_than_are_looked_at_are_not_said_to_have_no_dead_letters(sit
     assert not page(site)["story"]["whole"]
     text = site.client.get(f"{PAGE}/{listed(site)[0]['id']}?format=html").text
     assert "The topic has no dead-letter topic" not in text
-    assert "Not all messages of dead-letter topics were searched" in text
+    assert "Not all messages of other dead-letter topics were searched" in text
 
 
 def test_message_is_sent_again_as_it_is(site: Site) -> None:
