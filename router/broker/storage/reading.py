@@ -7,7 +7,7 @@ segment as the metadata knew it, whose file only ever grows or goes away.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,7 +192,7 @@ class SegmentReader:
         """Return entries from the hint on, which end before any damage; None: look closer."""
         entries: list[Entry] = []
         left, last = request.max_bytes, None
-        for item in self._records(descriptor, segment, hint, hint.place + left):
+        for item in self._records(descriptor, segment, hint, hint.place + left, entries):
             entry = item[0]
             if entry.entry_id >= request.start and entry.format != GAP_FORMAT:
                 left -= len(entry.payload)
@@ -230,12 +230,17 @@ class SegmentReader:
         return ReadResult(entries, after)
 
     def _records(
-        self, descriptor: int, segment: Segment, start: SegmentPoint, end: int
+        self,
+        descriptor: int,
+        segment: Segment,
+        start: SegmentPoint,
+        end: int,
+        found: Sequence[Entry] = (),
     ) -> Iterator[tuple[Entry, int]]:
         """Yield entries and their places from a point on, up to the first that is not as it should.
 
         Gaps are among them. Each must be sound, and continue the ids and numbers of the one before.
-        `end` bounds what is read ahead.
+        `end` bounds what is read ahead, and what is read at all once the caller has `found` some.
         """
         expected, at, number = start[:3]
         data, base = b"", at
@@ -244,6 +249,8 @@ class SegmentReader:
             if entry is None:
                 need = record_size(data, at - base) or HEAD.size
                 if at - base + need <= len(data) or at + need > segment.size:
+                    return
+                if found and at + need > end:
                     return
                 size = min(
                     segment.size - at, max(need, _MIN_READ_BYTES, min(end - at, _MAX_READ_BYTES))

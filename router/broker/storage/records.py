@@ -123,7 +123,8 @@ def record_size(data: bytes, at: int) -> int | None:
 
 def read_record(data: bytes, at: int) -> Entry | None:
     """Return the entry whose record begins at `at`; None unless it is there whole and sound."""
-    if at + HEAD.size > len(data):
+    start = at + HEAD.size
+    if start > len(data):
         return None
     length, checksum, entry_id, index, timestamp_ms, format_tag, messages = HEAD.unpack_from(
         data, at
@@ -131,8 +132,8 @@ def read_record(data: bytes, at: int) -> Entry | None:
     end = at + SUM.size + length
     if end > len(data) or not FIELDS.size <= length <= MAX_RECORD:
         return None
-    body = data[at + SUM.size : end]
-    if crc32c(body, 0) != checksum:
+    # Two runs of the checksum cost less than to copy a large payload once more for a single one.
+    payload = data[start:end]
+    if crc32c(payload, crc32c(data[at + SUM.size : start], 0)) != checksum:
         return None
-    payload = body[FIELDS.size :]
     return _new(Entry, (entry_id, index, timestamp_ms, format_tag, messages, payload))

@@ -36,6 +36,8 @@ from router.wire import ProtocolError
 
 HIGH_WATER_BYTES: Final = 1 << 20
 MAX_UNSENT_BYTES: Final = 8 << 20
+LARGE_PART_BYTES: Final = 16 << 10
+"""Parts of more on average are not joined: to copy them costs more than a vectored write."""
 BUSY_TASKS: Final = 500
 MAX_TASKS: Final = 1_000
 """More than BUSY_TASKS only for frames that waited for something to be opened."""
@@ -395,10 +397,13 @@ class ClientConnection(asyncio.Protocol):
     def _flush(self) -> None:
         self._flush_due = False
         self.sent_bytes += self._out_size
-        out, self._out, self._out_size = self._out, [], 0
+        out, size, self._out, self._out_size = self._out, self._out_size, [], 0
         if self.closed or not out:
             return
-        self._transport.write(b"".join(out))
+        if size > LARGE_PART_BYTES * len(out):
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
         if self._transport.get_write_buffer_size() > self._max_unsent:
             self.hold_reading(_UNSENT)
         elif self._read_holds and not self._write_paused:

@@ -658,6 +658,25 @@ def test_entries_are_handed_over_in_portions(folder: Path, monkeypatch: pytest.M
     with_client(folder, test)
 
 
+@pytest.mark.parametrize(("size", "vectored"), [(100, False), (100_000, True)])
+def test_large_parts_are_handed_over_without_being_joined(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, size: int, vectored: bool
+) -> None:
+    handed_over: list[list[bytes]] = []
+
+    async def test(client: Client, _: Context) -> None:
+        await client.idle()
+        client.transport.writes = []
+        monkeypatch.setattr(client.transport, "writelines", handed_over.append)
+        parts = [b"head", bytes(size)]
+        client.connection.write(*parts)
+        await client.idle()
+        assert handed_over == ([parts] if vectored else [])
+        assert client.transport.writes == ([] if vectored else [b"".join(parts)])
+
+    with_client(folder, test)
+
+
 def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) -> None:
     async def test(client: Client, context: Context) -> None:
         await open_both(client)
