@@ -123,6 +123,8 @@ class History:
         self._has_damage = has_damage
         self.logs: dict[PartitionName, PartitionLog] = {}
         self.groups: dict[GroupPartition, Progress] = {}
+        self.deleted: set[PartitionName] = set()
+        """Those that are deleted, or may be: nothing more need be delivered of them."""
         self.counts: dict[str, int] = {}
         self.log_lines: dict[str, int] = {}
         self.boot = 0
@@ -393,6 +395,8 @@ class History:
 
     def missing(self, group: GroupPartition) -> set[str]:
         """Return what was published and acknowledged and has not come to a group."""
+        if group.partition in self.deleted:
+            return set()
         return self.log(group.partition).acknowledged.keys() - self.progress(group).received
 
     def held(self, group: GroupPartition) -> set[str]:

@@ -220,6 +220,27 @@ MUTATIONS: Final = (
         "            self._checking.done()\n",
     ),
     Mutation(
+        "deletion",
+        "the partition of a deleted topic stays in use",
+        "router.broker.topics.topics",
+        "self._partitions.pop(str(name.partition(index)), None)",
+        "self._partitions.get(str(name.partition(index)))",
+    ),
+    Mutation(
+        "deletion",
+        "the number of a deleted partition is given again",
+        f"{_STORAGE}.metadata",
+        "CREATE TABLE ledgers (\n    id INTEGER PRIMARY KEY AUTOINCREMENT",
+        "CREATE TABLE ledgers (\n    id INTEGER PRIMARY KEY",
+    ),
+    Mutation(
+        "deletion",
+        "the number of a deleted group is given again",
+        f"{_STORAGE}.metadata",
+        "CREATE TABLE subscriptions (\n    id INTEGER PRIMARY KEY AUTOINCREMENT",
+        "CREATE TABLE subscriptions (\n    id INTEGER PRIMARY KEY",
+    ),
+    Mutation(
         "retention",
         "retention does not wait for groups",
         f"{_STORAGE}.retention",

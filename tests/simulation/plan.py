@@ -42,7 +42,12 @@ EXCUSED_BY_DAMAGE = frozenset(
         "a committed transaction is not there",
         "a copy is not as its source",
         "a message was copied twice",
+        "a new message was taken for a duplicate",
+        "a new topic has a group of the old one",
+        "a new topic has a producer of the old one",
         "a refused commit was seen",
+        "a topic forgot a position",
+        "a topic forgot a producer",
         "a transaction is not whole",
         "a transaction was seen that was not committed",
         "acknowledged and not delivered",
@@ -68,6 +73,7 @@ PROTOCOLS = (
     "nats",
     "deleters",
     "administrators",
+    "renewers",
     "fetchers",
     "explicit",
     "tables",
@@ -104,6 +110,8 @@ class Plan:
     deleters: int = 1
     """Of messages of a stream, which one looks for; at most one."""
     administrators: int = 1
+    renewers: int = 1
+    """Of a topic that has messages, which is made again under its name; at most one."""
     fetchers: int = 1
     """Of each topic of the node protocol, as those below."""
     explicit: int = 1
@@ -170,7 +178,14 @@ class Plan:
         pairs = chance.choice((0, 1, 2)) if retention == "7d" else 0
         writers = chance.choice((0, 1)) if retention == "7d" else 0
         deleters = chance.choice((0, 0, 1))
-        return replace(found, transactions=pairs, pulsar_transactions=writers, deleters=deleters)
+        renewers = chance.choice((0, 1)) if retention == "7d" else 0
+        return replace(
+            found,
+            transactions=pairs,
+            pulsar_transactions=writers,
+            deleters=deleters,
+            renewers=renewers,
+        )
 
     @property
     def has_damage(self) -> bool:

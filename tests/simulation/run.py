@@ -44,6 +44,13 @@ from tests.simulation.pulsar_transactions import (
     SharedTransformer,
     Transformer,
 )
+from tests.simulation.renewals import (
+    RenewalLaw,
+    RenewedPoller,
+    RenewedPublisher,
+    RenewedScanner,
+    Renewer,
+)
 from tests.simulation.seeded import CLOCK
 from tests.simulation.table_clients import (
     TOPIC,
@@ -72,6 +79,8 @@ STOP_SECONDS: Final = 60.0
 DAMAGED_SECONDS: Final = 120.0
 """What is damaged may keep clients from what they wait for, so that this is a time to look."""
 TRANSACTED_PARTITIONS: Final = 2
+FIRST_RENEWED: Final = 100
+"""The number of the first poller of the topic that is made again, behind those of the others."""
 EAGER_RATIO: Final = 0.01
 COMPACTION: Final[dict[str, float]] = {
     "min_cleanable_dirty_ratio": EAGER_RATIO,
@@ -187,6 +196,8 @@ class Run:
         await self._start_protocols()
         if plan.deleters:
             self._start_deleters()
+        if plan.renewers:
+            self._start_renewal()
         if plan.tables:
             await self._start_table()
         if plan.transactions or plan.pulsar_transactions:
@@ -257,6 +268,18 @@ class Run:
         law, mean = DeletionLaw(self.history, keeps_all=keeps_all), self.plan.mean_pause
         self._consume(NatsDeleter(self.world, law, "nx0", mean))
         self._consume(NatsLooker(self.world, law, "nx1", mean))
+
+    def _start_renewal(self) -> None:
+        """Begin what deletes a topic with its messages, and the clients of each under its name."""
+        world, law, mean = self.world, RenewalLaw(self.history), self.plan.mean_pause
+        self._consume(Renewer(world, law, "rn0", mean))
+        for number in range(2):
+            publisher = RenewedPublisher(world, law, f"rp{number}", mean)
+            self._spawn(publisher.run(), self.publishing)
+            poller = RenewedPoller(world, law, FIRST_RENEWED + number, mean)
+            self.pollers.append(poller)
+            self._spawn(poller.run(), self.others)
+        self._consume(RenewedScanner(world, law, "rs0", mean))
 
     async def _start_transactions(self) -> None:
         """Begin the clients of transactions, which have two topics of their own."""

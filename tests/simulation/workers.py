@@ -316,7 +316,7 @@ class Poller:
         entries, code = await peer.polled(poll_id, seconds)
         found: dict[GroupPartition, list[tuple[Place, str]]] = {}
         for entry, piece in entries:
-            group = GroupPartition(PartitionName(self._topic, entry.partition), self._group)
+            group = GroupPartition(self._partition(entry, asked_at), self._group)
             found.setdefault(group, []).extend(messages_of(entry, piece))
         for done, end in self._done.items():
             world.history.processed(done, end, peer.boot)
@@ -328,6 +328,10 @@ class Poller:
         self.empty_in_quiet = self.empty_in_quiet + 1 if world.is_quiet and not found else 0
         if found:
             await self._take(peer, poll_id, found, asked_at)
+
+    def _partition(self, entry: Any, _asked_at: float) -> PartitionName:
+        """Return the partition of an entry that a poll, sent at a time, was answered with."""
+        return PartitionName(self._topic, entry.partition)
 
     async def _take(
         self,
