@@ -77,6 +77,7 @@ class Scheduler:
         self.ready: deque[Handle] = deque()
         self._timers: list[tuple[float, int, Handle]] = []
         self._numbers = itertools.count()
+        self._running: ProcessLoop | None = None
         self.steps = 0
 
     def at(self, when: float, handle: Handle) -> None:
@@ -84,30 +85,33 @@ class Scheduler:
 
     def run(self, until: float, ended: Callable[[], bool]) -> None:
         """Run callbacks until a time, or until a look finds that the run has `ended`."""
-        ready, timers, look_at = self.ready, self._timers, 0.0
+        clock, ready, timers, look_at = CLOCK, self.ready, self._timers, 0.0
+        pop = heapq.heappop
         try:
             while True:
-                if look_at <= CLOCK.now:
+                now = clock.now
+                if look_at <= now:
                     if ended():
                         return
-                    look_at = CLOCK.now + LOOK_SECONDS
+                    look_at = now + LOOK_SECONDS
                 while timers and timers[0][2].is_cancelled:
-                    heapq.heappop(timers)
+                    pop(timers)
                 if not ready:
                     if not timers or timers[0][0] > until:
-                        CLOCK.now = max(CLOCK.now, until)
+                        clock.now = max(now, until)
                         return
-                    CLOCK.now = max(CLOCK.now, timers[0][0])
-                while timers and timers[0][0] <= CLOCK.now:
-                    ready.append(heapq.heappop(timers)[2])
-                CLOCK.now += TICK_SECONDS
+                    now = max(now, timers[0][0])
+                while timers and timers[0][0] <= now:
+                    ready.append(pop(timers)[2])
+                clock.now = now + TICK_SECONDS
                 self._run_ready()
         finally:
+            self._running = None
             asyncio_events._set_running_loop(None)
 
     def _run_ready(self) -> None:
         """Run the callbacks that are due now."""
-        ready, running = self.ready, None
+        ready, running = self.ready, self._running
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle.is_cancelled:
@@ -119,7 +123,7 @@ class Scheduler:
             self.steps += 1
             if loop is not running:
                 asyncio_events._set_running_loop(loop)
-                running = loop
+                self._running = running = loop
             try:
                 handle.context.run(handle.callback, *handle.args)
             except PowerCutError:
