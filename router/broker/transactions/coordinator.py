@@ -9,9 +9,10 @@ know how to pass over.
 All partitions share one journal, so there is no second phase: the decision is one record, and with
 it the transaction is decided everywhere. It is on disk before anything follows from it. What
 follows (messages deleted, positions set, acknowledgements made, the transaction forgotten) is one
-step of the event loop, in one commit group; a start that finds a decision without it takes this
-step again, which changes nothing where it was taken. The alternative, markers in every partition as
-Apache Kafka writes them, is needed where partitions have logs of their own.
+step of the event loop, in one commit group, but for the most of what is much: that is done in steps
+before, so that others are served. A start that finds a decision and not what follows does it again,
+which changes nothing where it was done. The alternative, markers in every partition as Apache Kafka
+writes them, is needed where partitions have logs of their own.
 
 A transaction is stored as values of one owner (`StoredValues`): when it began, the partitions that
 it joined, the ranges of its messages, positions, acknowledgements, and the decision. A start finds
@@ -24,10 +25,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from operator import attrgetter
-from struct import Struct
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import groupby, islice
+from operator import attrgetter, itemgetter
+from typing import Final, TypeVar
 
 import orjson
 import structlog
@@ -45,18 +46,19 @@ from router.broker.storage import (
 )
 from router.broker.topics.offsets import Forget, GroupOffsets, PlacedCommit
 from router.broker.topics.topics import Topics
-from router.broker.transactions.acknowledgements import (
-    CUMULATIVE,
-    ENTRY,
-    TransactionAcknowledgements,
-    restore_cumulative,
-    restore_entry,
-)
+from router.broker.transactions.acknowledgements import TransactionAcknowledgements
 from router.broker.transactions.errors import Refusal, TransactionError
+from router.broker.transactions.restore import (
+    BEGUN,
+    DECISION,
+    OWNER,
+    RANGE,
+    position_name,
+    restore_transaction,
+)
 from router.broker.transactions.transaction import (
     JoinedPartition,
     PositionKey,
-    SubscriptionKey,
     Transaction,
     part_size,
 )
@@ -75,10 +77,9 @@ MAX_RANGES: Final = 100_000
 """Of messages in one transaction, with messages of others between them."""
 CHECK_SECONDS: Final = 1.0
 """How often it is looked for transactions whose time is over, while there are any."""
-_OWNER: Final = "transaction/"
-_BEGUN: Final = "begun"
-_DECISION: Final = "decision"
-_RANGE: Final = Struct(">QQ")
+PARTS_IN_STEP: Final = 250
+"""Parts of a decided transaction that are done before the event loop serves others."""
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -129,8 +130,9 @@ class TransactionCoordinator:
         Raises StoreError.
         """
         restored: list[Transaction] = []
-        for owner in self._store.values.owners(_OWNER):
-            transaction = self._restore(owner)
+        for owner in self._store.values.owners(OWNER):
+            now_ms, now = self._topics.now_ms(), self._loop.time()
+            transaction = restore_transaction(self._store, owner, now_ms, now)
             if transaction is None:
                 self._store.change_value(ValueChange(ValueOperation.DROP, owner))
                 continue
@@ -154,7 +156,7 @@ class TransactionCoordinator:
         deadline = self._loop.time() + timeout_ms / 1_000
         transaction = Transaction(key, now_ms, timeout_ms, deadline, owner=owner)
         self._add(transaction)
-        self._put(transaction, _BEGUN, orjson.dumps([now_ms, timeout_ms, owner]))
+        self._put(transaction, BEGUN, orjson.dumps([now_ms, timeout_ms, owner]))
         self._watch()
         return transaction
 
@@ -185,7 +187,7 @@ class TransactionCoordinator:
         is_first = joined.undecided is None
         begin = joined.add(last + 1 - messages, last, entry)
         transaction.ranges += begin.number == last + 1 - messages
-        self._put(transaction, f"r/{ledger.id}/{begin.number}", _RANGE.pack(last, begin.entry))
+        self._put(transaction, f"r/{ledger.id}/{begin.number}", RANGE.pack(last, begin.entry))
         if is_first:
             self._hold(transaction, joined)
 
@@ -203,7 +205,7 @@ class TransactionCoordinator:
                 raise TransactionError(Refusal.TOO_MANY, sentence)
             self._positions[key] += 1
         positions[key] = commit
-        self._put(transaction, f"o/{key.ledger}/{key.name}", commit.dump())
+        self._put(transaction, position_name(key), commit.dump())
 
     def awaits_position(self, ledger: Ledger, name: str) -> bool:
         """Return whether an open transaction will commit a position of a group."""
@@ -247,7 +249,7 @@ class TransactionCoordinator:
     async def _decide(self, transaction: Transaction, note: Callable[[], None] | None) -> None:
         if not all(joined.is_durable for joined in transaction.partitions.values()):
             await self._store.synced()
-        self._put(transaction, _DECISION, b"\1" if transaction.committed else b"\0")
+        self._put(transaction, DECISION, b"\1" if transaction.committed else b"\0")
         if note is not None:
             note()
         await self._store.synced()
@@ -260,42 +262,66 @@ class TransactionCoordinator:
             placed = await self._place(transaction)
             await self.acknowledgements.begin_commit(transaction)
         else:
+            await self._delete_messages(transaction)
             await self.acknowledgements.begin_abort(transaction)
+        async for joined in _in_steps(transaction.partitions.values()):
+            self._release(transaction, joined)
         # From here on it is one step.
         for one in placed:
-            try:
-                self._offsets.apply(one)
-            except RouterError as error:  # its topic or its group was deleted meanwhile
-                _log.warning(
-                    "transaction-position-lost", transaction=transaction.key, reason=str(error)
-                )
+            self._set_position(transaction, one)
         if transaction.committed:
             self.acknowledgements.commit(transaction)
-        else:
-            for joined in transaction.partitions.values():
-                if joined.ranges:
-                    self._store.delete_messages(joined.ledger, list(joined.ranges.items()))
-        self._store.change_value(ValueChange(ValueOperation.DROP, _OWNER + transaction.key))
+        self._store.change_value(ValueChange(ValueOperation.DROP, OWNER + transaction.key))
         self._remove(transaction)
-        self._release(transaction)
         if not transaction.committed:
             self.acknowledgements.abort(transaction)
 
+    async def _delete_messages(self, transaction: Transaction) -> None:
+        """Delete the messages of a transaction: no reader but of uncommitted ones sees steps."""
+        parts = (
+            (joined.ledger, one)
+            for joined in transaction.partitions.values()
+            for one in joined.ranges.items()
+        )
+        while some := list(islice(parts, PARTS_IN_STEP)):
+            for ledger, ranges in groupby(some, itemgetter(0)):
+                self._store.delete_messages(ledger, [one for _, one in ranges])
+            if len(some) == PARTS_IN_STEP:
+                await asyncio.sleep(0)
+
     async def _place(self, transaction: Transaction) -> list[PlacedCommit]:
-        placed = []
-        for key, commit in transaction.positions.items():
+        """Set positions of what has many; return those that are left for the last step.
+
+        One that is set is a part no more: a start would set it back to where it was by now.
+        """
+        placed = {}
+        async for key, commit in _in_steps(transaction.positions.items()):
             try:
                 partition = self._partition(key.ledger)
                 if partition is not None:
-                    placed.append(await self._offsets.place(partition, key.name, commit))
+                    placed[key] = await self._offsets.place(partition, key.name, commit)
             except (RouterError, DamagedError, OSError) as error:
-                _log.warning(
-                    "transaction-position-lost",
-                    transaction=transaction.key,
-                    subscription=key.name,
-                    reason=str(error),
-                )
-        return placed
+                self._log_lost(transaction, key.name, error)
+        async for key in _in_steps(list(placed)[PARTS_IN_STEP:]):
+            self._set_position(transaction, placed.pop(key))
+            self._forget_position(transaction, key)
+            change = ValueChange(ValueOperation.REMOVE, OWNER + transaction.key, position_name(key))
+            self._store.change_value(change)
+        return list(placed.values())
+
+    def _set_position(self, transaction: Transaction, placed: PlacedCommit) -> None:
+        try:
+            self._offsets.apply(placed)
+        except RouterError as error:  # its topic or its group was deleted meanwhile
+            self._log_lost(transaction, placed.subscription.name, error)
+
+    def _log_lost(self, transaction: Transaction, name: str, error: Exception) -> None:
+        _log.warning(
+            "transaction-position-lost",
+            transaction=transaction.key,
+            subscription=name,
+            reason=str(error),
+        )
 
     def _partition(self, ledger_id: int) -> Partition | None:
         """Return the partition of a log; None: its topic was deleted."""
@@ -320,10 +346,14 @@ class TransactionCoordinator:
         del self._open[transaction.key]
         self._shares.add(transaction.owner, -1)
         self._memory.add(transaction.owner, -transaction.size_bytes)
-        for key in transaction.positions:
-            self._positions[key] -= 1
-            if not self._positions[key]:
-                del self._positions[key]
+        for key in list(transaction.positions):
+            self._forget_position(transaction, key)
+
+    def _forget_position(self, transaction: Transaction, key: PositionKey) -> None:
+        del transaction.positions[key]
+        self._positions[key] -= 1
+        if not self._positions[key]:
+            del self._positions[key]
 
     def _hold(self, transaction: Transaction, joined: JoinedPartition) -> None:
         """Deliver nothing of a partition from the first message of a transaction on."""
@@ -332,15 +362,14 @@ class TransactionCoordinator:
             open_here[transaction] = undecided
             joined.ledger.undecided = min(open_here.values())
 
-    def _release(self, transaction: Transaction) -> None:
-        """Deliver what stood behind the messages of a transaction that is decided."""
-        for ledger_id, joined in transaction.partitions.items():
-            open_here = self._undecided.get(ledger_id, {})
-            if open_here.pop(transaction, None) is not None:
-                joined.ledger.undecided = min(open_here.values(), default=None)
-                if not open_here:
-                    del self._undecided[ledger_id]
-                joined.ledger.announce()
+    def _release(self, transaction: Transaction, joined: JoinedPartition) -> None:
+        """Deliver what stood in a partition behind the messages of a transaction."""
+        open_here = self._undecided.get(joined.ledger.id, {})
+        if open_here.pop(transaction, None) is not None:
+            joined.ledger.undecided = min(open_here.values(), default=None)
+            if not open_here:
+                del self._undecided[joined.ledger.id]
+            joined.ledger.announce()
 
     def _check_memory(self, transaction: Transaction) -> None:
         """Raise TransactionError if a transaction may have no more parts.
@@ -352,75 +381,12 @@ class TransactionCoordinator:
             raise TransactionError(Refusal.TOO_MANY, sentence)
 
     def _put(self, transaction: Transaction, key: str, value: bytes) -> None:
-        owner = _OWNER + transaction.key
+        owner = OWNER + transaction.key
         before = self._store.values.of(owner).get(key)
         size = part_size(key, value) - part_size(key, before)
         transaction.size_bytes += size
         self._memory.add(transaction.owner, size)
         self._store.change_value(ValueChange(ValueOperation.PUT, owner, key, value))
-
-    def _restore(self, stored: str) -> Transaction | None:
-        """Return a transaction as it was stored; None: not when it began."""
-        values = self._store.values.of(stored)
-        if _BEGUN not in values:
-            return None
-        begun_ms, timeout_ms, owner = orjson.loads(values[_BEGUN])
-        passed_ms = min(max(0, self._topics.now_ms() - begun_ms), timeout_ms)
-        deadline = self._loop.time() + (timeout_ms - passed_ms) / 1_000
-        key = stored.removeprefix(_OWNER)
-        found = Transaction(key, begun_ms, timeout_ms, deadline, owner=owner)
-        for key, value in sorted(values.items()):
-            kind, _, rest = key.partition("/")
-            if kind == _DECISION:
-                found.committed = value == b"\1"
-            elif kind != _BEGUN:
-                ledger_id, _, name = rest.partition("/")
-                left = self._restore_part(found, kind, int(ledger_id), name, value)
-                if left is None:
-                    self._store.change_value(ValueChange(ValueOperation.REMOVE, stored, key))
-                elif left != value:
-                    change = ValueChange(ValueOperation.PUT, stored, key, left)
-                    self._store.change_value(change)
-        parts = self._store.values.of(stored)
-        found.size_bytes = sum(part_size(key, value) for key, value in parts.items())
-        return found
-
-    def _restore_part(
-        self, found: Transaction, kind: str, ledger_id: int, name: str, value: bytes
-    ) -> bytes | None:
-        """Take a partition (`p`), a range of messages (`r`), a position (`o`) or what is acked.
-
-        Returns the value as it is from now on, None: nothing is left of it. Messages that a power
-        cut took in relaxed mode belong to no transaction: their numbers are given out again.
-        """
-        try:
-            ledger = self._store.ledger(ledger_id)
-        except KeyError:  # its topic was deleted
-            return None
-        if kind == "o":
-            found.positions[PositionKey(ledger_id, name)] = CommittedPosition.read(value, 0)[0]
-        elif kind == ENTRY:
-            number, entry, name = name.split("/", 2)
-            if int(entry) >= ledger.next_entry:
-                return None
-            acks = found.acks.setdefault(SubscriptionKey(ledger_id, int(number), name), {})
-            acks[int(entry)] = restore_entry(value)
-        elif kind == CUMULATIVE:
-            number, _, name = name.partition("/")
-            ack = restore_cumulative(value)
-            if ack.entry >= ledger.next_entry:
-                return None
-            found.cumulative[SubscriptionKey(ledger_id, int(number), name)] = ack
-        else:
-            joined = found.partitions.setdefault(ledger_id, JoinedPartition(ledger))
-            if kind == "r":
-                last, entry = _RANGE.unpack(value)
-                kept = joined.restore(Undecided(entry, int(name)), last)
-                if kept is None:
-                    return None
-                found.ranges += 1
-                return _RANGE.pack(kept, entry)
-        return value
 
     def _watch(self) -> None:
         if self._timer is None and self._open:
@@ -446,3 +412,11 @@ class TransactionCoordinator:
             _log.warning("transaction-not-aborted", transaction=transaction.key, reason=str(error))
         else:
             self.timed_out += 1
+
+
+async def _in_steps(parts: Iterable[T]) -> AsyncIterator[T]:
+    """Yield parts, PARTS_IN_STEP in each step of the event loop."""
+    for count, part in enumerate(parts, 1):
+        yield part
+        if count % PARTS_IN_STEP == 0:
+            await asyncio.sleep(0)
