@@ -292,13 +292,13 @@ def install(jars: bool, as_json: bool) -> None:
 @command.command(
     "test",
     epilog=examples(
-        "router pipeline test                                     all of config/pipelines/tests",
-        "router pipeline test config/pipelines/tests/orders.toml --junit report.xml",
-        "router pipeline test config/pipelines/tests/orders.toml --update",
-        "router pipeline test config/pipelines/tests/orders.toml --from-topic orders --limit 20",
+        "router pipeline test                             all of config/pipelines/tests",
+        "router pipeline test orders --junit report.xml   config/pipelines/tests/orders.toml",
+        "router pipeline test other/folder/orders.toml --update",
+        "router pipeline test orders --from-topic orders --limit 20",
     ),
 )
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("names", nargs=-1)
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write a report.")
 @click.option("--update", is_flag=True, help="Write what comes as what is expected.")
 @click.option("--from-topic", "topic", metavar="TOPIC", help="Add a case of a topic's messages.")
@@ -309,7 +309,7 @@ def install(jars: bool, as_json: bool) -> None:
 @folder
 @store
 def test_(
-    files: tuple[Path, ...],
+    names: tuple[str, ...],
     junit: Path | None,
     folder: Path,
     config: Path | None,
@@ -318,16 +318,19 @@ def test_(
 ) -> None:
     """Test pipelines with sample messages and the rows that they should give, without a router.
 
-    The exit status is 0 if all cases pass, 1 if one does not, 78 for a test that cannot run.
+    NAMES are those of pipelines, or files of tests that end with .toml. The exit status is 0 if all
+    cases pass, 1 if one does not, 78 for a test that cannot run.
     """
     from router.pipelines.testing import reporting, writing  # noqa: PLC0415 - as above
     from router.pipelines.testing.cases import load as load_tests  # noqa: PLC0415 - as above
     from router.pipelines.testing.running import results, start  # noqa: PLC0415 - as above
 
     update, topic, limit = (given.pop(key) for key in ("update", "topic", "limit"))
-    chosen = list(files) or sorted((folder / "tests").glob("*.toml"))
+    tests = folder / "tests"
+    chosen = [Path(name) if name.endswith(".toml") else tests / f"{name}.toml" for name in names]
+    chosen = chosen or sorted(tests.glob("*.toml"))
     if not chosen:
-        raise SettingError(f"there is no test in {folder / 'tests'}, and none is named")
+        raise SettingError(f"there is no test in {tests}, and none is named")
     if topic is not None:
         if len(chosen) != 1:
             raise SettingError("--from-topic adds a case to one file: name it")

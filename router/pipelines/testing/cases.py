@@ -65,6 +65,8 @@ def load(file: Path, folder: Path, *, complete: bool = True) -> TestFile:
     try:
         text = file.read_text("utf-8") if complete or file.exists() else ""
         document = tomllib.loads(text)
+    except FileNotFoundError:
+        raise DeclarationError(f"there is no test {file}") from None
     except (OSError, ValueError) as error:
         raise DeclarationError(f"{file}: {error}") from error
     top = Table(DeclarationOrigin(file, places(text)), (), document)

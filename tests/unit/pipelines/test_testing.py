@@ -7,10 +7,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.cli import main
 from router.pipelines.reading import DeclarationError
+from router.pipelines.testing import running
 from router.pipelines.testing.cases import Case, Row, load
 from router.pipelines.testing.comparing import CaseResult, difference, line
 from router.pipelines.testing.reporting import lines, write_junit
@@ -47,6 +50,25 @@ def file(tmp_path: Path) -> Path:
     file = tmp_path / "tests" / "large.toml"
     file.write_text(TEST)
     return file
+
+
+@pytest.mark.parametrize("name", ["large", "tests/large.toml"])
+def test_a_test_is_named_as_its_pipeline_or_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(file.parent.parent)
+    monkeypatch.setattr(running, "start", lambda _pipeline: None)
+    monkeypatch.setattr(
+        running,
+        "results",
+        lambda _spark, test: [CaseResult(one, {}, "", 0.0) for one in test.cases],
+    )
+    command = ["pipeline", "test", name, "--folder", ".", "--json"]
+    result = CliRunner().invoke(main, command)
+    assert [one["case"] for one in json.loads(result.stdout)] == ["one"], result.output
+    file.unlink()
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, result.stderr) == (78, "Error: there is no test tests/large.toml\n")
 
 
 def test_batches_are_rows_of_the_source(file: Path) -> None:
