@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,12 @@ from router.pipelines.declaration import (
 )
 from router.pipelines.declared_columns import columns, declared
 from router.pipelines.reading import DeclarationOrigin, Place
+from router.pipelines.select_rules import (
+    alias_in_where,
+    misplaced,
+    trailing_comma,
+    unlike_widths,
+)
 from router.pipelines.stream_rules import refused
 from router.settings import Settings
 
@@ -77,12 +83,13 @@ def check_sql(pipeline: Pipeline) -> None:
         except ValueError as error:
             raise origin.error(("table", number, "schema"), str(error)) from error
     parsed = parsed_steps(pipeline)
+    later = {step.name.lower() for step in pipeline.steps}
     for place, step in enumerate(pipeline.steps):
         query = parsed.get(step.name.lower())
         if query is not None and _EXTENSIONS not in pipeline.resources:
             _check_functions(origin, step, query)
         views[step.name.lower()] = (
-            None if query is None else _check_step(origin, step, query, views)
+            None if query is None else _check_step(origin, step, query, views, later)
         )
         _check_watermark(origin, ("step", place), step.watermark, views[step.name.lower()])
     for place, sink in enumerate(pipeline.sinks):
@@ -184,9 +191,13 @@ def _check_functions(origin: DeclarationOrigin, step: ViewStep, parsed: exp.Quer
 
 
 def _check_step(
-    origin: DeclarationOrigin, step: ViewStep, parsed: exp.Query, views: Mapping[str, Columns]
+    origin: DeclarationOrigin,
+    step: ViewStep,
+    parsed: exp.Query,
+    views: Mapping[str, Columns],
+    later: Collection[str],
 ) -> Columns:
-    """Return the columns that a step gives; None: not known."""
+    """Return the columns that a step gives, None: not known; `later` are the steps behind it."""
     inner = {cte.alias.lower() for cte in parsed.find_all(exp.CTE)}
     # A hint such as BROADCAST(r) names aliases, which are no tables.
     tables = [
@@ -197,6 +208,8 @@ def _check_step(
     for table in tables:
         if table.name.lower() not in inner | views.keys():
             sentence = f"there is no view {table.name!r}{nearest(table.name, views)}"
+            if table.name.lower() in later:
+                sentence = f"the step {table.name!r} stands behind it, and may not be read"
             raise origin.at(step.line + _line(table) - 1, f"step {step.name}: {sentence}")
     schema: dict[str, Columns] = {t.name.lower(): views.get(t.name.lower()) for t in tables}
     if any(schema[name] is None for name in schema.keys() - inner) or _foreign(parsed):
@@ -218,6 +231,9 @@ def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
         raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {said}") from error
     except SqlglotError as error:
         raise origin.at(step.line, f"step {step.name}: bad SQL: {_flat(error)}") from error
+    if (comma := trailing_comma(text)) is not None:
+        line = step.line + lead + comma - 1
+        raise origin.at(line, f"step {step.name}: bad SQL: nothing follows a comma")
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise origin.at(step.line, f"step {step.name}: a step is one SELECT")
     for node in found[0].walk():
@@ -233,23 +249,50 @@ def _resolved(
     known: Mapping[str, Mapping[str, str]],
 ) -> Columns:
     follow = not any(parsed.find(kind) for kind in _UNFOLLOWED) and not _windowed(parsed)
+    names = {column for table in known.values() for column in table}
+    for node, sentence in misplaced(parsed, names):
+        raise origin.at(step.line + _line(node) - 1, f"step {step.name}: {sentence}")
     try:
         whole: exp.Query = qualify(parsed.copy(), schema=dict(known), dialect="spark")
     except OptimizeError as error:
         if not follow or (unknown := _UNKNOWN.search(str(error))) is None:
             return None
         name = unknown["a"] or unknown["b"]
-        names = {column for table in known.values() for column in table}
         sentence = f"there is no column {name!r}{nearest(name, names)}"
+        if name.lower() in names:
+            sentence = f"no view that it reads, or more than one, has a column {name!r} here"
         raise origin.at(
             step.line + _where(parsed, name) - 1, f"step {step.name}: {sentence}"
         ) from error
     except SqlglotError:
         return None
+    if follow:
+        for node, sentence in unlike_widths(whole):
+            raise origin.at(step.line + _line(node) - 1, f"step {step.name}: {sentence}")
+        _check_aliases(origin, step, parsed, known)
     given = whole.named_selects
     if not follow or "*" in given or any(name.startswith("_col_") for name in given):
         return None
     return dict.fromkeys(given, "")
+
+
+def _check_aliases(
+    origin: DeclarationOrigin,
+    step: ViewStep,
+    parsed: exp.Query,
+    known: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Raise DeclarationError for an alias in WHERE; parsing takes it for what it stands for."""
+    try:
+        qualify(parsed.copy(), schema=dict(known), dialect="spark", expand_alias_refs=False)
+    except SqlglotError as error:
+        unknown = _UNKNOWN.search(str(error))
+        name = unknown["a"] or unknown["b"] if unknown else ""
+        if (column := alias_in_where(parsed, name)) is not None:
+            sentence = f"WHERE does not know the alias {name!r}: write what it stands for"
+            raise origin.at(
+                step.line + _line(column) - 1, f"step {step.name}: {sentence}"
+            ) from error
 
 
 def _windowed(parsed: exp.Query) -> bool:
@@ -269,7 +312,7 @@ def _lower(found: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): kind or "unknown" for name, kind in found.items()}
 
 
-def _line(node: exp.Expression) -> int:
+def _line(node: exp.Expr) -> int:
     for inner in node.walk():
         if "line" in inner.meta:
             return int(inner.meta["line"])

@@ -20,7 +20,7 @@ from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks.context import QUERY, SinkContext
 from router.pipelines.sinks.files import check_files, dated, start_files
-from router.pipelines.sinks.keyed import check_key, check_scale, kept, newest, quoted
+from router.pipelines.sinks.keyed import check_scale, kept, newest, quoted
 
 _TRANSACTION: Final = "spark.databricks.delta.write.txn"
 _CONFLICT: Final = "DELTA_CONCURRENT"
@@ -33,10 +33,7 @@ T = TypeVar("T")
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     """Raise SettingError for a sink that cannot be written."""
     check_files(frame, sink)
-    if not sink.key:
-        return
-    check_key(dated(frame, sink), sink)
-    for option in sink.options:
+    for option in sink.options if sink.key else ():
         if option.lower() not in _OPTIONS:
             raise SettingError(f"sink {sink.name}: with a key, mergeSchema is the only option.")
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import DateType, TimestampType
 from router.errors import SettingError
 from router.pipelines.declaration import DATE, TIMES, SinkSpec
 from router.pipelines.sinks.context import SinkContext
+from router.pipelines.sinks.keyed import check_rows
 
 # What Spark is told by the sink itself, which options may not change.
 _OURS: Final = frozenset({"path", "checkpointlocation", "txnappid", "txnversion"})
@@ -30,7 +31,7 @@ def check_files(frame: DataFrame, sink: SinkSpec) -> None:
     for option in sink.options:
         if option.lower() in _OURS:
             raise SettingError(f"sink {sink.name}: the option {option} is not for a declaration.")
-    dated(frame, sink)
+    check_rows(dated(frame, sink), sink)
 
 
 def start_files(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:

@@ -40,7 +40,7 @@ from router.pipelines.failures import sentence
 from router.pipelines.sinks import postgresql
 from router.pipelines.sinks.context import QUERY, SinkContext
 from router.pipelines.sinks.counting import counted
-from router.pipelines.sinks.keyed import check_key, check_scale, kept, newest, quoted
+from router.pipelines.sinks.keyed import check_rows, check_scale, kept, newest, quoted
 from router.pipelines.sinks.postgresql import TargetTable
 from router.settings import without_password
 
@@ -77,8 +77,7 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
         if option not in _OPTIONS:
             near = difflib.get_close_matches(option, _OPTIONS, 1, 0)[0]
             raise SettingError(f"sink {sink.name}: no option {option!r}. Did you mean {near}?")
-    if sink.key:
-        check_key(frame, sink)
+    check_rows(frame, sink)
 
 
 def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:

@@ -1,4 +1,4 @@
-"""Rows that are merged into a table by key: what they need, and which of them count."""
+"""Rows of tables: what they need, and which of them count where they are merged by key."""
 
 from __future__ import annotations
 
@@ -19,6 +19,23 @@ from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 
 _NUMBER: Final = "_router_number"
+_NOT_IN_DELTA: Final = frozenset(" ,;{}()\n\t=")
+
+
+def check_rows(frame: DataFrame, sink: SinkSpec) -> None:
+    """Raise SettingError for rows whose columns a table cannot have."""
+    names = [name.lower() for name in frame.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise SettingError(f"sink {sink.name}: two columns are called {twice[0]!r}: rename one.")
+    if sink.partition_by and set(names) <= {name.lower() for name in sink.partition_by}:
+        raise SettingError(f"sink {sink.name}: partition_by leaves no column for the files.")
+    if sink.kind == "delta" and (odd := [n for n in frame.columns if _NOT_IN_DELTA & set(n)]):
+        raise SettingError(
+            f"sink {sink.name}: no column of Delta is called {odd[0]!r}: rename it, without blanks"
+            " and , ; { } ( ) =."
+        )
+    if sink.key:
+        check_key(frame, sink)
 
 
 def check_key(frame: DataFrame, sink: SinkSpec) -> None:

@@ -51,7 +51,7 @@ def _failure(spark: SparkSession, pipeline: Pipeline) -> str:
 def _place(spark: SparkSession, pipeline: Pipeline, sink: SinkSpec, error: str) -> str:
     """Return FILE:LINE of the first step that fails in the same way, or else of the sink."""
     for step in pipeline.steps:
-        part = replace(sink, kind="parquet", from_step=step.name)
+        part = replace(sink, kind="parquet", from_step=step.name, partition_by=(), key=())
         if _failure(spark, replace(pipeline, sinks=(part,))) == error:
             return f"{pipeline.file}:{step.line}: step {step.name}: "
     return f"{pipeline.file}:{sink.line}: sink {sink.name}: "

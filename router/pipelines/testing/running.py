@@ -37,6 +37,8 @@ from router.pipelines.graph import SinkFlow, flows
 from router.pipelines.queries import RunFailedError
 from router.pipelines.schemas import sampled_columns
 from router.pipelines.sinks.columns import message_rows
+from router.pipelines.sinks.files import dated
+from router.pipelines.sinks.keyed import check_rows
 from router.pipelines.source_columns import SCHEMA_DDL
 from router.pipelines.tables import Tables
 from router.pipelines.testing.cases import Case, Row, TestFile
@@ -124,8 +126,11 @@ class _Queries:
 
     def begin(self, flow: SinkFlow) -> None:
         """Start a query of the rows of a sink, in its mode."""
-        messages = KINDS[flow.sink.kind].messages
-        rows = message_rows(flow.rows, flow.sink) if messages else flow.rows
+        rows, messages = flow.rows, KINDS[flow.sink.kind].messages
+        if messages:
+            rows = message_rows(rows, flow.sink)
+        else:
+            check_rows(dated(rows, flow.sink), flow.sink)
         writer = (
             rows.select(_as_json(rows, nulls=not messages).alias("row"))
             .writeStream.format("memory")

@@ -62,12 +62,52 @@ def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: 
         "SELECT /*+ BROADCAST(r) */ r.id FROM records r",
         "SELECT window_time(window) AS t, count(*) AS n FROM records"
         " GROUP BY window(_publish_time, '1 minute')",
+        "SELECT id AS i, customer.name, current_date, count(*) AS n FROM records"
+        " GROUP BY i, customer",
+        "SELECT id, amount FROM records GROUP BY ALL",
+        "SELECT id, amount, count(*) AS n FROM records GROUP BY ROLLUP(id, amount)",
+        "SELECT id, amount FROM records GROUP BY 1, 2",
+        "SELECT r.id, (SELECT r.id) AS z, count(*) AS n FROM records AS r GROUP BY r.id",
+        "SELECT max(amount) AS m, amount * 2 AS n FROM records GROUP BY amount",
+        "SELECT id AS amount FROM records WHERE amount > 1",
+        "SELECT size(array(id)) AS s FROM records WHERE size(array(id)) > 1 HAVING count(*) > 1",
+        "SELECT id, amount FROM records UNION ALL SELECT * FROM (SELECT id, amount FROM records) q",
+        "SELECT id AS x, x + 1 AS y FROM records",
+        "SELECT id AS x, count(*) AS n FROM records GROUP BY x HAVING x > 1 AND n > 2",
     ],
 )
 def test_good_sql_of_spark_passes(sql: str) -> None:
     step = f'[[step]]\nname = "one"\nsql = """\n{sql}\n"""\n'
     head, _, _ = GOOD.partition("[[step]]")
     check_sql(read(head + step + '[[sink]]\nkind = "topic"\ntopic = "t"\nmode = "update"\n'))
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "words"),
+    [
+        ("SELECT id,\n  amount,\nFROM records", 14, "nothing follows a comma"),
+        ("SELECT amount / 2 AS half\nFROM records\nWHERE half > 1", 15, "the alias 'half'"),
+        ("SELECT id\nFROM records\nWHERE count(*) > id GROUP BY id", 15, "COUNT(*) is of groups"),
+        ("SELECT id,\n amount, count(*) AS n\nFROM records GROUP BY id", 14, "any_value(amount)"),
+        (
+            "SELECT amount, window.start\nFROM records GROUP BY window(_publish_time, '1 minute')",
+            13,
+            "GROUP BY lacks amount",
+        ),
+        ("SELECT id, amount FROM records\nUNION ALL\nSELECT id FROM records", 15, "of 2 and 1"),
+        ("SELECT id\nFROM records r\nJOIN records s ON r.id = s.id", 13, "or more than one"),
+        ("SELECT id FROM (SELECT amount FROM records) q", 13, "no view that it reads"),
+        ("SELECT id FROM one", 13, "there is no view 'one'"),
+        ("SELECT id\nFROM two", 14, "the step 'two' stands behind it"),
+    ],
+)
+def test_select_that_spark_refuses_is_refused_with_its_line(
+    sql: str, line: int, words: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        append({"a": sql, "two": "SELECT id FROM records"})
+    assert str(caught.value).startswith(f"{FILE}:{line}: ")
+    assert words in str(caught.value)
 
 
 AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame
@@ -20,7 +21,7 @@ from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks.context import SinkContext
 from router.pipelines.sinks.jdbc import check
-from router.pipelines.sinks.keyed import check_scale
+from router.pipelines.sinks.keyed import check_rows, check_scale
 from router.pipelines.sinks.postgresql import TargetTable
 
 COLUMNS = {"id": "id", "name": '"Name"', "at": "at"}
@@ -74,7 +75,7 @@ def test_password_is_refused_in_the_url_and_the_name_of_a_key_file_is_not(
     url: str, refused: bool
 ) -> None:
     sink = SinkSpec("out", "jdbc", url=f"jdbc:postgresql:{url}", table="t")
-    frame, context = cast(DataFrame, None), cast(SinkContext, None)
+    frame, context = cast(DataFrame, SimpleNamespace(columns=["id"])), cast(SinkContext, None)
     with (
         pytest.raises(SettingError, match="password does not belong") if refused else nullcontext()
     ):
@@ -98,3 +99,22 @@ def test_floating_numbers_are_no_whole_ones(kind: DataType) -> None:
     for scale in (0, -2):
         with pytest.raises(SettingError, match="digits behind the point, and its rows are"):
             check_scale("a", kind, scale, spec, "t")
+
+
+@pytest.mark.parametrize(
+    ("columns", "declared", "refused"),
+    [
+        (["id", "Name"], {}, ""),
+        (["id", "ID"], {}, "two columns are called 'id'"),
+        (["id", "the name"], {"kind": "delta"}, "no column of Delta is called 'the name'"),
+        (["id", "the name"], {"kind": "parquet"}, ""),
+        (["id", "Day"], {"kind": "parquet", "partition_by": ("day", "id")}, "leaves no column"),
+        (["id", "day"], {"kind": "parquet", "partition_by": ("day",)}, ""),
+    ],
+)
+def test_rows_that_no_table_has_are_refused(
+    columns: list[str], declared: dict[str, Any], refused: str
+) -> None:
+    frame = cast(DataFrame, SimpleNamespace(columns=columns))
+    with pytest.raises(SettingError, match=refused) if refused else nullcontext():
+        check_rows(frame, SinkSpec("s", **{"kind": "jdbc", **declared}))

@@ -1,0 +1,86 @@
+"""What Spark refuses of a SELECT that the parser takes: where aggregates, aliases, columns stand.
+
+Only what is sure, as everywhere in `checks`: what is in doubt is Spark's to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from typing import Final
+
+from sqlglot import TokenType, exp
+from sqlglot.dialects import Spark
+
+_ENDS: Final = frozenset({TokenType.FROM, TokenType.R_PAREN})
+_WINDOWS: Final = frozenset({"window", "session_window"})
+
+
+def trailing_comma(sql: str) -> int | None:
+    """Return the line of a comma that nothing follows, None: there is none."""
+    for comma, after in pairwise(Spark().tokenize(sql)):
+        if comma.token_type is TokenType.COMMA and after.token_type in _ENDS:
+            return int(comma.line)
+    return None
+
+
+def misplaced(query: exp.Query, names: Collection[str]) -> Iterator[tuple[exp.Expr, str]]:
+    """Yield what a query has where Spark takes none, with what to write.
+
+    `names` are those of all columns that it may read, in lower case.
+    """
+    for select in query.find_all(exp.Select):
+        where = select.args.get("where")
+        if where is not None:
+            for found in where.find_all(exp.AggFunc):
+                if found.parent_select is select:
+                    sql = found.sql(dialect="spark")
+                    yield where, f"{sql} is of groups, and WHERE of rows: HAVING is for groups"
+        # What is not read FROM may have columns of the SELECT around it.
+        if isinstance(select.find_ancestor(exp.From, exp.Join, exp.CTE, exp.Select), exp.Select):
+            continue
+        for column in _ungrouped(select):
+            if column.name.lower() in names:
+                sql = column.sql(dialect="spark")
+                yield column, f"GROUP BY lacks {sql}: add it, or take any_value({sql})"
+
+
+def _ungrouped(select: exp.Select) -> Iterator[exp.Column]:
+    """Yield the columns that are selected beside groups they do not belong to."""
+    group = select.args.get("group")
+    # GROUP BY ALL, ROLLUP and the like have more than expressions; a number names a column.
+    if group is None or any(value for key, value in group.args.items() if key != "expressions"):
+        return
+    if any(isinstance(one, exp.Literal) for one in group.expressions):
+        return
+    columns = [column for one in group.expressions for column in one.find_all(exp.Column)]
+    grouped = {part.lower() for column in columns for part in (column.name, column.table)}
+    known = grouped | _WINDOWS | {one.alias.lower() for one in select.expressions}
+    for selected in select.expressions:
+        one = selected.unalias()
+        if not isinstance(one, exp.Column) or selected.alias.lower() in grouped - {""}:
+            continue
+        if (known - {""}).isdisjoint({one.name.lower(), one.table.lower()}):
+            yield one
+
+
+def alias_in_where(query: exp.Query, name: str) -> exp.Column | None:
+    """Return the column in WHERE that is an alias of its own SELECT, None: there is none."""
+    for select in query.find_all(exp.Select):
+        where = select.args.get("where")
+        if where is None or name.lower() not in {one.alias.lower() for one in select.expressions}:
+            continue
+        columns: Iterator[exp.Column] = where.find_all(exp.Column)
+        for column in columns:
+            if column.parent_select is select and column.name.lower() == name.lower():
+                return column
+    return None
+
+
+def unlike_widths(query: exp.Query) -> Iterator[tuple[exp.Expr, str]]:
+    """Yield the second SELECTs, of UNION and the like, that have not as many columns."""
+    for found in query.find_all(exp.SetOperation):
+        left, right = found.left.named_selects, found.right.named_selects
+        if "*" not in (*left, *right) and len(left) != len(right):
+            counts = f"{len(left)} and {len(right)} columns"
+            yield found.right, f"{found.key.upper()} of {counts}: both need as many"
