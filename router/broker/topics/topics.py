@@ -13,6 +13,7 @@ partitioned one.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
@@ -100,7 +101,10 @@ class Topics:
         self._partitions: dict[str, Partition] = {}
         self._busy: dict[str, asyncio.Future[None]] = {}
         for record in store.topics():
-            self._remember(record)
+            self._records[record.name] = record
+            self.kafka_names.add(record.name)
+        # Of all topics, in order: sorting 100,000 for each page takes a tenth of a second.
+        self._names = sorted(self._records)
         store.resolve(self.policies)
 
     @property
@@ -298,8 +302,9 @@ class Topics:
                     + ("" if taken == full else f"; Kafka would know both as {kafka_name}")
                 )
             await self.namespaces.check_or_create(name)
-            record = await store(full)
-            self._remember(record)
+            record = self._records[full] = await store(full)
+            insort(self._names, full)
+            self.kafka_names.add(full)
             # Back again, should it have been deleted for having no topics meanwhile.
             await self.namespaces.ensure(namespace_of(name))
             self._notify(full, partition_names(record), ())
@@ -344,11 +349,10 @@ class Topics:
 
     def names(self, namespace: str, matches: Callable[[str], bool] | None = None) -> list[str]:
         """Return the names of all partitions of a namespace's topics, or of those that match."""
-        prefix = f"{PERSISTENT}://{namespace}/"
         return [
             name
-            for full in sorted(self._records)
-            if full.startswith(prefix) and (matches is None or matches(full))
+            for full in self._names_after("", f"{PERSISTENT}://{namespace}/")
+            if matches is None or matches(full)
             for name in partition_names(self._records[full])
         ]
 
@@ -360,7 +364,7 @@ class Topics:
         if namespace is not None and namespace.count("/") != 1:
             return
         prefix = "" if namespace is None else f"{PERSISTENT}://{namespace}/"
-        for full in sorted(one for one in self._records if one > name and one.startswith(prefix)):
+        for full in self._names_after(name, prefix):
             yield topic_info(self._records[full])
 
     def in_namespace(self, namespace: str) -> list[TopicName]:
@@ -378,13 +382,18 @@ class Topics:
             partition = self._partitions[full] = Partition(self._context, record, index)
         return partition
 
-    def _remember(self, record: TopicRecord) -> None:
-        self._records[record.name] = record
-        self.kafka_names.add(record.name)
+    def _names_after(self, name: str, prefix: str) -> Iterator[str]:
+        """Yield the names of topics with a prefix, in order, that come after this one."""
+        names = self._names
+        for at in range(max(bisect_right(names, name), bisect_left(names, prefix)), len(names)):
+            if not names[at].startswith(prefix):
+                return
+            yield names[at]
 
     def _forget(self, name: TopicName, record: TopicRecord) -> None:
         """Let the clients of a topic go that is deleted."""
         del self._records[record.name]
+        del self._names[bisect_left(self._names, record.name)]
         for index in range(record.partitions) or (NOT_PARTITIONED,):
             partition = self._partitions.pop(str(name.partition(index)), None)
             if partition is not None:

@@ -207,6 +207,28 @@ def test_names_that_look_like_partitions_are_partitions_only(
     with_topics(folder, test)
 
 
+def test_topics_are_listed_in_order_after_they_are_loaded_made_and_deleted(folder: Path) -> None:
+    names = [f"persistent://public/default/{letter}" for letter in "abcdef"]
+
+    async def make(topics: Topics) -> None:
+        for name in names[::-2]:
+            await topics.create(topics.parse(name))
+
+    async def test(topics: Topics) -> None:
+        assert topics.names("public/default") == names[1::2]
+        for name in names[::2]:
+            await topics.create(topics.parse(name))
+        await topics.delete(topics.parse("c"))
+        left = [name for name in names if not name.endswith("c")]
+        assert topics.names("public/default") == left
+        for at, name in enumerate(left):
+            assert [str(one.topic) for one in topics.listed_after(name)] == left[at + 1 :]
+        assert [str(one.topic) for one in topics.listed_after(names[2])] == names[3:]
+
+    with_topics(folder, make)
+    with_topics(folder, test)
+
+
 def test_topics_are_listed_by_namespace_in_order(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
