@@ -288,8 +288,10 @@ class Services:
         self.backend, self.node = backend, node
         self.keys = Keys(node.registry, timeout, CLOCK)
         self.rights = Rights(node.registry, timeout, CLOCK)
-        most = settings.number("topics.auto_max_topics")
-        directory = TopicMetadataCache(backend, partitions, timeout, CLOCK, self.rights.begin, most)
+        limit = settings.number("topics.auto_max_topics")
+        directory = TopicMetadataCache(
+            backend, partitions, timeout, CLOCK, self.rights.begin, limit
+        )
         self.topics = TopicManagement(backend, directory, partitions, timeout)
         # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
         self.offload = offload.NativeThreadPool(1)

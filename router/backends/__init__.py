@@ -275,7 +275,7 @@ class FindsBatches(Protocol):
         topic: TopicName,
         partition: int,
         named: tuple[str, int],
-        behind: Position | None,
+        after: Position | None,
         timeout: float,
     ) -> Receipt | None:
         """Return where a batch is stored, behind the entry of a position; None: nowhere.

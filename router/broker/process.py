@@ -245,7 +245,7 @@ def _report(error: BaseException) -> None:
     # A lack of memory has no words of its own.
     reason = str(error) or repr(error)
     _log.error("store-failed", error=reason)
-    _say(f"storing failed, the broker ends: {reason}")
+    _notify(f"storing failed, the broker ends: {reason}")
 
 
 def _end_soon(status: int) -> None:
@@ -261,11 +261,11 @@ def _announce(folder: Path, urls: Sequence[str]) -> None:
 
 
 def _refuse(sentence: str, status: int) -> int:
-    _say(sentence)
+    _notify(sentence)
     return status
 
 
-def _say(sentence: str) -> None:
+def _notify(sentence: str) -> None:
     # What the log goes to may be on the disk that is full.
     with suppress(OSError):
         sys.stderr.write(f"router.broker: {sentence}\n")

@@ -97,11 +97,11 @@ class CheckReport:
         status = 0
         for outcome in outcomes:
             wrong = bool(outcome.status)
-            self.say(f"{'Error' if wrong else 'ok'}: {outcome.sentence}", outcome, wrong=wrong)
+            self.add(f"{'Error' if wrong else 'ok'}: {outcome.sentence}", outcome, wrong=wrong)
             status = status or outcome.status
         return status
 
-    def say(self, line: str, outcome: CheckOutcome, *, wrong: bool = False) -> None:
+    def add(self, line: str, outcome: CheckOutcome, *, wrong: bool = False) -> None:
         """Report an outcome, for people by a line."""
         if self._as_json:
             self._document["checks"].append(
@@ -122,12 +122,12 @@ def stored(report: CheckReport, folder: Path, *, mend: bool, runs: bool) -> int:
     if runs:
         sentence = f"{folder}: a broker serves it; what is stored is checked when it is stopped"
         status = os.EX_TEMPFAIL if mend else 0
-        report.say(sentence, CheckOutcome(sentence, status))
+        report.add(sentence, CheckOutcome(sentence, status))
         return status
     try:
         findings = repair(folder, time.time) if mend else check(folder)  # noqa: TID251 - its clock
     except StoreError as error:
-        report.say(f"Error: {error}", CheckOutcome(str(error), os.EX_DATAERR), wrong=True)
+        report.add(f"Error: {error}", CheckOutcome(str(error), os.EX_DATAERR), wrong=True)
         return os.EX_DATAERR
     return report_findings(folder, findings, report)
 
@@ -161,12 +161,12 @@ def report_findings(
     for finding in findings:
         sentence = f"{folder}: {finding.sentence}{' (repaired)' if finding.repaired else ''}"
         bad = finding.serious and not finding.repaired
-        report.say(sentence, CheckOutcome(sentence, os.EX_DATAERR if bad else 0))
+        report.add(sentence, CheckOutcome(sentence, os.EX_DATAERR if bad else 0))
     if any(finding.serious and not finding.repaired for finding in findings):
         sentence = f"{folder}: damaged; `router check --data {folder} --repair` gives that up"
-        report.say(sentence, CheckOutcome(sentence, os.EX_DATAERR))
+        report.add(sentence, CheckOutcome(sentence, os.EX_DATAERR))
         return os.EX_DATAERR
-    report.say(f"{folder}: in order", CheckOutcome(f"{folder}: in order"))
+    report.add(f"{folder}: in order", CheckOutcome(f"{folder}: in order"))
     return 0
 
 

@@ -128,7 +128,7 @@ class StoreConnection(Protocol):
         """Return the topics of dead letters, with how many wait and are stored."""
         ...
 
-    def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
+    def dead_letters(self, topic: str, after: str) -> dict[str, Any]:
         """Return dead letters that wait behind a place, as `Page.as_json` has them."""
         ...
 

@@ -79,11 +79,11 @@ class End:
             return StoreKind.EMBEDDED if self.backend.is_ours(self.timeout) else StoreKind.PULSAR
         return StoreKind.MEMORY
 
-    def max_batch(self, most: int) -> int:
+    def max_batch(self, limit: int) -> int:
         """Return how many bytes a batch may have here, by the weight of its messages."""
         if isinstance(self.backend, PulsarStore):
-            return min(most, int(self.backend.max_entry(self.timeout) * ENTRY_SHARE))
-        return most
+            return min(limit, int(self.backend.max_entry(self.timeout) * ENTRY_SHARE))
+        return limit
 
 
 def address(text: str) -> EndAddress:

@@ -33,7 +33,7 @@ class CopyProgress:
         self._done = "messages"
         self.total = 0
 
-    def say(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Print a sentence on a line of its own."""
         with self._lock:
             self._clear()
@@ -89,10 +89,10 @@ class CopyProgress:
         if not self._terminal:
             return line
         # A line that is wrapped could not be taken away again.
-        most = _columns() - 1
+        limit = _columns() - 1
         done = BAR_CHARACTERS * messages // max(1, total)
         bar = f"[{'#' * done}{'.' * (BAR_CHARACTERS - done)}] "
-        return line[:most] if len(bar + line) > most else bar + line
+        return line[:limit] if len(bar + line) > limit else bar + line
 
 
 def _columns() -> int:

@@ -53,7 +53,7 @@ GROUPS_SECONDS: Final = 1.0
 DISCOVERY_SECONDS: Final = 5.0
 DISCOVERY_SHARE: Final = 20
 """Looking for new topics takes this part of the time at most."""
-BEHIND_SECONDS: Final = 3.0
+LAG_NOTICE_SECONDS: Final = 3.0
 """For so long nothing is said of what is behind for a moment."""
 
 
@@ -99,7 +99,7 @@ class _Run:
         self._stop = stop
         self._access = access
         self.progress = CopyProgress()
-        self._figures = Figures(self.progress.say)
+        self._figures = Figures(self.progress.notify)
         self._topics: set[TopicName] = set()
         self.made_again: list[TopicName] = []
         self._timeout = max(here.timeout, there.timeout)
@@ -313,7 +313,7 @@ class _Following:
                 return False
             self.add(one)
         if self._run.request.follow:
-            self._say_refused()  # else it is said at the end, which is soon
+            self._report_refused()  # else it is said at the end, which is soon
         # Behind the topics: one that is created takes over no rights that are there already.
         self._run.copy_access()
         self.sync(last=False)
@@ -326,7 +326,7 @@ class _Following:
         try:
             found = self._sync.sync(last=last)
         except RouterError as error:
-            self._context.figures.say("groups", f"groups are not moved now: {error}")
+            self._context.figures.notify("groups", f"groups are not moved now: {error}")
             if last:
                 raise
             return
@@ -360,10 +360,10 @@ class _Following:
             left = left_out(len(self._run.planner.refused), len(self._copier.failures))
             if left != self._left:
                 self._left = left
-                self._run.progress.say(f"level: {messages:,} messages are copied{left}")
-        elif self._left is not None and now - self._level_at > BEHIND_SECONDS:
+                self._run.progress.notify(f"level: {messages:,} messages are copied{left}")
+        elif self._left is not None and now - self._level_at > LAG_NOTICE_SECONDS:
             self._left = None
-            self._run.progress.say("behind: not all that the source held is copied yet")
+            self._run.progress.notify("behind: not all that the source held is copied yet")
 
     def _discover(self) -> None:
         """Copy topics and partitions that are new at the source."""
@@ -376,17 +376,17 @@ class _Following:
             for topic in self._run.made_again:
                 self._topics.pop(str(topic), None)
                 self._copier.refuse(topic, made_again(topic))
-            self._say_refused()
+            self._report_refused()
             self._run.copy_access()
         except RouterError as error:
             sentence = f"new topics and access rights are not looked for now: {error}"
-            self._context.figures.say("discovery", sentence)
+            self._context.figures.notify("discovery", sentence)
 
-    def _say_refused(self) -> None:
+    def _report_refused(self) -> None:
         for name, sentence in self._run.planner.refused.items():
             if name not in self._refused:
                 self._refused.add(name)
-                self._run.progress.say(sentence)
+                self._run.progress.notify(sentence)
 
     def lacks_topics(self) -> bool:
         """Return whether topics came since they were looked for last, or that is not known."""

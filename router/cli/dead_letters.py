@@ -14,7 +14,7 @@ from router.errors import BadReadOptionError
 SHOWN_CHARACTERS: Final = 60
 """Of a value in a table."""
 TOPICS: Final = ("TOPIC", "WAITING", "STORED")
-LETTERS: Final = ("POSITION", "FROM", "REASON", "VALUE")
+COLUMNS: Final = ("POSITION", "FROM", "REASON", "VALUE")
 
 topic_argument = click.argument("topic", shell_complete=connecting.complete_topics)
 position_option = click.option(
@@ -56,16 +56,16 @@ def list_topics(there: StoreConnection, *, as_json: bool) -> None:
 @connecting.command_there
 def show(there: StoreConnection, topic: str, *, as_json: bool) -> None:
     """Print the dead letters of TOPIC that wait: position, original topic, reason, value."""
-    behind = ""
+    after = ""
     more = True
     while more:
-        page = there.dead_letters(topic, behind)
-        for line in output.table(() if behind else LETTERS, list(map(_row, page["letters"]))):
+        page = there.dead_letters(topic, after)
+        for line in output.table(() if after else COLUMNS, list(map(_row, page["letters"]))):
             if not as_json:
                 click.echo(line)
         for dead_letter in page["letters"] if as_json else ():
             output.emit(dead_letter)
-        more, behind = page["more"], page["behind"]
+        more, after = page["more"], page["behind"]
 
 
 @command.command(

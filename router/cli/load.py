@@ -53,8 +53,8 @@ class LoadPlan:
 
     def bound(self) -> int:
         """Return how many messages are published at most."""
-        most = MAX_BYTES // max(1, self.size)
-        return most if self.messages is None else min(most, self.messages)
+        limit = MAX_BYTES // max(1, self.size)
+        return limit if self.messages is None else min(limit, self.messages)
 
 
 @dataclass(slots=True)

@@ -134,9 +134,9 @@ class LocalConnection:
         dead_letters = self._dead_letter_service()
         return dead_letters.counted(dead_letters.among(self._backend.list_topics(self._timeout)))
 
-    def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
+    def dead_letters(self, topic: str, after: str) -> dict[str, Any]:
         """Return dead letters that wait behind a place."""
-        chosen = DeadLetterSelection(None, read_marks("behind", behind))
+        chosen = DeadLetterSelection(None, read_marks("behind", after))
         return self._dead_letter_service().page(self._settings.topic(topic), chosen).as_json()
 
     def handle_dead_letters(

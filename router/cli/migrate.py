@@ -162,8 +162,8 @@ def _absent(steps: list[MoveStep], ours: CommandStore) -> Iterator[str]:
 def _sum(steps: list[MoveStep], original: Original, applied: bool, overwrite: bool) -> str:
     counts = Counter(step.standing for step in steps)
     parts = [f"{counts[standing]} {standing.value}" for standing in Standing]
-    said = f"{', '.join(parts)}, {len(original.unreadable)} cannot be read."
+    message = f"{', '.join(parts)}, {len(original.unreadable)} cannot be read."
     written = counts[Standing.NEW] + (counts[Standing.DIFFERS] if overwrite else 0)
     if applied:
-        return f"{said} Imported."
-    return f"{said} Nothing was written{': --apply does it' if written else ''}."
+        return f"{message} Imported."
+    return f"{message} Nothing was written{': --apply does it' if written else ''}."

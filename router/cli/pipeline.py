@@ -58,12 +58,12 @@ def list_(folder: Path, as_json: bool) -> None:
     known = [(one, one.sentence()) for one in found(folder)]
     document, lines = [], []
     width = max((len(one.name) for one, _ in known), default=0)
-    for one, says in known:
+    for one, note in known:
         document.append(
-            {"name": one.name, "shipped": one.shipped, "file": str(one.file), "says": says}
+            {"name": one.name, "shipped": one.shipped, "file": str(one.file), "says": note}
         )
         origin = "shipped" if one.shipped else str(one.file.parent)
-        lines.append(f"{one.name:<{width}}  {origin:<{len(str(folder))}}  {says}")
+        lines.append(f"{one.name:<{width}}  {origin:<{len(str(folder))}}  {note}")
     output.respond(as_json, document, *lines)
 
 
@@ -280,10 +280,10 @@ def install(jars: bool, as_json: bool) -> None:
     from router.pipelines import connectors, session  # noqa: PLC0415 - only when it is used
 
     # What is printed on request goes to standard output; what is done meanwhile does not.
-    say = partial(click.echo, err=True)
-    found = connectors.install(say)
+    notify = partial(click.echo, err=True)
+    found = connectors.install(notify)
     paths = connectors.jars(connectors.CONNECTORS)
-    if not jars and not session.install(say):
+    if not jars and not session.install(notify):
         click.echo("Spark's classes cannot be archived here: its starts will be slower.", err=True)
     line = ",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order"
     output.respond(as_json, {"folder": str(found), "jars": [*map(str, paths)]}, line)

@@ -174,10 +174,10 @@ class RemoteConnection:
         found: list[dict[str, Any]] = answer.json()["topics"]
         return found
 
-    def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
+    def dead_letters(self, topic: str, after: str) -> dict[str, Any]:
         """Return dead letters that wait behind a place."""
         name = self._topic(topic)
-        request = HttpRequest("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
+        request = HttpRequest("GET", f"/dead-letters/{_segment(name.local)}", {"behind": after})
         return self._ask_of(name, request)
 
     def handle_dead_letters(

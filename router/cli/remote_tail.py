@@ -145,8 +145,8 @@ def events(pieces: Iterable[bytes]) -> Iterator[ServerSentEvent]:
                 name = text.decode("utf-8", "replace")
             continue
         if name == "error":
-            said = b"\n".join(data).decode("utf-8", "replace")
-            raise BackendUnavailableError(f"The server ended the stream: {said}")
+            message = b"\n".join(data).decode("utf-8", "replace")
+            raise BackendUnavailableError(f"The server ended the stream: {message}")
         if data or place is not None:
             yield ServerSentEvent(b"\n".join(data) if data else None, place, name)
         data, place, name = [], None, "message"

@@ -103,7 +103,7 @@ class Supervisor:
     ) -> None:
         """`forked` is called in each child first: it gives up what is this process's alone."""
         self._children = children
-        self._report = partial(_say, report)
+        self._report = partial(_notify, report)
         self._notifier = notifier
         self._forked = forked
 
@@ -215,7 +215,7 @@ def _blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _say(report: Callable[[str], None], sentence: str) -> None:
+def _notify(report: Callable[[str], None], sentence: str) -> None:
     # The terminal may be gone: SIGHUP says so as well.
     with suppress(OSError):
         report(sentence)

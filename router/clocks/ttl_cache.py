@@ -18,16 +18,16 @@ MAX_STALE_SECONDS: Final = 3_600.0
 
 
 class TTLMap(Generic[K, T]):
-    """Values that hold for `seconds`, at most `most` of them: the one put first makes room.
+    """Values that hold for `seconds`, at most `limit` of them: the one put first makes room.
 
     Callable from many threads or greenlets.
     """
 
-    __slots__ = ("_clock", "_found", "_lock", "_most", "_seconds")
+    __slots__ = ("_clock", "_found", "_limit", "_lock", "_seconds")
 
-    def __init__(self, seconds: float, most: int, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, limit: int, clock: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._most = most
+        self._limit = limit
         self._clock = clock
         self._found: dict[K, tuple[T, float]] = {}
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class TTLMap(Generic[K, T]):
         until = self._clock() + self._seconds
         with self._lock:
             self._found.pop(key, None)
-            while len(self._found) >= self._most:
+            while len(self._found) >= self._limit:
                 del self._found[next(iter(self._found))]
             self._found[key] = value, until
 
@@ -67,7 +67,7 @@ class _Known(Generic[T]):
 
 
 class TTLCache(Generic[K, T]):
-    """Reads a value when it is asked for, again after `keep` seconds; at most `most` of them.
+    """Reads a value when it is asked for, again after `keep` seconds; at most `limit` of them.
 
     What was not read for longest makes room: whoever asks for many names that nobody else uses
     pushes out such names, and not those that are in use and read again and again.
@@ -78,11 +78,11 @@ class TTLCache(Generic[K, T]):
     """
 
     def __init__(
-        self, read: Callable[[K], T], keep: float, most: int, clock: Callable[[], float]
+        self, read: Callable[[K], T], keep: float, limit: int, clock: Callable[[], float]
     ) -> None:
         self._read = read
         self._keep = keep
-        self._most = most
+        self._limit = limit
         self._clock = clock
         self._known: dict[K, _Known[T]] = {}  # by when it was read, for those in use last
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class TTLCache(Generic[K, T]):
     def _first(self, name: K, now: float) -> T:
         value = self._read(name)
         with self._lock:
-            if len(self._known) >= self._most:
+            if len(self._known) >= self._limit:
                 del self._known[next(iter(self._known))]
             self._known[name] = _Known(value, now, now + self._keep)
         return value

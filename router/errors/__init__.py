@@ -276,8 +276,12 @@ class BackendTimeoutError(RouterError):
 
     def of_publish(self) -> BackendTimeoutError:
         """Return the failure of a publish: where it is not unknown, no message is stored."""
-        said = str(self)
-        return self if NOTHING_STORED in said else BackendTimeoutError(f"{NOTHING_STORED} {said}")
+        message = str(self)
+        return (
+            self
+            if NOTHING_STORED in message
+            else BackendTimeoutError(f"{NOTHING_STORED} {message}")
+        )
 
 
 class OutcomeUnknownError(BackendTimeoutError):

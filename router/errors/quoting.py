@@ -15,7 +15,7 @@ from typing import Final
 
 MAX_QUOTED: Final = 80
 """Characters of what a sentence quotes."""
-MAX_SAID: Final = 300
+MAX_REASON_CHARACTERS: Final = 300
 """Characters of what a sentence repeats of a library's."""
 _NUMBER: Final = re.compile(r"^\[[^\]]*\]\s*")
 _WORD: Final = re.compile(r"(?<!\w)b?'([^'{}\[\]<>]*)'")
@@ -37,18 +37,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def quoted(value: object, most: int = MAX_QUOTED) -> str:
+def quoted(value: object, limit: int = MAX_QUOTED) -> str:
     """Return what a client sent as sentences quote it: in double quotes, cut, on one line.
 
     Texts are escaped as in JSON, half characters too; bytes are taken as UTF-8; other values are
     shown as the JSON that they came as.
     """
     if isinstance(value, bytes | bytearray | memoryview):
-        value = bytes(value[:most]).decode(errors="replace")
+        value = bytes(value[:limit]).decode(errors="replace")
     if not isinstance(value, str):
-        return _in_json(value)[:most]
-    shown = "".join(map(_escaped, value[:most]))
-    return f'"{shown}..."' if len(value) > most else f'"{shown}"'
+        return _in_json(value)[:limit]
+    shown = "".join(map(_escaped, value[:limit]))
+    return f'"{shown}..."' if len(value) > limit else f'"{shown}"'
 
 
 def _escaped(character: str) -> str:
@@ -78,4 +78,4 @@ def failure_text(failure: BaseException) -> str:
         text = str(failure)
     text = _STRUCTURE.sub(" ...", _WORD.sub(r'"\1"', _NUMBER.sub("", text)))
     text = _CONSTANT.sub(lambda found: _CONSTANTS[found[0]], text)
-    return text[:MAX_SAID] or "no reason was given"
+    return text[:MAX_REASON_CHARACTERS] or "no reason was given"

@@ -123,7 +123,7 @@ class MemoryClaim:
         """Return who polls under the same id, when this claim waits for that poll."""
         with self._node.lock:
             assignor = self._node.assignors.get(self.subscription)
-            first = assignor.waiting_behind(self) if assignor is not None else None
+            first = assignor.poll_before(self) if assignor is not None else None
         return None if first is None else f"consumer {first.consumer} (of this process)"
 
     def waiting(self) -> bool:
@@ -154,8 +154,8 @@ class MemoryClaim:
                 return
             self.is_retained = True
             node.empty_polls.delivered(self._poller)
-            behind = node.assignors[self.subscription].queued(self.consumer)[1:]
-            woken = _recall({self} if behind else set())
+            waiting = node.assignors[self.subscription].queued(self.consumer)[1:]
+            woken = _recall({self} if waiting else set())
         _wake(woken)
 
     def in_use(self) -> None:
@@ -254,7 +254,7 @@ class MemoryNode:
             self.claims.add(claim)
             assignor.claim(consumer.name, claim, self.clock())
             woken = self.settle(subscription, assignor)
-            if (first := assignor.waiting_behind(claim)) is not None:
+            if (first := assignor.poll_before(claim)) is not None:
                 woken |= _recall({first})
         _wake(woken - {claim})
         return claim

@@ -227,8 +227,8 @@ def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
         first = error.errors[0] if error.errors else {}
         line = step.line + lead + int(first.get("line") or 1) - 1
         near = str(first.get("highlight") or "").replace(STAND_IN, "window")
-        said = str(first.get("description") or error).replace(" / ", ", ")
-        raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {said}") from error
+        message = str(first.get("description") or error).replace(" / ", ", ")
+        raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {message}") from error
     except SqlglotError as error:
         raise origin.at(step.line, f"step {step.name}: bad SQL: {_flat(error)}") from error
     if (comma := trailing_comma(text)) is not None:

@@ -82,7 +82,7 @@ _DEPENDENCY: Final = """    <dependency>
       </exclusions>
     </dependency>"""
 PROGRESS_SECONDS: Final = 10.0
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 """Shows a line to the user."""
 
 
@@ -106,7 +106,7 @@ def jars(connector_names: Iterable[str]) -> list[Path]:
     return found
 
 
-def install(say: Say) -> Path:
+def install(notify: Notify) -> Path:
     """Return the folder of all jars, fetched if need be; raise SettingError with one sentence.
 
     `say` shows what is done meanwhile.
@@ -117,8 +117,8 @@ def install(say: Say) -> Path:
         # Another installation that fetches has a deadline.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            say(f"Fetching {len(_ALL)} jars from Maven Central, about a minute, into {folder}")
-            _fetch(folder, say)
+            notify(f"Fetching {len(_ALL)} jars from Maven Central, about a minute, into {folder}")
+            _fetch(folder, notify)
     check(folder)
     return folder
 
@@ -135,7 +135,7 @@ def check(folder: Path) -> None:
             )
 
 
-def _fetch(folder: Path, say: Say) -> None:
+def _fetch(folder: Path, notify: Notify) -> None:
     if (maven := shutil.which("mvn")) is None:
         raise SettingError(
             "Maven is missing, which fetches Spark's connectors: install it, on Debian with"
@@ -147,15 +147,15 @@ def _fetch(folder: Path, say: Say) -> None:
         _run(
             [maven, "-B", "-q", f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={found}"],
             scratch,
-            say,
+            notify,
         )
         check(found)
         found.rename(folder)
 
 
-def _run(command: list[str], folder: str, say: Say) -> None:
+def _run(command: list[str], folder: str, notify: Notify) -> None:
     try:
-        done = run_followed(command, "Fetching", say, FETCH_SECONDS, cwd=Path(folder))
+        done = run_followed(command, "Fetching", notify, FETCH_SECONDS, cwd=Path(folder))
     except subprocess.TimeoutExpired:
         raise SettingError(
             f"Maven did not fetch Spark's connectors within {FETCH_SECONDS:.0f} s"
@@ -174,7 +174,7 @@ def _pom() -> str:
 def run_followed(
     command: Sequence[str],
     what: str,
-    say: Say,
+    notify: Notify,
     timeout: float,
     *,
     cwd: Path | None = None,
@@ -200,7 +200,7 @@ def run_followed(
                 if took >= timeout:
                     process.kill()
                     raise
-                say(f"{what}: {took:.0f} s (at most {timeout:.0f} s)")
+                notify(f"{what}: {took:.0f} s (at most {timeout:.0f} s)")
             except BaseException:
                 process.kill()
                 raise

@@ -41,9 +41,9 @@ def sentence(error: BaseException | str) -> str:
         )
     if _MISSING.search(text):
         return LACKING
-    if said := _of_table(text):
-        return bounded(said)
-    if found := [said for kind, said in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
+    if message := _of_table(text):
+        return bounded(message)
+    if found := [message for kind, message in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
         return bounded(found[-1])
     if caused := _CAUSED.findall(text):
         return bounded(_plain(caused[-1]))

@@ -190,9 +190,9 @@ def _unfit(spec: SourceSpec) -> Column:
         if name in METADATA or _QUOTES.search(name):
             continue
         given = f"try_variant_get({document}, '$[0][\"{name}\"]', 'variant')"
-        says = f"the field {name} does not fit {_shown(kind)}".replace("'", "")
+        reason = f"the field {name} does not fit {_shown(kind)}".replace("'", "")
         cases.append(
-            f"CASE WHEN _rows.`{name}` IS NULL AND NOT is_variant_null({given}) THEN '{says}' END"
+            f"CASE WHEN _rows.`{name}` IS NULL AND NOT is_variant_null({given}) THEN '{reason}' END"
         )
     whole = f.lit(_unfit_text("JSON", spec))
     found: Column = f.coalesce(*([f.expr(f"coalesce({', '.join(cases)})")] if cases else []), whole)

@@ -259,14 +259,14 @@ def status_lines(name: str, folder: Path) -> tuple[list[str], bool]:
 
 def _sink(sink: dict[str, Any]) -> str:
     lag = sink.get("lag") or {}
-    behind = sorted(((name, n) for name, n in lag.items() if n), key=lambda one: -one[1])[:5]
+    lagging = sorted(((name, n) for name, n in lag.items() if n), key=lambda one: -one[1])[:5]
     parts = [
         f"batch {sink.get('batch')}",
         f"{sink.get('rows', 0):,} rows",
         f"{sink.get('rows_per_second', 0):,.0f} rows/s",
         f"{sink.get('batch_ms', 0):,} ms",
         f"lag {sum(lag.values()):,}, {sink.get('lag_seconds', 0):.0f} s",
-        *(f"{name} {count:,}" for name, count in behind),
+        *(f"{name} {count:,}" for name, count in lagging),
     ]
     if sink.get("lost"):
         parts.append(f"lost {sink['lost']:,}")

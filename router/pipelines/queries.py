@@ -46,18 +46,18 @@ def is_transient(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Repeats a call for `patience` seconds while its failure is one that passes.
+    """Repeats a call for `retry_seconds` while its failure is one that passes.
 
     `wait` waits for so many seconds, and returns True where the run is to stop.
     """
 
-    patience: float
+    retry_seconds: float
     wait: Callable[[float], bool]
     clock: Callable[[], float] = time.monotonic
 
     def call(self, call: Callable[[], T]) -> T:
         """Return what the call returns; raise what it raises otherwise, or at last."""
-        until = self.clock() + self.patience
+        until = self.clock() + self.retry_seconds
         while True:
             try:
                 return call()
@@ -79,7 +79,7 @@ class _Query:
 class Queries:
     """Queries by the names of their sinks; used by one thread.
 
-    One that ends with a failure that passes is started again, for `patience` seconds that bring no
+    One that ends with a failure that passes is started again, for `retry_seconds` that bring no
     batch; one that misses a file of a table once, when `reread` has looked for the new ones, unless
     that returns False.
     """
@@ -90,7 +90,7 @@ class Queries:
         self._progress = progress
         self._reread = reread
         self._retries = retries
-        self._patience = retries.patience
+        self._retry_seconds = retries.retry_seconds
         self._clock = retries.clock
         self._not_before = -math.inf
         self._queries: dict[str, _Query] = {}
@@ -126,7 +126,7 @@ class Queries:
                 if missed:
                     # Whoever writes the table again removes the old files first.
                     self._not_before = now + RESTART_SECONDS
-            late = now - one.failing_since > self._patience
+            late = now - one.failing_since > self._retry_seconds
             if one.reread if missed else (late or not is_transient(error)):
                 raise RunFailedError(f"sink {name}: {reasons.get(name) or sentence(error)}")
             if now >= self._not_before:

@@ -65,7 +65,7 @@ class RunOptions:
 
     metrics: str = ""
     show: Callable[[str], None] | None = None
-    say: Callable[[str], None] = lambda _line: None
+    notify: Callable[[str], None] = lambda _line: None
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
 
@@ -268,7 +268,7 @@ class PipelineRun:
             backend=self.backend,
             settings=self.settings,
             stop=self.stop.event,
-            say=self.options.say,
+            notify=self.options.notify,
             clock=self.options.clock,
             wall_ms=self._now_ms,
         )
@@ -319,8 +319,8 @@ class PipelineRun:
         _log.info("pipeline.stopped", pipeline=self.pipeline.name)
 
     def _retries(self) -> Retries:
-        patience = self.pipeline.limits.start_seconds
-        return Retries(patience, self.stop.event.wait, self.options.clock)
+        retry_seconds = self.pipeline.limits.start_seconds
+        return Retries(retry_seconds, self.stop.event.wait, self.options.clock)
 
     def _now_ms(self) -> int:
         return int(self.options.wall().timestamp() * 1000)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.errors import SettingError
 from router.pipelines import jobs
-from router.pipelines.connectors import Say, cache, jars, run_followed
+from router.pipelines.connectors import Notify, cache, jars, run_followed
 from router.pipelines.declaration import KINDS, Pipeline
 from router.pipelines.failures import sentence
 
@@ -161,7 +161,7 @@ def start(
     `resources` are Spark's own settings. `environ` is what Spark's processes inherit: Python is the
     one that runs this, and where Spark is local it speaks on loopback only.
     """
-    says = require(environ)
+    version = require(environ)
     inside = submitted(environ)
     conf = dict(resources) if inside else {**_LOCAL, **resources}
     if not inside:
@@ -169,7 +169,7 @@ def start(
         environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if conf["spark.master"].startswith("local"):
             environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            _settle(conf, environ, says)
+            _settle(conf, environ, version)
         else:
             for key in ("spark.driver.bindAddress", "spark.driver.host"):
                 if key not in resources:
@@ -181,25 +181,25 @@ def start(
     return _built(name, {**conf, **FIXED})
 
 
-def install(say: Say) -> bool:
+def install(notify: Notify) -> bool:
     """Do once what makes later starts faster; return whether it worked. Raises SettingError.
 
     `say` shows what is done meanwhile.
     """
-    says = require()
+    version = require()
     try:
-        return make_archive(make_home(cache().parent), says, say)
+        return make_archive(make_home(cache().parent), version, notify)
     except OSError:
         return False
 
 
-def _settle(conf: dict[str, str], environ: MutableMapping[str, str], says: str) -> None:
+def _settle(conf: dict[str, str], environ: MutableMapping[str, str], version: str) -> None:
     """Have Spark start fast; where that cannot be, all is slower, and nothing else."""
     with suppress(OSError):
         ours = make_home(cache().parent)
         if environ.setdefault("SPARK_HOME", str(ours)) == str(ours):
             given = conf.get(JAVA_OPTIONS, "")
-            conf[JAVA_OPTIONS] = f"{archive_options(ours, says)} {given}".strip()
+            conf[JAVA_OPTIONS] = f"{archive_options(ours, version)} {given}".strip()
 
 
 def _add_jars(conf: dict[str, str], paths: list[Path]) -> None:
@@ -262,7 +262,7 @@ def archive_options(home: Path, java: str) -> str:
     return f"{_option('SharedArchiveFile', found)} {_QUIET}" if found.is_file() else ""
 
 
-def make_archive(home: Path, java: str, say: Say) -> bool:
+def make_archive(home: Path, java: str, notify: Notify) -> bool:
     """Make the archive, which takes most of a minute; return whether it is there now.
 
     `say` shows what is done meanwhile.
@@ -270,14 +270,14 @@ def make_archive(home: Path, java: str, say: Say) -> bool:
     made = archive(home, java)
     if made.is_file():
         return True
-    say(f"Archiving Spark's classes, about a minute, into {made}")
+    notify(f"Archiving Spark's classes, about a minute, into {made}")
     part = made.with_suffix(f".{os.getpid()}")
     command = [sys.executable, "-m", "router.pipelines.exercise"]
     # The second compiler pays in the long run only.
     command.append(f"{_option('ArchiveClassesAtExit', part)} -XX:TieredStopAtLevel=1 {_QUIET}")
     try:
         # It ends when the JVM, which has its output too, has written the archive.
-        if run_followed(command, "Archiving", say, MAKE_SECONDS).returncode != 0:
+        if run_followed(command, "Archiving", notify, MAKE_SECONDS).returncode != 0:
             return False
         part.rename(made)
     except (OSError, subprocess.SubprocessError):

@@ -99,7 +99,7 @@ _VERSION_HEADER: Final = (
 )
 # The first millisecond of the year 1, the last one of the year 9999.
 _LEAST_MS: Final = -62_135_596_800_000
-_MOST_MS: Final = 253_402_300_799_999
+_MAX_MS: Final = 253_402_300_799_999
 _HIDDEN: Final = (
     f"('{_EVENT_TIME}', 'router-sequence', 'router-schema-version', 'router-replicate-to')"
 )
@@ -113,7 +113,7 @@ KAFKA: Final = (
     f"map_from_entries(transform(filter({_LAST_HEADERS}, h -> h.key NOT IN {_HIDDEN}),"
     " h -> struct(h.key, coalesce(cast(h.value AS STRING), '')))) AS properties",
     # Anybody may have written the header; a number that no time has would end the query.
-    f"timestamp_millis(CASE WHEN {_EVENT_HEADER} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
+    f"timestamp_millis(CASE WHEN {_EVENT_HEADER} BETWEEN {_LEAST_MS} AND {_MAX_MS}"
     f" THEN {_EVENT_HEADER} END) AS event_time",
     "timestamp AS publish_time",
     f"CASE WHEN octet_length({_VERSION_HEADER}) = {_VERSION_BYTES}"
@@ -229,7 +229,7 @@ def _runs(values: Sequence[int | None], entries: Sequence[_PlacedEntry], kind: A
 
 def _microseconds(time_ms: int | None) -> int | None:
     """Return a time in Spark's unit; null: there is none, or Spark cannot hold it."""
-    return time_ms * 1000 if time_ms and time_ms <= _MOST_MS else None
+    return time_ms * 1000 if time_ms and time_ms <= _MAX_MS else None
 
 
 def version_number(version: bytes) -> int | None:

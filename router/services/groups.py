@@ -245,12 +245,12 @@ def _left(partition: PartitionStats, position: Position) -> tuple[int, int]:
     """
     if position.ledger < partition.ledger:
         return 0, partition.messages
-    behind = max(0, partition.next_entry - max(position.entry, partition.first_entry))
+    entries_left = max(0, partition.next_entry - max(position.entry, partition.first_entry))
     before = max(0, min(position.entry, partition.next_entry) - partition.first_entry)
-    if not behind:
+    if not entries_left:
         return 0, 0
     stored = partition.messages + partition.deleted
-    least = max(0, min(behind, stored) - partition.deleted)
+    least = max(0, min(entries_left, stored) - partition.deleted)
     return least, min(partition.messages, max(0, stored - before))
 
 

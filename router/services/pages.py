@@ -51,7 +51,7 @@ def after(
     reading: TopicReader,
     topic: TopicName,
     places: tuple[Mapping[int, StartPosition], Mapping[int, StartPosition]],
-    most: int,
+    limit: int,
     condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
 ) -> MessagePage:
@@ -62,7 +62,7 @@ def after(
         for stored in _sharing(scan):
             if condition(stored):
                 found.append(stored)
-            if len(found) >= most:
+            if len(found) >= limit:
                 break
         return MessagePage(tuple(found), dict(starts), scan.places, scan.looked, scan.whole)
     finally:
@@ -73,12 +73,12 @@ def before(
     reading: TopicReader,
     stats: TopicStats,
     ends: Mapping[int, StartPosition],
-    most: int,
+    limit: int,
     condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
 ) -> MessagePage:
     """Return at most so many messages that match, the last ones before places."""
-    search = _SearchBack(reading, stats, ends, most, bounds)
+    search = _SearchBack(reading, stats, ends, limit, bounds)
     while search.goes_on():
         search.step(condition)
     return search.found()
@@ -144,7 +144,7 @@ class _SearchBack:
         reading: TopicReader,
         stats: TopicStats,
         ends: Mapping[int, StartPosition],
-        most: int,
+        limit: int,
         bounds: ScanBounds,
     ) -> None:
         self._reading = reading
@@ -153,7 +153,7 @@ class _SearchBack:
         self._ends: Places = {p: ends[p] for p in ends if p in self._stats}
         self._low: Places = dict(self._ends)
         self._tail: Places = dict(self._ends)
-        self._most = most
+        self._limit = limit
         self._bounds = bounds
         self._deadline = reading.clock() + bounds.seconds
         self._messages: list[Stored] = []
@@ -161,14 +161,14 @@ class _SearchBack:
         self._stuck = self._in_turns = False
         entries = sum(part.next_entry - part.first_entry for part in stats.partitions)
         self._density = sum(part.messages for part in stats.partitions) / max(1, entries)
-        first = min(most, FIRST_ENTRIES // max(1, len(self._ends)))
+        first = min(limit, FIRST_ENTRIES // max(1, len(self._ends)))
         self._entries = max(1, min(first, self._fitting()))
 
     def goes_on(self) -> bool:
         """Return whether there is more to look at, and reason to."""
         return not (
             self._stuck
-            or len(self._messages) >= self._most
+            or len(self._messages) >= self._limit
             or (self._looked and self._looked + self._density > self._bounds.messages)
             or self._bytes >= self._bounds.max_bytes
             or self._reading.clock() >= self._deadline
@@ -186,7 +186,7 @@ class _SearchBack:
             max(0.0, self._deadline - self._reading.clock()),
         )
         scan = Scan(self._reading, self._topic, low, self._low, left)
-        found: deque[Stored] = deque(maxlen=self._most)
+        found: deque[Stored] = deque(maxlen=self._limit)
         seen, size, matches = set[tuple[int, int]](), 0, 0
         try:
             for stored in _sharing(scan):
@@ -245,9 +245,9 @@ class _SearchBack:
 
     def found(self) -> MessagePage:
         ordered = sorted(self._messages, key=lambda stored: stored.publish_time)
-        kept = ordered[-self._most :] if self._most else []
+        kept = ordered[-self._limit :] if self._limit else []
         begin: Places = dict(self._low)
-        if len(ordered) >= self._most:
+        if len(ordered) >= self._limit:
             begin = dict(self._ends)
             for stored in reversed(kept):
                 begin[stored.position.partition] = stored.position

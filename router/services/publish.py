@@ -53,9 +53,9 @@ class PublishOptions(SettingsOptions):
     auto_create: bool = from_setting("topics.auto_create")
 
     def __post_init__(self) -> None:
-        most = ENTRY_LIMITS.max_bytes
-        if self.max_message > most:
-            raise SettingError(f"publish.max_message: at most {most} bytes fit into an entry")
+        limit = ENTRY_LIMITS.max_bytes
+        if self.max_message > limit:
+            raise SettingError(f"publish.max_message: at most {limit} bytes fit into an entry")
 
 
 @dataclass(frozen=True, slots=True)

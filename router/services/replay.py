@@ -57,9 +57,9 @@ class Replayer:
         self._schemas = schemas
         self._history = history
 
-    def next_batch(self, whole: ReplayRange, most: int) -> tuple[Places, bool]:
+    def next_batch(self, whole: ReplayRange, limit: int) -> tuple[Places, bool]:
         """Return where the next batch of a range ends, and whether the range ends there."""
-        bounds = ScanBounds(min(most, MAX_BATCH_MESSAGES), MAX_BATCH_BYTES, PLAN_SECONDS)
+        bounds = ScanBounds(min(limit, MAX_BATCH_MESSAGES), MAX_BATCH_BYTES, PLAN_SECONDS)
         scan = Scan(self._reading, whole.topic, whole.starts, whole.ends, bounds)
         try:
             for _ in scan:
@@ -158,8 +158,8 @@ def _written(batch: ReplayRange) -> str:
 
 
 def _place(place: StartPosition) -> tuple[str, ...]:
-    behind = isinstance(place, After)
+    is_after = isinstance(place, After)
     at = place.position if isinstance(place, After) else place
     if isinstance(at, Position):
-        return "after" if behind else "at", str(at.ledger), str(at.entry), str(at.batch_index)
+        return "after" if is_after else "at", str(at.ledger), str(at.entry), str(at.batch_index)
     return (str(at),)

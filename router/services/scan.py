@@ -202,12 +202,12 @@ class Scan:
     def _receive(self, partition: int) -> bool:
         """Return whether a partition has something to give, or is over."""
         room = self._bounds.max_bytes - self._bytes
-        most = min(RECEIVE_MESSAGES, self._bounds.messages)
+        limit = min(RECEIVE_MESSAGES, self._bounds.messages)
         if room <= 0:
             return False
         timeout = self._reading.options.backend_timeout
         share = max(1, room // max(1, len(self._readers)))
-        some = self._readers[partition].receive(most, share, timeout)
+        some = self._readers[partition].receive(limit, share, timeout)
         self._bytes += sum(stored.message.size() for stored in some)
         if some:
             self._heard = self._reading.clock()
@@ -246,11 +246,11 @@ def earlier(part: PartitionStats, place: StartPosition, entries: int) -> StartPo
     if not isinstance(place, After | Position):
         return place
     at = place.position if isinstance(place, After) else place
-    behind = at.entry + 1 if isinstance(place, After) or at.batch_index > 0 else at.entry
+    end_entry = at.entry + 1 if isinstance(place, After) or at.batch_index > 0 else at.entry
     first = part.first_entry if at.ledger == part.ledger else 0
-    if behind <= first:
+    if end_entry <= first:
         return place
-    return Position(at.ledger, max(first, behind - entries, 0), part.partition)
+    return Position(at.ledger, max(first, end_entry - entries, 0), part.partition)
 
 
 def _opened(start: StartPosition, partition: int) -> Start | int | Position:

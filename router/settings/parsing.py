@@ -41,15 +41,15 @@ def count(value: str) -> int:
     return number
 
 
-def at_most(most: int) -> Callable[[str], int]:
+def at_most(limit: int) -> Callable[[str], int]:
     """Whole number up to a bound."""
 
     def parse(value: str) -> int:
-        if count(value) > most:
-            raise ValueError(f"expected {most} at most")
+        if count(value) > limit:
+            raise ValueError(f"expected {limit} at most")
         return count(value)
 
-    parse.__doc__ = f"Whole number, {most} at most."
+    parse.__doc__ = f"Whole number, {limit} at most."
     return parse
 
 

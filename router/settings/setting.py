@@ -28,9 +28,9 @@ def of_type(parse: Callable[[str], Any]) -> Type:
     return lambda name, default, sentence: Setting(name, parse, default, sentence)
 
 
-def at_most(most: int) -> Type:
+def at_most(limit: int) -> Type:
     """Return what makes settings that are numbers up to a bound."""
-    return of_type(parsing.at_most(most))
+    return of_type(parsing.at_most(limit))
 
 
 def one_of(*words: str) -> Type:

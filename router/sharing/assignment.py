@@ -167,7 +167,7 @@ class PartitionAssignor(Generic[H]):
         """Return the time at which `tick` has something to do, if there is one."""
         return next(iter(self._idle_until.values()), None)
 
-    def waiting_behind(self, holder: H) -> H | None:
+    def poll_before(self, holder: H) -> H | None:
         """Return the poll of the same id that this one waits for, if it waits for one."""
         consumer = self._consumer_of.get(holder)
         first = None if consumer is None else self.first(consumer)
@@ -262,10 +262,10 @@ class PartitionAssignor(Generic[H]):
         floor, extra = divmod(len(self.partitions), len(known))
         taken: dict[str, int] = {}
         for partition in self.partitions:
-            most = floor + (extra > 0)
+            limit = floor + (extra > 0)
             best_first = reversed(self._ranks[partition])
             # Some id is below its quota: the quotas leave exactly as much as is left to assign.
-            consumer = next(c for _, c in best_first if taken.get(c, 0) < most)
+            consumer = next(c for _, c in best_first if taken.get(c, 0) < limit)
             taken[consumer] = taken.get(consumer, 0) + 1
             extra -= taken[consumer] > floor
             self._owners[partition] = consumer

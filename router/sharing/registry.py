@@ -125,9 +125,9 @@ def check_name(kind: str, name: str) -> None:
 def check_record(kind: str, name: str, value: bytes) -> None:
     """Raise BadRequestError unless this may be a record."""
     check_name(kind, name)
-    most = MAX_GROUP_RECORD_BYTES if kind == GROUP_RECORDS else MAX_VALUE_BYTES
-    if len(value) > most:
-        raise BadRequestError(f"{kind} {quoted(name)} has {len(value)} bytes, and may have {most}")
+    limit = MAX_GROUP_RECORD_BYTES if kind == GROUP_RECORDS else MAX_VALUE_BYTES
+    if len(value) > limit:
+        raise BadRequestError(f"{kind} {quoted(name)} has {len(value)} bytes, and may have {limit}")
 
 
 def check_room(kind: str, records: int) -> None:

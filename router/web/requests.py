@@ -216,15 +216,15 @@ class Query:
         except UnicodeDecodeError:
             raise _unreadable(name, "UTF-8", text) from None
 
-    def number(self, name: str, default: int, most: int, unit: str = "") -> int:
-        """Return a whole number from 0 on, at most `most`: a larger one is `most`."""
+    def number(self, name: str, default: int, limit: int, unit: str = "") -> int:
+        """Return a whole number from 0 on, at most `limit`: a larger one is `limit`."""
         text = self._found.get(name)
         if not text:
             return default
         found = _whole_number(text)
         if found is None:
             raise _unreadable(name, f"a whole number{unit and f' of {unit}'}", text)
-        return min(found, most)
+        return min(found, limit)
 
     def flag(self, name: str, *, default: bool, bare: bool = True) -> bool:
         """Return true or false, also written 1, 0, yes, no; `bare`: what an empty text means."""

@@ -184,11 +184,11 @@ def _ends_connection(request: Any) -> bool:
         type(request).should_close(request)
         or body.failed
         or getattr(body.reader, "length", 0) > MAX_DRAINED_BYTES
-        or any(name == "CONNECTION" and _says_close(value) for name, value in request.headers)
+        or any(name == "CONNECTION" and _has_close(value) for name, value in request.headers)
     )
 
 
-def _says_close(value: str) -> bool:
+def _has_close(value: str) -> bool:
     return "close" in (word.strip(" \t") for word in value.lower().split(","))
 
 

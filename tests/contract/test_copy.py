@@ -103,7 +103,7 @@ class Pair:
                 self.target.backend,
                 self.kinds[1],
                 state,
-                CopyOptions(timeout=WAIT, patience=WAIT, batch_messages=bound),
+                CopyOptions(timeout=WAIT, retry_seconds=WAIT, batch_messages=bound),
                 figures,
                 Throttle(0, stop),
                 pool,

@@ -71,6 +71,19 @@ RETIRED = {
     "Wish": "PollRequest",
 }
 
+# Parts of names that are spoken English: of whatever a module defines, private or local.
+SPOKEN = {
+    "asked": "requested",
+    "behind": "after, lag",
+    "patience": "timeout, retry_seconds",
+    "said": "message, notified",
+    "say": "notify, report",
+    "says": "message, reason",
+    "stretch": "range",
+    "told": "notified",
+    "wanted": "requested, required",
+}
+
 
 def names(source: str) -> Iterator[str]:
     """Yield the names of classes, functions and constants that a module defines."""
@@ -85,6 +98,28 @@ def names(source: str) -> Iterator[str]:
                 yield from (target.id for target in node.targets if isinstance(target, ast.Name))
             if isinstance(node, ast.ClassDef):
                 waiting.append(node)
+
+
+def defined_names(source: str) -> Iterator[str]:
+    """Yield the names that a module defines, with parameters, fields and local variables."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.name
+            case ast.arg():
+                yield node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+
+
+def spoken(name: str) -> str:
+    """Return what to use in a name in place of spoken English, "" if it has none."""
+    words = name.strip("_").lower().split("_")
+    if {"letter", "letters"} & set(words) and "dead" not in words:
+        return "dead_letter"
+    return next((SPOKEN[word] for word in words if word in SPOKEN), "")
 
 
 def is_retired(name: str) -> bool:
@@ -108,6 +143,29 @@ def test_no_name_of_the_router_is_retired() -> None:
         found += [
             f"{where}: {name}: {RETIRED[name.lstrip('_')]}" for name in used if is_retired(name)
         ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("def f(patience): ...", "patience"),
+        ("def f(): _told_at = 1", "_told_at"),
+        ("class A:\n    def g(self): self.letters = 1", "letters"),
+        ("MAX_SAID: int", "MAX_SAID"),
+    ],
+)
+def test_spoken_english_of_a_name_is_found(source: str, name: str) -> None:
+    assert [one for one in defined_names(source) if spoken(one)] == [name]
+
+
+def test_no_name_of_the_router_is_spoken_english() -> None:
+    found = []
+    for path in sorted((ROOT / "router").rglob("*.py")):
+        if not path.name.endswith("_pb2.py"):
+            used = {path.stem, *defined_names(path.read_text(encoding="utf-8"))}
+            where = path.relative_to(ROOT)
+            found += [f"{where}: {name}: {spoken(name)}" for name in sorted(used) if spoken(name)]
     assert found == []
 
 

@@ -66,7 +66,7 @@ class Site:
         lease = PipelineLease(self.opened.node, pipeline.name, WAIT)
         lease.acquire()
         try:
-            options = RunOptions(say=said.append)
+            options = RunOptions(notify=said.append)
             one = PipelineRun(pipeline, settings, options, self.backend, lease, Stop())
             with one.recorded():
                 if pipeline.job is not None and pipeline.job.kind != "validate":

@@ -83,7 +83,7 @@ def job(
             backend=store.backend if store else open_memory(),
             settings=store.settings if store else settings_for(tmp_path),
             stop=Waits(clock, waits),
-            say=said.append,
+            notify=said.append,
             clock=clock,
             wall_ms=lambda: NOW,
         )

@@ -225,8 +225,8 @@ class KafkaBackend:
             PartitionNumbers(kafka_partition(key.partition), key.partition),
             self._options,
         )
-        idle, most = options.consumer_idle, options.max_inflated
-        return PrefetchingReader(self._cluster, self._offsets, key.topic, numbers, idle, most)
+        idle, limit = options.consumer_idle, options.max_inflated
+        return PrefetchingReader(self._cluster, self._offsets, key.topic, numbers, idle, limit)
 
     def _closed(self, key: ReaderKey, reader: PrefetchingReader) -> None:
         self._groups.closed(key)

@@ -248,7 +248,7 @@ class KafkaConsumer:
 
     def _is_shared(self, found: CommittedOffset | None) -> bool:
         """Return whether single messages are acknowledged beside this consumer."""
-        if found is None or found.offset == self._reader.behind_end:
+        if found is None or found.offset == self._reader.redirected_from:
             return False
         return found.progress().shared
 
@@ -262,7 +262,7 @@ class KafkaConsumer:
         current = None if found is None else found.offset
         if current not in self._committed or epoch_of(found) != self._epoch:
             raise FencedError("The group's position was moved by another client.")
-        if current is not None and target <= current != self._reader.behind_end:
+        if current is not None and target <= current != self._reader.redirected_from:
             return False
         self._committed = {current, target}  # should the answer get lost, it may be either
         return True

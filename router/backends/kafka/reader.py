@@ -119,7 +119,7 @@ class PrefetchingReader:
         self._chunks: deque[_FetchedChunk] = deque()
         self._head = self._next = -1
         self._moves = 0
-        self._behind_end = -1
+        self._redirected_from = -1
         self._epoch = 0
         self._refreshed = -math.inf
         self._mailbox: Mailbox | None = None
@@ -169,18 +169,18 @@ class PrefetchingReader:
         self._chunks.clear()
         self._head = self._next = offset
         self._moves += 1
-        self._behind_end = -1
+        self._redirected_from = -1
         if self._connection is not None:
             self._connection.abort()  # it waits for what is not wanted any more
         self._changed.notify_all()
 
     @property
-    def behind_end(self) -> int:
+    def redirected_from(self) -> int:
         """The offset that lay behind the end, so that the first message came instead; -1: none.
 
         If a group committed it, what is acknowledged before it moves the group back.
         """
-        return self._behind_end
+        return self._redirected_from
 
     def skip(self, offset: int) -> None:
         """Hand out nothing before an offset."""
@@ -375,7 +375,7 @@ class PrefetchingReader:
         with self._changed:
             if moves == self._moves:
                 self._seek(first)
-                self._behind_end = offset if first < offset else -1
+                self._redirected_from = offset if first < offset else -1
 
     def _failed(self, task: tuple[int, int, float], failures: int, error: Exception) -> int:
         """Pause after a failure, or end if the topic is gone; return how many there were."""

@@ -33,9 +33,9 @@ class ReaderKey:
 class ReaderPool:
     """Hands readers out to one consumer at a time; calls may be made from many threads."""
 
-    def __init__(self, make: Callable[[ReaderKey], PrefetchingReader], most: int) -> None:
+    def __init__(self, make: Callable[[ReaderKey], PrefetchingReader], limit: int) -> None:
         self._make = make
-        self._most = max(1, most)
+        self._limit = max(1, limit)
         self._lock = threading.Lock()
         self._readers: OrderedDict[ReaderKey, PrefetchingReader] = OrderedDict()
         self._taken: set[ReaderKey] = set()
@@ -51,7 +51,7 @@ class ReaderPool:
                 raise SubscriptionBusyError(f"Another poll here reads {key.topic} as {key.group}.")
             reader = self._readers.get(key)
             if reader is None or not reader.hold():
-                if reader is None and len(self._readers) >= self._most:
+                if reader is None and len(self._readers) >= self._limit:
                     evicted = self._evict()
                 reader = self._readers[key] = self._make(key)
             self._readers.move_to_end(key)
@@ -66,7 +66,7 @@ class ReaderPool:
                 del self._readers[key]
                 return reader
         raise SubscriptionBusyError(
-            f"All {self._most} Kafka consumers of this worker are in use (kafka.consumers).",
+            f"All {self._limit} Kafka consumers of this worker are in use (kafka.consumers).",
             retry_after=1,
         )
 

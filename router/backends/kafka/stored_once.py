@@ -166,11 +166,11 @@ class Numbered:
     """The last owner under this claim and its number: a Kafka that was killed while it committed
     them may answer late."""
 
-    def store(self, number: int, owner: str, appends: Iterable[Batch], patience: float) -> bool:
+    def store(self, number: int, owner: str, appends: Iterable[Batch], timeout: float) -> bool:
         """Store a batch unless the owner's number is; return whether it was stored now.
 
         `appends` are taken one by one, and stored in their order in each partition. Failures that
-        may pass are waited out for `patience` seconds each. Raises FencedError when another one
+        may pass are waited out for `timeout` seconds each. Raises FencedError when another one
         began under the same name; what `Backend.publish` raises, and then nothing is visible unless
         the last step's outcome is not known.
         """
@@ -178,19 +178,19 @@ class Numbered:
         first = next(waiting, None)
         if first is None:
             return False
-        transaction = self._begin(deadline_in(patience))
+        transaction = self._begin(deadline_in(timeout))
         marker = self._topic(first.topic)
-        if self._stored(marker, owner, deadline_in(patience)) >= number:
+        if self._stored(marker, owner, deadline_in(timeout)) >= number:
             return False
         self._open = True
         try:
             stored_together = TransactionAppends(
-                transaction, self._wall_ms, partial(deadline_in, patience)
+                transaction, self._wall_ms, partial(deadline_in, timeout)
             )
             for append in chain((first,), waiting):
                 partition = kafka_partition(append.partition)
                 stored_together.append(self._topic(append.topic), partition, append.messages)
-            deadline = deadline_in(patience)
+            deadline = deadline_in(timeout)
             transaction.commit_offset(self._name, marker, 0, number, _NOTE + owner, deadline)
         except BaseException as error:
             # Undone whole; if this does not come through, the next batch or the next run does it.
@@ -200,7 +200,7 @@ class Numbered:
             if isinstance(error, RouterError) and is_fenced(error):
                 raise FencedError(self._fenced(error)) from error
             raise
-        transaction.end(commit=True, deadline=deadline_in(patience))
+        transaction.end(commit=True, deadline=deadline_in(timeout))
         self._open = False
         self._last = owner, number
         return True

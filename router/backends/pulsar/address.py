@@ -28,27 +28,31 @@ class PulsarAddress:
     @classmethod
     def parse(cls, url: str) -> PulsarAddress:
         """Read `pulsar://host[:port][,host[:port]…][/?admin=http://…]`; raise SettingError."""
-        said = repr(without_password(url))
+        shown = repr(without_password(url))
         # An @ before the option, wherever: a piece of a password is taken for no host or option.
         credentials = "@" in url.partition("?admin=")[0]
         try:
             parts = urlsplit("" if credentials else url)
         except ValueError as error:
-            raise SettingError(f"{said}: {error}") from error
+            raise SettingError(f"{shown}: {error}") from error
         if not credentials and parts.scheme not in PORTS:
-            raise SettingError(f"{said} is no address of a Pulsar service: pulsar://host:port")
+            raise SettingError(f"{shown} is no address of a Pulsar service: pulsar://host:port")
         if credentials or parts.path not in {"", "/"} or parts.fragment:
-            raise SettingError(f"{said}: expected pulsar://host:port[,host:port][/?admin=http://…]")
+            raise SettingError(
+                f"{shown}: expected pulsar://host:port[,host:port][/?admin=http://…]"
+            )
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         admin = options.pop("admin", None)
         if options:
-            raise SettingError(f"{said}: unknown option {min(options)!r}; there is `admin`")
+            raise SettingError(f"{shown}: unknown option {min(options)!r}; there is `admin`")
         if admin is not None:
             admin = admin.rstrip("/")
             if admin != NO_ADMIN and urlsplit(admin).scheme not in ADMIN_PORTS:
-                raise SettingError(f"{said}: admin must be an http:// or https:// address, or none")
+                raise SettingError(
+                    f"{shown}: admin must be an http:// or https:// address, or none"
+                )
         default = PORTS[parts.scheme]
-        hosts = tuple(_host(host, default, said) for host in parts.netloc.split(","))
+        hosts = tuple(_host(host, default, shown) for host in parts.netloc.split(","))
         return cls(hosts, parts.scheme == "pulsar+ssl", admin)
 
     @property
@@ -68,12 +72,12 @@ class PulsarAddress:
         return f"{scheme}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
 
 
-def _host(text: str, default: int, said: str) -> tuple[str, int]:
+def _host(text: str, default: int, shown: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise SettingError(f"{said}: {error}") from error
+        raise SettingError(f"{shown}: {error}") from error
     if not host:
-        raise SettingError(f"{said}: a host is missing")
+        raise SettingError(f"{shown}: a host is missing")
     return host, default if port is None else port

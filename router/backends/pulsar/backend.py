@@ -130,11 +130,11 @@ class PulsarBackend:
         topic: TopicName,
         partition: int,
         named: tuple[str, int],
-        behind: Position | None,
+        after: Position | None,
         timeout: float,
     ) -> Receipt | None:
         """Return where a batch is; see `FindsBatches`."""
-        start = BEGINNING if behind is None else EntryPosition(behind.ledger, behind.entry + 1)
+        start = BEGINNING if after is None else EntryPosition(after.ledger, after.entry + 1)
         return find_batch(self._routes, topic, partition, named, start, deadline_in(timeout))
 
     def partitions(self, topic: TopicName, timeout: float) -> int:

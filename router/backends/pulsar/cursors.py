@@ -68,12 +68,14 @@ def _of_epoch(where: pb.MessageIdData, epoch: int) -> pb.MessageIdData:
     return where
 
 
-def in_commands(ids: Sequence[pb.MessageIdData], most: int) -> Iterator[Sequence[pb.MessageIdData]]:
+def in_commands(
+    ids: Sequence[pb.MessageIdData], limit: int
+) -> Iterator[Sequence[pb.MessageIdData]]:
     """Yield them in portions; what is left of large batches takes many bytes."""
     begin = size = 0
     for at, one in enumerate(ids):
         more = one.ByteSize()
-        if at > begin and (at - begin == most or size + more > MAX_COMMAND_BYTES):
+        if at > begin and (at - begin == limit or size + more > MAX_COMMAND_BYTES):
             yield ids[begin:at]
             begin, size = at, 0
         size += more

@@ -196,12 +196,12 @@ class NamedProducers:
         routes: Routes,
         wall_ns: Callable[[], int],
         *,
-        most: int = MAX_PRODUCERS,
+        limit: int = MAX_PRODUCERS,
         idle: float = IDLE_SECONDS,
     ) -> None:
         self._routes = routes
         self._wall_ns = wall_ns
-        self._most = most
+        self._limit = limit
         self._idle = idle
         self._name = f"{OURS}{uuid.uuid4().hex}"
         self._table: dict[Place, NamedProducer] = {}
@@ -321,7 +321,7 @@ class NamedProducers:
         producer = NamedProducer(place, self._name)
         producer.used = now
         producer = self._table.setdefault(place, producer)
-        if len(self._table) > self._most:
+        if len(self._table) > self._limit:
             self._sweep(now)
         return producer
 
@@ -333,8 +333,8 @@ class NamedProducers:
             self._sweep_at = now + self._idle / 4
             oldest = sorted(self._table.values(), key=lambda producer: producer.used)
             # Some more than must go, so that not every publish to a new topic has to sweep.
-            surplus = len(oldest) - self._most + self._most // 16
-            surplus = surplus if len(oldest) > self._most else 0
+            surplus = len(oldest) - self._limit + self._limit // 16
+            surplus = surplus if len(oldest) > self._limit else 0
             for rank, producer in enumerate(oldest):
                 if rank >= surplus and producer.used >= now - self._idle:
                     return

@@ -60,7 +60,7 @@ class PulsarReader:
             later = [one for one in found if first is None or _key(one.position) >= first]
             if later:
                 self._first = None
-                self._opening.begin_behind(later[-1].position)
+                self._opening.begin_after(later[-1].position)
             if later or not found:
                 return later
 
@@ -97,7 +97,7 @@ class Opening:
         attempt = partial(self._attempt, deadline=deadline)
         return at_broker(routes, self._topic, attempt, deadline, when_busy=wait_on)
 
-    def begin_behind(self, position: Position) -> None:
+    def begin_after(self, position: Position) -> None:
         """Have the next consumer begin behind a message."""
         self._start = replace(position, batch_index=max(0, position.batch_index) + 1)
 

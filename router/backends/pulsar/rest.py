@@ -396,13 +396,13 @@ def _partition(number: int, stats: dict[str, Any], kept: dict[str, Any]) -> Part
     """Return what a partition holds; Pulsar counts messages since its broker loaded the topic."""
     entries = kept.get("numberOfEntries", 0)
     last = _LAST.fullmatch(str(kept.get("lastConfirmedEntry", "")))
-    ledger, behind = (int(last[1]), int(last[2]) + 1) if last else (0, 0)
+    ledger, end_entry = (int(last[1]), int(last[2]) + 1) if last else (0, 0)
     return PartitionStats(
         number,
         ledger,
         # Of the last of Pulsar's ledgers: entries are numbered from 0 in each, and counted in all.
-        max(0, behind - entries),
-        behind,
+        max(0, end_entry - entries),
+        end_entry,
         max(stats.get("msgInCounter", 0), entries),
         stats.get("storageSize", 0),
         len(stats.get("publishers", ())),

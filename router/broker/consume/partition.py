@@ -315,8 +315,8 @@ class PartitionSubscription:
             attached = sum(len(one.consumers) for one in self.partition.subscriptions.values())
             if attached >= limits.max_consumers:
                 raise SubscriptionBusyError("Topic reached max consumers limit")
-        most = limits.max_consumers_per_subscription
-        if most and len(self.consumers) >= most:
+        limit = limits.max_consumers_per_subscription
+        if limit and len(self.consumers) >= limit:
             raise SubscriptionBusyError("Subscription reached max consumers limit")
 
     def detach(self, consumer: ClientConsumer) -> None:

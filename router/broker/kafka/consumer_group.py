@@ -59,7 +59,7 @@ from router.wire.kafka.error_codes import ErrorCode
 DEFAULT_LIMITS: Final = GroupLimits()
 BYTES_OF_PARTITION: Final = 24
 """About what a partition of a member takes."""
-MOST_OF_CHARACTER: Final = 3
+MAX_BYTES_OF_CHARACTER: Final = 3
 """What a character counts of which JSON makes up to six bytes."""
 
 
@@ -435,4 +435,4 @@ def _size(member: ConsumerMember) -> int:
 def _text_size(text: str) -> int:
     """Return what a text counts: half of what it takes at most in a record, which is JSON."""
     plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
-    return 1 + (len(text) if plain else MOST_OF_CHARACTER * len(text))
+    return 1 + (len(text) if plain else MAX_BYTES_OF_CHARACTER * len(text))

@@ -42,7 +42,7 @@ def describe_topic_partitions(request: KafkaRequest) -> Any:
     return request.response(topics=topics, next_cursor=cursor)
 
 
-def _topic(request: KafkaRequest, name: str, first: int, most: int) -> tuple[Any, int]:
+def _topic(request: KafkaRequest, name: str, first: int, limit: int) -> tuple[Any, int]:
     """Return a topic with some of its partitions, and how many it has."""
     described = request.struct("DescribeTopicPartitionsResponseTopic", name=name)
     try:
@@ -63,7 +63,7 @@ def _topic(request: KafkaRequest, name: str, first: int, most: int) -> tuple[Any
             eligible_leader_replicas=(),
             last_known_elr=(),
         )
-        for index in range(first, min(count, first + most))
+        for index in range(first, min(count, first + limit))
     ]
     return described, count
 

@@ -117,7 +117,7 @@ def _always(value: object) -> Default:
     return lambda _: value
 
 
-def _whole(least: int, most: int = LONG_MAX) -> Read:
+def _whole(least: int, limit: int = LONG_MAX) -> Read:
     """Return what reads a whole number within two bounds."""
 
     def read(text: str, _: Settings) -> int:
@@ -125,16 +125,16 @@ def _whole(least: int, most: int = LONG_MAX) -> Read:
             value = int(text)
         except ValueError:
             value = least - 1
-        if not least <= value <= most:
-            raise ValueError(f"a whole number from {least} to {most}")
+        if not least <= value <= limit:
+            raise ValueError(f"a whole number from {least} to {limit}")
         return value
 
     return read
 
 
-def _level(least: int, most: int) -> Read:
+def _level(least: int, limit: int) -> Read:
     """Return what reads a level of compression; -1 is Kafka's default of gzip."""
-    return _whole(min(least, -1), most)
+    return _whole(min(least, -1), limit)
 
 
 def _ratio(text: str, _: Settings) -> float:
@@ -340,11 +340,11 @@ BROKER_CONFIGS: Final = {
 }
 
 
-def max_batch_bytes(record: TopicRecord, most: int) -> int:
-    """Return the size up to which a topic takes batches; `most`: that of the broker."""
+def max_batch_bytes(record: TopicRecord, limit: int) -> int:
+    """Return the size up to which a topic takes batches; `limit`: that of the broker."""
     own = record.properties.get(PROPERTY_PREFIX + MAX_MESSAGE_BYTES, "")
     # A property may be set to anything over other protocols.
-    return min(most, int(own)) if own.isdecimal() else most
+    return min(limit, int(own)) if own.isdecimal() else limit
 
 
 def topic_values(context: KafkaContext, record: TopicRecord) -> list[ConfigValue]:

@@ -399,9 +399,9 @@ class NatsSession:
             self._complain(f'Permissions Violation for Subscription to "{subject}"{using}')
             return
         one = ClientSubscription(self, sid, checked=self.rights.checks_messages(subject))
-        most = self._server.options.max_subscriptions
-        large = self._subscriptions_size > most * MAX_SUBSCRIPTION_BYTES
-        if len(self._subscriptions) >= most or large or self._hub.full:
+        limit = self._server.options.max_subscriptions
+        large = self._subscriptions_size > limit * MAX_SUBSCRIPTION_BYTES
+        if len(self._subscriptions) >= limit or large or self._hub.full:
             self._complain("maximum subscriptions exceeded")
             return
         self._subscriptions[sid] = one

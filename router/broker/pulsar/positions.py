@@ -55,8 +55,8 @@ async def last_visible_entry(
     while last >= ledger.first_entry:
         if unacknowledged:
             last = _unacknowledged(subscription, last)
-        behind = await ledger.number_before(last + 1)
-        number = visible.last_to(behind - 1)
+        end_number = await ledger.number_before(last + 1)
+        number = visible.last_to(end_number - 1)
         if number < ledger.first_number:
             break
         entry = await ledger.entry_of_number(number)
@@ -64,7 +64,7 @@ async def last_visible_entry(
             last = entry
             continue
         first = await ledger.number_before(last)
-        live = visible.between(first, behind - 1)
+        live = visible.between(first, end_number - 1)
         left = bits(subscription.cursor.ack_set(last)) if unacknowledged else 0
         if live & (left or live):
             return last

@@ -125,10 +125,10 @@ class AppendTurns:
                 self._begin_at(held_until)
             return
         group.is_due = True  # so that what is appended begins no other group
-        most = SHARED_TURN_BYTES if self._held_until or group.has_others else MAX_TURN_BYTES
+        limit = SHARED_TURN_BYTES if self._held_until or group.has_others else MAX_TURN_BYTES
         while self._waiting:
             append, size = self._waiting[0]
-            if group.turn_bytes and group.turn_bytes + size > most:
+            if group.turn_bytes and group.turn_bytes + size > limit:
                 break
             self._waiting.popleft()
             self.size -= size

@@ -54,9 +54,9 @@ class FlushWork:
 RollAge = Callable[[Ledger], int]
 
 
-def begin_flush(tails: TailCache, roll_ms: RollAge, most: int | None = None) -> list[FlushWork]:
+def begin_flush(tails: TailCache, roll_ms: RollAge, limit: int | None = None) -> list[FlushWork]:
     """Take what is unflushed from the ledgers that wait for longest, at most so many, None: all."""
-    taken = list(islice(tails.unflushed, most))
+    taken = list(islice(tails.unflushed, limit))
     for ledger in taken:
         del tails.unflushed[ledger]
     return [
@@ -208,9 +208,9 @@ class Checkpointer:
         # More may have come meanwhile.
         asyncio.get_running_loop().call_soon(self._after)
 
-    async def _flush(self, most: int | None = None) -> None:
+    async def _flush(self, limit: int | None = None) -> None:
         context = self._context
-        work = begin_flush(context.tails, self._roll_ms, most)
+        work = begin_flush(context.tails, self._roll_ms, limit)
         if work:
             segments = await self.in_thread(lambda: write_flush(context.writer, work))
             end_flush(context.tails, work, segments)

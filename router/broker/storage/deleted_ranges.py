@@ -147,7 +147,7 @@ class DeletedRanges:
         if at < len(self._chunks):
             chunk = self._chunks[at]
             place = bisect_left(chunk.lasts, first - 1)
-            if chunk.firsts[place] <= first and last < self._first_behind(at, place) - 1:
+            if chunk.firsts[place] <= first and last < self._first_after(at, place) - 1:
                 return self._extend(at, place, last)
         before = self.count
         self._insert(*self._take_touching(at, first, last))
@@ -205,7 +205,7 @@ class DeletedRanges:
         place = bisect_left(chunk.lasts, number)
         return chunk.firsts[place], chunk.lasts[place]
 
-    def _first_behind(self, at: int, place: int) -> float:
+    def _first_after(self, at: int, place: int) -> float:
         """Return where the range behind one of a chunk begins; infinity: there is none."""
         if place + 1 < len(self._chunks[at].firsts):
             return self._chunks[at].firsts[place + 1]
@@ -232,14 +232,14 @@ class DeletedRanges:
             high = bisect_right(chunk.firsts, last + 1, low)
             if low == high:
                 break
-            behind = len(chunk.firsts) - high
+            num_after = len(chunk.firsts) - high
             first, last = min(first, chunk.firsts[low]), max(last, chunk.lasts[high - 1])
             self._forget(chunk, low, high)
             if not chunk.firsts:
                 del self._chunks[at], self._chunk_lasts[at]
                 continue
             self._chunk_lasts[at] = chunk.lasts[-1]
-            if behind:
+            if num_after:
                 break
             at += 1
         return first, last

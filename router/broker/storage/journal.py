@@ -175,9 +175,9 @@ class JournalFiles:
         not needed: a power cut may bring them back under their old numbers, whatever was written
         over them.
         """
-        most = MAX_SPARES if self.free > 2 * MAX_SPARES * self._limit else 0
+        limit = MAX_SPARES if self.free > 2 * MAX_SPARES * self._limit else 0
         for number in self.numbers():
-            if number < below and len(self._spares) < most:
+            if number < below and len(self._spares) < limit:
                 path, spare = self.path(number), self.path(number).with_suffix(_SPARE)
                 self._disk.rename(path, spare)
                 self._spares.append(spare)

@@ -118,10 +118,10 @@ class OffsetIndex:
         """Return the first part that may hold an entry with this time or a later one."""
         return self._range(bisect_left(self._times[key.name], max(0, timestamp_ms)), segment)
 
-    def _range(self, behind: int, segment: Segment) -> IndexRange:
-        behind = max(1, behind)
-        end = self._places[behind] if behind < len(self._places) else segment.size
-        return IndexRange(self._point(behind - 1), end)
+    def _range(self, next_point: int, segment: Segment) -> IndexRange:
+        next_point = max(1, next_point)
+        end = self._places[next_point] if next_point < len(self._places) else segment.size
+        return IndexRange(self._point(next_point - 1), end)
 
     def _point(self, at: int) -> SegmentPoint:
         times = (column[at] for column in self._times.values())

@@ -173,8 +173,12 @@ class PartitionReader:
                 return point.number
         if entry <= self.first_entry:
             return self.first_number
-        behind = self._tail.get(self._tail_start) if entry < self._tail_start else None
-        return self.durable_number if behind is None else behind.index + 1 - behind.messages
+        first_cached = self._tail.get(self._tail_start) if entry < self._tail_start else None
+        return (
+            self.durable_number
+            if first_cached is None
+            else first_cached.index + 1 - first_cached.messages
+        )
 
     async def find_time(self, timestamp_ms: int) -> int:
         """Return the first entry stored at or after a time; `durable_entry` if there is none.

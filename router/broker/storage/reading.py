@@ -24,7 +24,7 @@ from router.broker.storage.records import (
     HEAD,
     Entry,
     LatestTime,
-    entry_behind,
+    entry_after,
     read_record,
     record_size,
     unknown_time,
@@ -127,9 +127,7 @@ class SegmentReader:
         """
         path = self.path(ledger, segment)
         part = self._indexes.load(path, segment).at_entry(entry, segment)
-        item, _damage, after = self._find(
-            path, segment, part, lambda one: entry_behind(one) > entry
-        )
+        item, _damage, after = self._find(path, segment, part, lambda one: entry_after(one) > entry)
         if after.entry == entry:
             return after
         if item is None:
@@ -174,7 +172,7 @@ class SegmentReader:
                 if matches(entry):
                     item = SegmentEntry(entry, place)
                     return item, None, item.point
-                next_entry = entry_behind(entry)
+                next_entry = entry_after(entry)
         if next_entry == segment.next_entry:
             return None, None, SegmentPoint(next_entry, segment.size, segment.next_index)
         return _first(self._scan(path, segment), segment, matches)
@@ -263,7 +261,7 @@ class SegmentReader:
                 return
             yield entry, at
             at += HEAD.size + len(entry.payload)
-            expected, number = entry_behind(entry), entry.index + 1
+            expected, number = entry_after(entry), entry.index + 1
 
 
 def _first(

@@ -103,7 +103,7 @@ def make_gap(first: Entry, last_entry: int, index: int, timestamp_ms: int) -> En
     )
 
 
-def entry_behind(entry: Entry) -> int:
+def entry_after(entry: Entry) -> int:
     """Return the id of the entry that follows one, or a gap."""
     if entry.format != GAP_FORMAT:
         return entry.entry_id + 1

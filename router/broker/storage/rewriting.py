@@ -28,7 +28,7 @@ from router.broker.storage.records import (
     MAX_GAP_MESSAGES,
     Entry,
     KeepMessages,
-    entry_behind,
+    entry_after,
     make_gap,
     make_head,
 )
@@ -184,7 +184,7 @@ class SegmentRewrite:
             self._write_gap()
             gap = None
         first, time_ms = (entry, 0) if gap is None else (gap, gap.timestamp_ms)
-        last_entry, time_ms = entry_behind(entry) - 1, max(time_ms, entry.timestamp_ms)
+        last_entry, time_ms = entry_after(entry) - 1, max(time_ms, entry.timestamp_ms)
         self._gap = make_gap(first, last_entry, entry.index, time_ms)
 
     def _write_gap(self) -> None:

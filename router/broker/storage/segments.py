@@ -23,7 +23,7 @@ from router.broker.storage.records import (
     SUM,
     UNKNOWN_TIME,
     Entry,
-    entry_behind,
+    entry_after,
     read_record,
     record_size,
 )
@@ -94,7 +94,7 @@ class SegmentEntry(NamedTuple):
     @property
     def after(self) -> SegmentPoint:
         """Where the entry behind it stands."""
-        return SegmentPoint(entry_behind(self.entry), self.end, self.entry.index + 1)
+        return SegmentPoint(entry_after(self.entry), self.end, self.entry.index + 1)
 
     @property
     def is_gap(self) -> bool:
@@ -131,7 +131,7 @@ def scan(
         if entry is not None and entry.entry_id == expected:
             yield SegmentEntry(entry, at)
             at += HEAD.size + len(entry.payload)
-            expected = entry_behind(entry)
+            expected = entry_after(entry)
             continue
         after, resumed = _resume(data, at, expected, segment, points)
         yield Damage(expected, after - 1, at, resumed)
@@ -195,5 +195,5 @@ def _leads(data: bytes, at: int, entry_id: int, target: tuple[int, int]) -> bool
         if entry is None or entry.entry_id != entry_id:
             return False
         at += HEAD.size + len(entry.payload)
-        entry_id = entry_behind(entry)
+        entry_id = entry_after(entry)
     return (entry_id, at) == target

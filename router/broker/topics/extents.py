@@ -70,28 +70,28 @@ class Extents:
 
 async def _extent(partition: Partition, requested: PartitionRange | None) -> PartitionExtent:
     ledger, visible = partition.ledger, partition.visible
-    first, behind, first_index = ledger.first_entry, visible.end_entry, ledger.first_number
+    first, end_entry, first_index = ledger.first_entry, visible.end_entry, ledger.first_number
     if ledger.removed_entry > first:
-        first = min(ledger.removed_entry, behind)
+        first = min(ledger.removed_entry, end_entry)
         first_index = await ledger.number_before(first)
     found = PartitionExtent(
         partition=partition.index,
         ledger_id=ledger.id,
         first_entry=first,
         first_index=first_index,
-        next_entry=behind,
+        next_entry=end_entry,
         next_index=visible.end_number,
         size=ledger.size_bytes,
         removed_entry=ledger.removed_entry,
         given_up=tuple(EntryRange(hole.first, hole.last) for hole in ledger.holes),
     )
     if requested is not None:
-        start = min(max(await _start(ledger, requested), first), behind)
-        number, end = await ledger.number_before(start), behind
+        start = min(max(await _start(ledger, requested), first), end_entry)
+        number, end = await ledger.number_before(start), end_entry
         if requested.messages is not None:
             end = await ledger.entry_of_number(number + requested.messages)
             # A range has the entry at its start at least, where there is one.
-            end = min(max(end, start + 1), behind)
+            end = min(max(end, start + 1), end_entry)
         found.start_entry, found.start_index = start, number
         found.end_entry, found.end_index = end, await ledger.number_before(end)
     return found

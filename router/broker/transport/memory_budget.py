@@ -72,7 +72,7 @@ class FrameBudget:
         self._used += size
 
 
-def high_water(most: int, connections: int) -> int:
+def high_water(limit: int, connections: int) -> int:
     """Return how many bytes may wait to be sent on the newest of so many connections."""
     share = MAX_UNSENT_BYTES // max(1, connections)
-    return max(min(most, MIN_HIGH_WATER_BYTES), min(most, share))
+    return max(min(limit, MIN_HIGH_WATER_BYTES), min(limit, share))

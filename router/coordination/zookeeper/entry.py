@@ -156,7 +156,7 @@ class QueueEntry:
             await self._first(observer, noted=noted)
             if not watched:
                 return True
-        elif not await self._wait_behind(places, index, observer):
+        elif not await self._wait_for_previous(places, index, observer):
             return True
         await self._woken.wait()
         if self._came and not self._crowded:
@@ -174,7 +174,9 @@ class QueueEntry:
         if self._crowded:
             observer.contended(self)
 
-    async def _wait_behind(self, places: list[QueuePlace], index: int, observer: Observer) -> bool:
+    async def _wait_for_previous(
+        self, places: list[QueuePlace], index: int, observer: Observer
+    ) -> bool:
         """Watch the entry directly ahead; return whether it was still there."""
         self.holder = places[0]
         self._next_up = index == 1

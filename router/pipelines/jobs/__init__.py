@@ -69,14 +69,14 @@ def run(context: JobContext) -> bool:
     if job.kind == "swap":
         from router.pipelines.jobs import swapping  # noqa: PLC0415
 
-        swapping.swap(context.spark, options, context.say)
+        swapping.swap(context.spark, options, context.notify)
         return True
     from router.pipelines.jobs import maintaining  # noqa: PLC0415
 
     now = context.wall_ms()
     if options.text("table"):
-        maintaining.maintain(context.spark, options, now, context.say)
+        maintaining.maintain(context.spark, options, now, context.notify)
     else:
         sinks = context.pipeline.sinks
-        maintaining.maintain_sinks(context.spark, sinks, options, now, context.say)
+        maintaining.maintain_sinks(context.spark, sinks, options, now, context.notify)
     return True

@@ -48,7 +48,7 @@ def audit(context: JobContext, options: JobOptions) -> bool:
     complete = options.flag("complete")
     for account in found:
         for line in account.lines(complete=complete):
-            context.say(line)
+            context.notify(line)
     return all(account.balanced(complete=complete) for account in found)
 
 
@@ -216,7 +216,7 @@ def _joined(published: DataFrame, archived: DataFrame, dead: DataFrame) -> DataF
     )
     column = functions.col
     absent = column("sent") & (column("copies") == 0)
-    behind = column("last").isNull() | (column("place") > column("last"))
+    after_last = column("last").isNull() | (column("place") > column("last"))
     unknown = ~column("sent")
     before = column("first").isNull() | (column("place") < column("first"))
     return whole.join(ends, list(PLACE)).select(
@@ -225,8 +225,8 @@ def _joined(published: DataFrame, archived: DataFrame, dead: DataFrame) -> DataF
         "sent",
         "copies",
         "dead",
-        (absent & ~behind).alias("missing"),
-        (absent & behind).alias("waiting"),
+        (absent & ~after_last).alias("missing"),
+        (absent & after_last).alias("waiting"),
         (unknown & before).alias("gone"),
         (unknown & ~before).alias("unknown"),
     )

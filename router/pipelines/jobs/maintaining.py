@@ -41,7 +41,7 @@ def maintain_sinks(
     sinks: Iterable[SinkSpec],
     options: JobOptions,
     now_ms: int,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
     """Maintain the tables of files that sinks write to, which they may do meanwhile.
 
@@ -51,15 +51,15 @@ def maintain_sinks(
         if sink.kind not in TABLES:
             continue
         if not _HadoopFolder(spark, sink.path).exists():
-            say(f"{sink.path}: not there yet")
+            notify(f"{sink.path}: not there yet")
             continue
         compact = sink.kind == "delta" and options.flag("compact")
         table: dict[str, Value] = {"table": sink.path, "format": sink.kind, "compact": compact}
-        maintain(spark, JobOptions({**options.values, **table}), now_ms, say)
+        maintain(spark, JobOptions({**options.values, **table}), now_ms, notify)
 
 
 def maintain(
-    spark: SparkSession, options: JobOptions, now_ms: int, say: Callable[[str], None]
+    spark: SparkSession, options: JobOptions, now_ms: int, notify: Callable[[str], None]
 ) -> None:
     """Compact and vacuum one table as its options say, telling what was done, a line each."""
     table = options.text("table")
@@ -67,21 +67,21 @@ def maintain(
     if options.text("format") == "delta":
         if not path.has("_delta_log"):
             raise SettingError(f"{table} is no Delta table: it has no _delta_log")
-        _delta(spark, options, say)
+        _delta(spark, options, notify)
         return
     if not path.exists():
         raise SettingError(f"{table} does not exist")
     if options.flag("vacuum"):
         before = now_ms - round(options.number("retain_hours") * _HOUR_MS)
         count, size = path.vacuum(before)
-        say(f"{table}: deleted {count} files that its log does not name, {size} bytes")
+        notify(f"{table}: deleted {count} files that its log does not name, {size} bytes")
     if options.flag("compact"):
         # Folders named zip=01234 would be read as the number 1234, and written as that.
         with _changed(spark, {_INFER: "false"}):
-            _compact(spark, options, path, say)
+            _compact(spark, options, path, notify)
 
 
-def _delta(spark: SparkSession, options: JobOptions, say: Callable[[str], None]) -> None:
+def _delta(spark: SparkSession, options: JobOptions, notify: Callable[[str], None]) -> None:
     from delta.tables import DeltaTable  # noqa: PLC0415 - only where there is a Delta table
 
     from router.pipelines.sinks.delta import tried  # noqa: PLC0415 - only where there is one
@@ -103,10 +103,10 @@ def _delta(spark: SparkSession, options: JobOptions, say: Callable[[str], None])
                 chosen = chosen.where(where)
             [row] = tried(chosen.executeCompaction).collect()
             found = row.metrics
-            say(f"{name}: {found.numFilesRemoved} files became {found.numFilesAdded}")
+            notify(f"{name}: {found.numFilesRemoved} files became {found.numFilesAdded}")
         if options.flag("vacuum"):
             table.vacuum(hours)
-            say(f"{name}: deleted files that it has not named for {hours:g} hours")
+            notify(f"{name}: deleted files that it has not named for {hours:g} hours")
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def _changed(spark: SparkSession, changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _compact(
-    spark: SparkSession, options: JobOptions, path: _HadoopFolder, say: Callable[[str], None]
+    spark: SparkSession, options: JobOptions, path: _HadoopFolder, notify: Callable[[str], None]
 ) -> None:
     """Write the table into another folder, with as many rows, in as many files as needed."""
     name, into = options.text("table"), options.text("into")
@@ -141,7 +141,7 @@ def _compact(
     written = spark.read.parquet(into)
     if (again := written.count()) != rows:
         raise ReadFailedError(f"{into} has {again} rows, and {name} has {rows}: do not use it")
-    say(
+    notify(
         f"{name}: {len(source.inputFiles())} files became {len(written.inputFiles())} in {into}, "
         f"{rows} rows; {name} stays as it is"
     )

@@ -165,7 +165,7 @@ class JobContext:
     backend: Backend
     settings: Settings
     stop: threading.Event
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
     clock: Callable[[], float]
     wall_ms: Callable[[], int]
 
@@ -192,7 +192,7 @@ def read(kind: str, given: Mapping[str, object]) -> JobOptions:
 def _parsed(name: str, key: JobKey, value: object) -> Value:
     parsed = _shaped(key.shape, value)
     if parsed is None:
-        raise ValueError(f"{name} = {value!r} is no {_SAID[key.shape]}")
+        raise ValueError(f"{name} = {value!r} is no {_SHAPE_NAMES[key.shape]}")
     if key.allowed and parsed not in key.allowed:
         raise ValueError(f"{name} = {value!r}: allowed are {', '.join(key.allowed)}")
     if isinstance(parsed, float) and not key.least <= parsed < MAX_NUMBER:
@@ -202,7 +202,7 @@ def _parsed(name: str, key: JobKey, value: object) -> Value:
     return parsed
 
 
-_SAID: Final[Mapping[Shape, str]] = {
+_SHAPE_NAMES: Final[Mapping[Shape, str]] = {
     "text": "text",
     "number": "number",
     "flag": "true or false",
@@ -240,7 +240,7 @@ def since_epoch_ms(name: str, text: str) -> int:
     """Return a time in ms since 1970, 0 for an empty text; raise SettingError for no time."""
     found = _time(text)
     if found is None:
-        raise SettingError(f"--{name} {text!r} is no {_SAID['time']}")
+        raise SettingError(f"--{name} {text!r} is no {_SHAPE_NAMES['time']}")
     return round(datetime.fromisoformat(found).timestamp() * 1000) if found else 0
 
 

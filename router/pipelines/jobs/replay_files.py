@@ -156,7 +156,7 @@ def in_order(folder: Path) -> list[Path]:
 
 
 def chunks(
-    path: Path, places: Mapping[str, tuple[TopicName, int]], most_rows: int
+    path: Path, places: Mapping[str, tuple[TopicName, int]], max_rows: int
 ) -> Iterator[AppendChunk]:
     """Yield the appends of a file in order, of at most so many rows; memory is that of one.
 
@@ -170,7 +170,7 @@ def chunks(
     together: list[Message] = []
     for number, (target, message) in enumerate(_messages(path, places)):
         weight = message.size() + _OVERHEAD_BYTES
-        full = len(together) >= most_rows or size + weight > _APPEND_BYTES
+        full = len(together) >= max_rows or size + weight > _APPEND_BYTES
         if together and place is not None and (full or target != place):
             yield AppendChunk(*place, first, together)
             together, size = [], 0
@@ -182,18 +182,18 @@ def chunks(
         yield AppendChunk(*place, first, together)
 
 
-def topics(folder: Path, most: int) -> dict[str, int]:
+def topics(folder: Path, limit: int) -> dict[str, int]:
     """Return the topics that rows go to, and the highest partition each was in; raise SettingError.
 
-    `most` bounds how many topics there may be.
+    `limit` bounds how many topics there may be.
     """
     found: dict[str, int] = {}
     for batch in chain.from_iterable(map(_batches, in_order(folder))):
         pairs = zip(*_columns(batch, ("topic", "partition")), strict=True)
         for topic, partition in set(pairs):
             found[topic] = max(found.get(topic, 0), partition)
-        if len(found) > most:
-            raise SettingError(f"a replay goes to at most {most} topics: replay some at a time")
+        if len(found) > limit:
+            raise SettingError(f"a replay goes to at most {limit} topics: replay some at a time")
     return found
 
 

@@ -33,7 +33,7 @@ _RETRY_SECONDS: Final = 300.0
 _APPEND_ROWS: Final = 1_000
 # A file is one transaction on Kafka, which gives up on those that take minutes.
 _FILE_SECONDS: Final = 10.0
-_SAY_SECONDS: Final = 10.0
+_NOTICE_INTERVAL_SECONDS: Final = 10.0
 
 
 class _Stopped(Exception):  # noqa: N818 - no failure: it was told to
@@ -59,7 +59,7 @@ def replay(context: JobContext, options: JobOptions) -> bool:
     ).remembered
     rate = options.number("rate")
     pace = ReplayPace(rate, context.clock, context.stop.wait)
-    most_rows = max(1, min(_APPEND_ROWS, int(rate)))
+    max_rows = max(1, min(_APPEND_ROWS, int(rate)))
     first = files.next(plan)
     done = sum(rows for _, rows in plan.files[:first])
     reported_at = context.clock()
@@ -69,16 +69,16 @@ def replay(context: JobContext, options: JobOptions) -> bool:
         if now - begun > remembered * 1000:
             raise ReadFailedError(_too_late(path))
         try:
-            publisher.publish(number, partial(_appends, path, places, most_rows, pace))
+            publisher.publish(number, partial(_appends, path, places, max_rows, pace))
         except _Stopped:
-            context.say(f"stopped: {done} of {plan.rows} messages are replayed for certain")
+            context.notify(f"stopped: {done} of {plan.rows} messages are replayed for certain")
             return True
         files.finish(plan, number)
         done += rows
-        if context.clock() - reported_at >= _SAY_SECONDS:
+        if context.clock() - reported_at >= _NOTICE_INTERVAL_SECONDS:
             reported_at = context.clock()
-            context.say(f"replayed {done} of {plan.rows} messages")
-    context.say(f"replayed all {plan.rows} messages")
+            context.notify(f"replayed {done} of {plan.rows} messages")
+    context.notify(f"replayed all {plan.rows} messages")
     return True
 
 
@@ -91,10 +91,10 @@ def _too_late(path: Path) -> str:
 
 
 def _appends(
-    path: Path, places: Mapping[str, tuple[TopicName, int]], most_rows: int, pace: ReplayPace
+    path: Path, places: Mapping[str, tuple[TopicName, int]], max_rows: int, pace: ReplayPace
 ) -> Iterator[AppendChunk]:
     """Return the appends of a file from its first one on; the publisher may ask for them again."""
-    return _paced(chunks(path, places, most_rows), pace)
+    return _paced(chunks(path, places, max_rows), pace)
 
 
 def _paced(found: Iterator[AppendChunk], pace: ReplayPace) -> Iterator[AppendChunk]:
@@ -113,12 +113,12 @@ def _plan(context: JobContext, options: JobOptions, files: ReplayFiles) -> Repla
     }
     if plan := files.find(chosen):
         return plan
-    most = max(1, min(int(options.number("chunk")), int(options.number("rate") * _FILE_SECONDS)))
-    context.say(f"reading {options.text('archive')}")
+    limit = max(1, min(int(options.number("chunk")), int(options.number("rate") * _FILE_SECONDS)))
+    context.notify(f"reading {options.text('archive')}")
 
     def write(folder: Path) -> None:
         rows = prepared(context.spark, options)
-        writer = rows.write.options(**WRITTEN).option("maxRecordsPerFile", most)
+        writer = rows.write.options(**WRITTEN).option("maxRecordsPerFile", limit)
         # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
         writer.parquet(f"file://{folder.absolute()}")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def swap(spark: SparkSession, options: JobOptions, say: Callable[[str], None]) -> None:
+def swap(spark: SparkSession, options: JobOptions, notify: Callable[[str], None]) -> None:
     """Replace the rows of a table as the options say; raise SettingError without both tables."""
     from delta.tables import DeltaTable  # noqa: PLC0415 - only where there is a Delta table
 
@@ -34,7 +34,7 @@ def swap(spark: SparkSession, options: JobOptions, say: Callable[[str], None]) -
     if where:
         writer = writer.option("replaceWhere", where)
     tried(lambda: writer.save(table))
-    say(
+    notify(
         f"{table}: {replaced} rows became the {new.count()} of {shadow};"
         f" those before are its version {version}"
     )

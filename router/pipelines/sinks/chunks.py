@@ -43,7 +43,7 @@ class AppendChunk:
     messages: Sequence[Message]
 
 
-def survey(staged: Staged, most_bytes: int) -> set[str]:
+def survey(staged: Staged, max_bytes: int) -> set[str]:
     """Return the topics that rows of a batch go to, before any of them is published.
 
     They are as the rows name them. Raises MessageTooLargeError for a row that no topic takes,
@@ -53,10 +53,10 @@ def survey(staged: Staged, most_bytes: int) -> set[str]:
     for batch in _record_batches(staged):
         if not batch.num_rows:
             continue
-        if _at_most(batch) > most_bytes:
+        if _at_most(batch) > max_bytes:
             largest = max(message.size() for message in _messages(batch))
-            if largest > most_bytes:
-                raise _too_large(staged, largest, most_bytes)
+            if largest > max_bytes:
+                raise _too_large(staged, largest, max_bytes)
         topics.update([staged.plan.topic] if staged.plan.topic else _named(staged, batch))
         if len(topics) > MAX_TOPICS:
             raise BadRequestError(
@@ -83,13 +83,13 @@ def _named(staged: Staged, batch: pa.RecordBatch) -> list[str]:
 
 
 def chunks(
-    staged: Staged, places: Mapping[str, SinkTopic], most_bytes: int
+    staged: Staged, places: Mapping[str, SinkTopic], max_bytes: int
 ) -> Iterator[AppendChunk]:
     """Yield the appends of a batch in the order of publishing; raise MessageTooLargeError."""
     window = _Window(staged.plan)
     for number, (topic, message) in enumerate(_rows(staged)):
-        if message.size() > most_bytes:
-            raise _too_large(staged, message.size(), most_bytes)
+        if message.size() > max_bytes:
+            raise _too_large(staged, message.size(), max_bytes)
         place = places[topic]
         window.add(place.topic, _partition(staged.batch, number, message, place), number, message)
         if window.full():
@@ -97,9 +97,9 @@ def chunks(
     yield from window.empty()
 
 
-def _too_large(staged: Staged, size: int, most: int) -> MessageTooLargeError:
+def _too_large(staged: Staged, size: int, limit: int) -> MessageTooLargeError:
     return MessageTooLargeError(
-        f"Batch {staged.batch} has a message of {size} bytes, and publish.max_message is {most}."
+        f"Batch {staged.batch} has a message of {size} bytes, and publish.max_message is {limit}."
     )
 
 

@@ -80,12 +80,12 @@ class SinkContext:
 class SinkTopicOptions:
     """The options of a topic.
 
-    `patience`: seconds for which a failure that may pass is waited out. `remembered`: seconds after
+    `retry_seconds`: for which a failure that may pass is waited out. `remembered`: seconds after
     which the store may have forgotten what it has of a batch. `publish_forgotten`: a batch that was
     broken off longer ago is published all the same.
     """
 
-    patience: float
+    retry_seconds: float
     remembered: float
     publish_forgotten: bool
 

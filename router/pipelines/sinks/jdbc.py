@@ -203,8 +203,8 @@ class TableSink:
         except (Py4JJavaError, PySparkException) as error:
             refused = isinstance(error, PySparkException) or _state(error).startswith(_DECLARED)
             kind = SettingError if refused else BackendUnavailableError
-            said = _said(error).rstrip(".")
-            raise kind(f"sink {self._sink.name}: {self._place()}: {said}.") from error
+            message = _error_text(error).rstrip(".")
+            raise kind(f"sink {self._sink.name}: {self._place()}: {message}.") from error
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Write a batch once, in one transaction; raise PublishRefusedError."""
@@ -213,7 +213,7 @@ class TableSink:
         except (Py4JJavaError, PySparkException, RouterError) as error:
             refusal = PublishRefusedError(
                 f"Pipeline {self._context.pipeline}, sink {self._sink.name} ({self._place()}):"
-                f" batch {batch} could not be written: {_said(error).rstrip('.')}."
+                f" batch {batch} could not be written: {_error_text(error).rstrip('.')}."
                 " Nothing is lost: the next run goes on with it."
             )
             self._context.failed(self._sink.name, refusal)
@@ -329,7 +329,7 @@ def _state(error: Exception) -> str:
         return ""
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return what went wrong in one line, without the database's hints and places."""
     if isinstance(error, Py4JJavaError):
         message = str(error.java_exception.getMessage())

@@ -23,7 +23,7 @@ _PAIRS: Final = pa.map_(pa.binary(), pa.binary())
 
 
 def record_batches(
-    path: Path, most_rows: int, columns: Sequence[str] | None = None
+    path: Path, max_rows: int, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in order, of at most so many rows and about BATCH_BYTES each."""
     with pq.ParquetFile(path) as file:
@@ -31,7 +31,7 @@ def record_batches(
             group = file.metadata.row_group(number)
             fitting = BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
             yield from file.iter_batches(
-                batch_size=max(1, min(most_rows, fitting)),
+                batch_size=max(1, min(max_rows, fitting)),
                 row_groups=[number],
                 columns=columns,
                 use_threads=False,

@@ -60,7 +60,7 @@ class PublisherIdentity:
 class NumberedBatches(Protocol):
     """Stores batches whole, and a number once; see `router.backends.kafka.stored_once`."""
 
-    def store(self, number: int, owner: str, appends: Iterable[Batch], patience: float) -> bool:
+    def store(self, number: int, owner: str, appends: Iterable[Batch], timeout: float) -> bool:
         """Store a batch unless its number is; return whether it was stored now."""
         ...
 
@@ -77,64 +77,66 @@ class Transactional(Protocol):
 class DeduplicatedPublisher:
     """Publishes the batches of one sink to a store that drops what a producer stored before."""
 
-    def __init__(self, backend: Backend, identity: PublisherIdentity, patience: float) -> None:
+    def __init__(self, backend: Backend, identity: PublisherIdentity, retry_seconds: float) -> None:
         self._backend = backend
         self._producer = f"{identity.name}-{identity.checkpoint}"
-        self._patience = patience
-        self._one_try = one_try(patience)
+        self._retry_seconds = retry_seconds
+        self._one_try = one_try(retry_seconds)
 
     def publish(self, batch: int, chunks: Callable[[], Iterable[AppendChunk]]) -> None:
         """Publish the appends of a batch that are not stored yet; durable when it returns.
 
         `chunks` gives them all from the first one on whenever it is called. Failures that may pass
-        are waited out (`persist`), up to the publisher's patience each.
+        are waited out (`persist`), each up to `retry_seconds`.
         """
         for append in _appends(chunks(), self._producer, batch):
-            persist(partial(self._backend.publish, append, self._one_try), self._patience)
+            persist(partial(self._backend.publish, append, self._one_try), self._retry_seconds)
 
 
 class TransactionalPublisher:
     """Publishes the batches of one sink to a store with transactions."""
 
     def __init__(
-        self, backend: Transactional, identity: PublisherIdentity, patience: float
+        self, backend: Transactional, identity: PublisherIdentity, retry_seconds: float
     ) -> None:
         self._batches = backend.numbered(identity.name)
         self._checkpoint = identity.checkpoint
-        self._patience = patience
+        self._retry_seconds = retry_seconds
 
     def publish(self, batch: int, chunks: Callable[[], Iterable[AppendChunk]]) -> None:
         """Publish a batch unless it is stored already; see `DeduplicatedPublisher.publish`."""
 
         def store() -> bool:
             appends = _appends(chunks(), None, batch)
-            return self._batches.store(batch, self._checkpoint, appends, self._patience)
+            return self._batches.store(batch, self._checkpoint, appends, self._retry_seconds)
 
-        persist(store, self._patience)
+        persist(store, self._retry_seconds)
 
 
 Publisher = DeduplicatedPublisher | TransactionalPublisher
 
 
-def one_try(patience: float) -> float:
+def one_try(retry_seconds: float) -> float:
     """Return for how many seconds a single call of the store may wait."""
-    return min(_MAX_TRY_SECONDS, max(_MIN_TRY_SECONDS, patience))
+    return min(_MAX_TRY_SECONDS, max(_MIN_TRY_SECONDS, retry_seconds))
 
 
-def persist(attempt: Callable[[], T], patience: float) -> T:
+def persist(attempt: Callable[[], T], retry_seconds: float) -> T:
     """Return what the attempt returns, repeated for a while where its failure may pass.
 
     Raises the last failure when it has been failing for longer, and others at once.
     """
     pauses = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
-    return retry(attempt, pauses, time.monotonic() + patience)
+    return retry(attempt, pauses, time.monotonic() + retry_seconds)
 
 
-def open_publisher(backend: Backend, identity: PublisherIdentity, patience: float) -> Publisher:
+def open_publisher(
+    backend: Backend, identity: PublisherIdentity, retry_seconds: float
+) -> Publisher:
     """Return what publishes a sink's batches to this store."""
     if isinstance(backend, Transactional):
-        return TransactionalPublisher(backend, identity, patience)
-    return DeduplicatedPublisher(backend, identity, patience)
+        return TransactionalPublisher(backend, identity, retry_seconds)
+    return DeduplicatedPublisher(backend, identity, retry_seconds)
 
 
 def _appends(chunks: Iterable[AppendChunk], producer: str | None, batch: int) -> Iterator[Batch]:

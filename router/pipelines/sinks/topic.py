@@ -67,7 +67,7 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     if sink.topic:
         # A topic that is not there is made, or missed, when there are rows for it.
         with suppress(TopicNotFoundError):
-            topic, timeout = context.settings.topic(sink.topic), one_try(options.patience)
+            topic, timeout = context.settings.topic(sink.topic), one_try(options.retry_seconds)
             _check_deduplication(context.backend, topic, timeout)
 
 
@@ -154,19 +154,19 @@ class TopicSink:
         folder = self._context.local_folder(self._sink.name)
         checkpoint = checkpoint_id(folder, self._disk)
         identity = PublisherIdentity(self._context.pipeline, self._sink.name, checkpoint)
-        publisher = open_publisher(self._context.backend, identity, self._options.patience)
+        publisher = open_publisher(self._context.backend, identity, self._options.retry_seconds)
         return Staging(folder / "staging", checkpoint, self._disk), publisher
 
     def _decide(self, staging: Staging, staged: Staged) -> dict[str, SinkTopic]:
         """Return where the rows for each topic go; a batch that cannot be published is dropped."""
-        patience = self._options.patience
+        retry_seconds = self._options.retry_seconds
         try:
             named = {
                 name: self._context.settings.topic(name) for name in survey(staged, self._largest)
             }
             self._check_circle(named.values())
             return {
-                given: persist(partial(self._place, topic), patience)
+                given: persist(partial(self._place, topic), retry_seconds)
                 for given, topic in sorted(named.items())
             }
         except RouterError as error:
@@ -184,7 +184,7 @@ class TopicSink:
             )
 
     def _place(self, topic: TopicName) -> SinkTopic:
-        backend, timeout = self._context.backend, one_try(self._options.patience)
+        backend, timeout = self._context.backend, one_try(self._options.retry_seconds)
         try:
             partitions = backend.partitions(topic, timeout)
         except TopicNotFoundError:

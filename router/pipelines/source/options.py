@@ -69,12 +69,14 @@ _WORDS_OF: Final = {
 def translated(given: Mapping[str, str]) -> dict[str, str]:
     """Return options, their names in lower case, by the names of the source; raise SettingError."""
     found: dict[str, str] = {}
-    said: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, text in given.items():
         own = _SYNONYMS.get(name, name)
         if own in found:
-            raise SettingError(f"the options {said[own]} and {name} say the same: give one of them")
-        found[own], said[own] = _value(name, text), name
+            raise SettingError(
+                f"the options {names[own]} and {name} say the same: give one of them"
+            )
+        found[own], names[own] = _value(name, text), name
     return found
 
 
@@ -301,8 +303,8 @@ class SourceOptions:
 
     def of_reading(self) -> SourceOptions:
         """Return these options if they say what to read; raise SettingError, BadNameError."""
-        said = [bool(self.topics), bool(self.pattern), bool(self.path)]
-        if sum(said) != 1:
+        kinds = [bool(self.topics), bool(self.pattern), bool(self.path)]
+        if sum(kinds) != 1:
             raise SettingError(
                 "a source has either topics (`topics`, `subscribe`, or the argument of `load`)"
                 " or a pattern of their names (`pattern`, `subscribePattern`)"

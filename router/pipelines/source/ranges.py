@@ -126,15 +126,15 @@ def shared_out(ranges: Iterable[Range], tasks: int = 0) -> Iterator[tuple[Range,
     ranges = list(ranges)
     messages = sum(r.messages + RANGE_MESSAGES for r in ranges)
     size = sum(r.size for r in ranges)
-    most_messages = max(MIN_TASK_MESSAGES, messages // MAX_SHARED_TASKS)
-    most_bytes = max(MIN_TASK_BYTES, size // MAX_SHARED_TASKS)
+    max_messages = max(MIN_TASK_MESSAGES, messages // MAX_SHARED_TASKS)
+    max_bytes = max(MIN_TASK_BYTES, size // MAX_SHARED_TASKS)
     if tasks:
-        most_messages = min(most_messages, messages // tasks)
+        max_messages = min(max_messages, messages // tasks)
     task: list[Range] = []
     messages = size = 0
     for one in ranges:
         more = one.messages + RANGE_MESSAGES
-        full = messages + more > most_messages or size + one.size > most_bytes
+        full = messages + more > max_messages or size + one.size > max_bytes
         if task and full:
             yield tuple(task)
             task, messages, size = [], 0, 0

@@ -102,16 +102,16 @@ class Translation:
             acks.upto = batch.receipt.at(count - 1)
         else:
             acks.upto = self._unbroken_end()
-            behind = max(self._unbroken, done.sequence)
-            acks.alone += self._range((), behind, batch.sequence, mark)
+            after = max(self._unbroken, done.sequence)
+            acks.alone += self._range((), after, batch.sequence, mark)
         return replace(done, sequence=max(done.sequence, whole), upto=acks.upto)
 
     def _unbroken_end(self) -> Position | None:
         """Return where the last message of the unbroken beginning is."""
         if self._unbroken < 0:
             return None
-        behind = self._unbroken - 1
-        batch = next(self._state.batches(self._topic, self._partition, behind), None)
+        after = self._unbroken - 1
+        batch = next(self._state.batches(self._topic, self._partition, after), None)
         if batch is None or batch.receipt is None or batch.sequence != self._unbroken:
             return None
         return batch.receipt.at(batch.count - 1)
@@ -137,19 +137,19 @@ class Translation:
     def _between(self, first: Key, end: Key) -> list[Position]:
         """Return where the messages between two places of the source are stored."""
         begin = self._state.batch_at(self._topic, position_at(first, self._partition))
-        behind = -1 if begin is None else begin.sequence - 1
+        after = -1 if begin is None else begin.sequence - 1
         final = self._state.batch_at(self._topic, position_at(end, self._partition))
         if final is None:
             return []
-        return self._range((first,), behind, final.sequence, end)
+        return self._range((first,), after, final.sequence, end)
 
     def _range(
-        self, begin: tuple[Key] | tuple[()], behind: int, until: int, end: Key
+        self, begin: tuple[Key] | tuple[()], after: int, until: int, end: Key
     ) -> list[Position]:
         """Return where the messages up to a place are stored, of the batches between sequences."""
         found: list[Position] = []
         previous: Receipt | None = None
-        for batch in self._state.batches(self._topic, self._partition, behind):
+        for batch in self._state.batches(self._topic, self._partition, after):
             if batch.sequence > until or batch.receipt is None:
                 break
             first = messages_before(batch, begin[0]) if begin else 0
@@ -183,10 +183,10 @@ def stored_at(receipt: Receipt, first: int, end: int) -> Iterator[Position]:
         at += part.stored
 
 
-def marker_between(before: Receipt, behind: Receipt) -> Iterable[Position]:
+def marker_between(before: Receipt, after: Receipt) -> Iterable[Position]:
     """Return the place of the marker between two batches of Kafka, if there is nothing else."""
-    last, first = last_of(before), behind.at(0)
-    if is_kafka(before) and is_kafka(behind) and first.entry == last.entry + 2:
+    last, first = last_of(before), after.at(0)
+    if is_kafka(before) and is_kafka(after) and first.entry == last.entry + 2:
         return (replace(last, entry=last.entry + 1),)
     return ()
 
@@ -201,12 +201,12 @@ def is_kafka(receipt: Receipt) -> bool:
     return all(part.flat and part.position.ledger == 0 for part in receipt.parts or (receipt,))
 
 
-def adjoin(before: Position, behind: Position) -> bool:
+def adjoin(before: Position, after: Position) -> bool:
     """Return whether two messages are certainly neighbors; False: what is between is to be read."""
-    if before.ledger != behind.ledger:
+    if before.ledger != after.ledger:
         return False
-    if behind.entry == before.entry:
-        return max(0, behind.batch_index) == max(0, before.batch_index) + 1
-    gap = behind.entry - before.entry
+    if after.entry == before.entry:
+        return max(0, after.batch_index) == max(0, before.batch_index) + 1
+    gap = after.entry - before.entry
     ends = before.batch_index < 0 or before.batch_index + 1 == before.batch_size
-    return ends and behind.batch_index <= 0 and gap == 1
+    return ends and after.batch_index <= 0 and gap == 1

@@ -29,7 +29,7 @@ READ_BYTES: Final = 4 * 1024 * 1024
 EMPTY_READS: Final = 3
 """Answers without messages after which a partition has no more."""
 
-BEHIND_ALL: Final[Key] = (1 << 62, 0, 0)
+AFTER_ALL: Final[Key] = (1 << 62, 0, 0)
 BEFORE_ALL: Final[Key] = (-1, -1, -1)
 
 
@@ -175,7 +175,7 @@ class Comparison:
         begin, at = key_of(first.first()), last.last()
         if more := counted(self._source, self._since, upto=begin):
             self._lack(more, "the source holds {} before the first that was copied")
-        if more := counted(self._source, at, behind=key_of(at)):
+        if more := counted(self._source, at, after=key_of(at)):
             self._lack(more, "the source holds {} behind the last that was copied")
 
     def count_others(self, first: CopiedBatch | None, last: CopiedBatch | None) -> None:
@@ -185,7 +185,7 @@ class Comparison:
             return
         begin, at = min(first.targets(), key=key_of), max(last.targets(), key=key_of)
         self.others += counted(self._target, Start.EARLIEST, upto=key_of(begin))
-        self.others += counted(self._target, at, behind=key_of(at))
+        self.others += counted(self._target, at, after=key_of(at))
 
     def _lack(self, count: int, sentence: str) -> None:
         self._found.lacking += count
@@ -205,12 +205,12 @@ class Comparison:
         if previous is not None and len(others) == previous.count:
             self._check_twice(others, previous)
         if len(found) == batch.count and checksum(found.values()) != batch.checksum:
-            self._say(batch, "the target holds other messages than were copied")
+            self._report_difference(batch, "the target holds other messages than were copied")
         return set(numbers.values()) - found.keys()
 
     def _check_twice(self, others: list[Message], previous: CopiedBatch) -> None:
         if checksum(others) == previous.checksum:
-            self._say(previous, f"{previous.count} messages are at the target twice")
+            self._report_difference(previous, f"{previous.count} messages are at the target twice")
 
     def _miss(self, batch: CopiedBatch, missing: set[int], held: set[int]) -> None:
         """Name messages that the target has not, but those that both stores deleted in time."""
@@ -222,7 +222,9 @@ class Comparison:
             missing &= held
         if missing:
             why = ": it deleted them, and the source holds them" if expired else ""
-            self._say(batch, f"{len(missing)} of {batch.count} messages are not at the target{why}")
+            self._report_difference(
+                batch, f"{len(missing)} of {batch.count} messages are not at the target{why}"
+            )
 
     def _at_source(
         self, batch: CopiedBatch, previous: CopiedBatch | None, here: ComparedMessages
@@ -233,7 +235,9 @@ class Comparison:
         found, left_out = _parted(here, numbers, before)
         if left_out:
             self._found.lacking += len(left_out)
-            self._say(batch, f"{len(left_out)} messages of the source before it are not copied")
+            self._report_difference(
+                batch, f"{len(left_out)} messages of the source before it are not copied"
+            )
         messages = found.values()
         if len(found) < batch.count:
             self.gone += batch.count - len(found)
@@ -242,10 +246,10 @@ class Comparison:
             checksum(messages),
             checksum(held(m, StoreKind.KAFKA) for m in messages),
         }:
-            self._say(batch, "the source holds other messages than were copied")
+            self._report_difference(batch, "the source holds other messages than were copied")
         return set(found)
 
-    def _say(self, batch: CopiedBatch, what: str) -> None:
+    def _report_difference(self, batch: CopiedBatch, what: str) -> None:
         first = batch.first()
         place = f"{batch.count} messages from {first.ledger}:{first.entry} on"
         self._differ(
@@ -257,8 +261,8 @@ def counted(
     end: PartitionEnd,
     start: Start | int | Position,
     *,
-    behind: Key = BEFORE_ALL,
-    upto: Key = BEHIND_ALL,
+    after: Key = BEFORE_ALL,
+    upto: Key = AFTER_ALL,
 ) -> int:
     """Return how many messages a partition has from a start on, between two places, ends excluded.
 
@@ -266,7 +270,7 @@ def counted(
     """
     with closing(ComparedMessages(end, start)) as compared:
         keys = (key_of(one.position) for one in compared.upto(upto))
-        return sum(1 for _ in islice((key for key in keys if behind < key < upto), MAX_COUNTED))
+        return sum(1 for _ in islice((key for key in keys if after < key < upto), MAX_COUNTED))
 
 
 def _parted(

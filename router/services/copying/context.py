@@ -32,11 +32,11 @@ from router.services.copying.state import CopiedTopic, CopyState
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_MESSAGES: Final = 5_000
-PATIENCE_SECONDS: Final = 300.0
+MAX_RETRY_SECONDS: Final = 300.0
 """How long a copy goes on trying when one end goes away."""
 REFUSED_SECONDS: Final = 30.0
 """The same for a target that answers and does not store."""
-SAID_EVERY_SECONDS: Final = 5.0
+NOTICE_INTERVAL_SECONDS: Final = 5.0
 RUN_AGAIN: Final = " Run the same command again: it goes on where it stopped."
 MAX_PULSAR_MESSAGES: Final = 500
 """In a batch for Apache Pulsar, which keeps acknowledgements within an entry in memory: so many
@@ -58,14 +58,14 @@ class SourceGoneError(RouterError):
 class CopyOptions:
     """What a copy may take: `rate` bytes a second (0: any), `since` ms since 1970 (None: all).
 
-    `patience` is for how many seconds an end that went away is tried again, `timeout` is that of
-    one call, `workers` partitions are copied at a time.
+    A store that went away is tried again for `retry_seconds`. `timeout` is that of one call;
+    `workers` partitions are copied at a time.
     """
 
     rate: int = 0
     since: int | None = None
     follow: bool = False
-    patience: float = PATIENCE_SECONDS
+    retry_seconds: float = MAX_RETRY_SECONDS
     timeout: float = 30.0
     workers: int = 4
     batch_messages: int = MAX_BATCH_MESSAGES
@@ -92,12 +92,12 @@ class Throttle:
 
 
 class Figures:
-    """What was copied, what could not be kept, and what was said of ends that went away."""
+    """Counts of what was copied and what could not be kept; notifies of stores that went away."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
         self._lock = threading.Lock()
-        self._said: dict[str, float] = {}
+        self._notified_at: dict[str, float] = {}
         self.messages = 0
         self.bytes = 0
         self.batches = 0
@@ -115,14 +115,17 @@ class Figures:
         with self._lock:
             self.losses[what] += count
 
-    def say(self, about: str, sentence: str) -> None:
-        """Say a sentence unless one about the same was said a moment ago."""
+    def notify(self, about: str, sentence: str) -> None:
+        """Notify by a sentence, at most once in NOTICE_INTERVAL_SECONDS about the same."""
         now = time.monotonic()
         with self._lock:
-            if now - self._said.get(about, -SAID_EVERY_SECONDS) < SAID_EVERY_SECONDS:
+            if (
+                now - self._notified_at.get(about, -NOTICE_INTERVAL_SECONDS)
+                < NOTICE_INTERVAL_SECONDS
+            ):
                 return
-            self._said[about] = now
-        self._say(sentence)
+            self._notified_at[about] = now
+        self._notify(sentence)
 
 
 @dataclass(eq=False, slots=True)
@@ -145,7 +148,7 @@ class CopyContext:
         return self._schemas.setdefault(topic.source, SchemaVersions(self, topic))
 
     def persist(self, side: str, attempt: Callable[[], T]) -> T:
-        """Return what an attempt comes to, made again until it comes through or patience ends.
+        """Return what an attempt comes to, made again until it succeeds or its time ends.
 
         Raises the last failure, one that a retry does not mend at once, and StoppedError.
         """
@@ -160,20 +163,20 @@ class CopyContext:
                 pause = min(2.0, pause * 2)
 
     def _left(self, side: str, error: RouterError, began: float) -> float:
-        """Return for how long an end may still fail, which is said; raise when patience ends."""
+        """Notify, and return for how many seconds a store may fail; raise if none are left."""
         if not is_passing(error):
             raise error
         refused = isinstance(error, PublishRefusedError)
-        patience = min(self.options.patience, REFUSED_SECONDS if refused else math.inf)
-        left = began + patience - time.monotonic()
+        retry_seconds = min(self.options.retry_seconds, REFUSED_SECONDS if refused else math.inf)
+        left = began + retry_seconds - time.monotonic()
         if left <= 0 and refused:
             raise error
         if left <= 0:
             raise type_of(error)(
-                f"The {side} did not answer for {patience:.0f} s: {error}{RUN_AGAIN}"
+                f"The {side} did not answer for {retry_seconds:.0f} s: {error}{RUN_AGAIN}"
             ) from error
         what = "refuses a batch" if refused else "does not answer"
-        self.figures.say(side, f"the {side} {what}, trying for {left:.0f} s: {error}")
+        self.figures.notify(side, f"the {side} {what}, trying for {left:.0f} s: {error}")
         return left
 
 
@@ -250,6 +253,6 @@ class SchemaVersions:
                 f"schema {number} of topic {topic.source.local} is not at the target, and its"
                 f" messages name no schema there: {error}"
             )
-            context.figures.say(f"schema {topic.source} {number}", sentence)
+            context.figures.notify(f"schema {topic.source} {number}", sentence)
             context.figures.lost("schemas that the target refused")
             return b""

@@ -280,9 +280,9 @@ class PartitionCopier:
             failure = failure or task.failure
         if task.gone:
             name = copy.topic.source.local
-            self.context.figures.say(f"gone {name}", f"topic {name} was deleted at the source")
+            self.context.figures.notify(f"gone {name}", f"topic {name} was deleted at the source")
         if failure is not None:
-            self.context.figures.say(f"failure {failure}", f"{failure}")
+            self.context.figures.notify(f"failure {failure}", f"{failure}")
         if failure is not None or (not more and (not follow or self._has_too_many())):
             copy.close()
         with self._changed:

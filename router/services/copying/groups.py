@@ -45,7 +45,7 @@ from router.services.copying.acknowledged import (
     is_kafka,
     last_of,
 )
-from router.services.copying.comparing import BEHIND_ALL, ComparedMessages, PartitionEnd
+from router.services.copying.comparing import AFTER_ALL, ComparedMessages, PartitionEnd
 from router.services.copying.places import key_of
 from router.services.copying.state import CopiedTopic, CopyState
 from router.services.copying.unbroken import Unbroken
@@ -310,7 +310,7 @@ class GroupSync:
         )
         try:
             with closing(ComparedMessages(end, batch.last())) as compared:
-                return any(key_of(one.position) > known for one in compared.upto(BEHIND_ALL))
+                return any(key_of(one.position) > known for one in compared.upto(AFTER_ALL))
         except RouterError:
             return True
 

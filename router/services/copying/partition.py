@@ -268,7 +268,7 @@ class PartitionCopy:
         if not isinstance(context.target, FindsBatches):
             return None
         # All that others stored behind the last batch is read.
-        timeout = max(context.options.timeout, context.options.patience)
+        timeout = max(context.options.timeout, context.options.retry_seconds)
         return context.target.find_batch(
             self.topic.target, self.partition, (self._name, sequence), self._target, timeout
         )

@@ -50,7 +50,7 @@ class PartitionReading:
         self._mailbox = mailbox
         self._max_bytes = max_bytes
         self._start: Start | int | Position = Start.EARLIEST
-        self._behind: Key | None = None
+        self._after: Key | None = None
         self._reader: Reader | None = None
         self._left: deque[Stored] = deque()
         self._doubtful = False
@@ -63,10 +63,10 @@ class PartitionReading:
         """Return whether the source holds a reader for it."""
         return self._reader is not None
 
-    def start(self, start: Start | int | Position, behind: Key | None) -> None:
+    def start(self, start: Start | int | Position, after: Key | None) -> None:
         """Begin at a place, and give only messages behind another one."""
         self.close()
-        self._start, self._behind = start, behind
+        self._start, self._after = start, after
 
     def batch(self) -> list[Stored]:
         """Return what comes next, as much as a batch may have; empty: that was all.
@@ -116,7 +116,7 @@ class PartitionReading:
                     return
                 stored = self._left.popleft()
                 self._look_for_gap(stored.position)
-                self._behind = key_of(stored.position)
+                self._after = key_of(stored.position)
                 self._start = stored.position
                 found.append(stored)
 
@@ -127,7 +127,7 @@ class PartitionReading:
         and other ledgers of Apache Pulsar leave gaps. So it is asked what is kept, now and then.
         """
         last = self._start
-        if not isinstance(last, Position) or self._behind != key_of(last):
+        if not isinstance(last, Position) or self._after != key_of(last):
             return
         near = last.entry <= following.entry <= last.entry + 1
         now = time.monotonic()
@@ -139,10 +139,10 @@ class PartitionReading:
         )
         with suppress(RouterError):
             first = end.first()
-            if first is None or first > self._behind:
+            if first is None or first > self._after:
                 name = self.topic.source.local
                 self.context.figures.lost(DELETED)
-                self.context.figures.say(
+                self.context.figures.notify(
                     f"deleted {name} {self.partition}",
                     f"topic {name}, partition {max(0, self.partition)}: the source deleted"
                     f" messages between {last.ledger}:{last.entry} and"
@@ -165,9 +165,9 @@ class PartitionReading:
                 )
             self.looked_at = time.monotonic()
             while some := self._reader.receive(limit, self._max_bytes, options.timeout):
-                behind = self._behind
-                if behind is not None:
-                    some = [stored for stored in some if key_of(stored.position) > behind]
+                after = self._after
+                if after is not None:
+                    some = [stored for stored in some if key_of(stored.position) > after]
                 if some:
                     self._left.extend(some)
                     return True

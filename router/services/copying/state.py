@@ -202,15 +202,15 @@ class CopyState:
         order = "first_ledger DESC, first_entry DESC, first_index DESC"
         return self._one(topic, position.partition, begins, end_key_of(position), order)
 
-    def batches(self, topic: TopicName, partition: int, behind: int = -1) -> Iterator[CopiedBatch]:
-        """Yield the batches with a receipt, in order, of sequences above `behind`."""
+    def batches(self, topic: TopicName, partition: int, after: int = -1) -> Iterator[CopiedBatch]:
+        """Yield the batches with a receipt, in order, of sequences above `after`."""
         where = "AND receipt IS NOT NULL AND sequence > ?"
         while True:
-            rows = self._select(topic, partition, where, (behind,), "sequence", ROWS_AT_ONCE)
+            rows = self._select(topic, partition, where, (after,), "sequence", ROWS_AT_ONCE)
             yield from rows
             if len(rows) < ROWS_AT_ONCE:
                 return
-            behind = rows[-1].sequence
+            after = rows[-1].sequence
 
     def copied(self, topic: TopicName, partition: int) -> tuple[int, int]:
         """Return how many messages and bytes of a partition are copied."""
@@ -238,11 +238,11 @@ class CopyState:
         where: str,
         given: Sequence[Any],
         order: str,
-        most: int,
+        limit: int,
     ) -> list[CopiedBatch]:
         statement = (
             f"SELECT {_COLUMNS} FROM batches WHERE topic = ? AND partition = ?"  # noqa: S608 - constants
-            f" {where} ORDER BY {order} LIMIT {most}"
+            f" {where} ORDER BY {order} LIMIT {limit}"
         )
         rows = self._read(statement, (self._id(topic), partition, *given))
         with _faults(self.path):

@@ -49,7 +49,7 @@ class Unbroken:
         before = self._end
         for number, part in enumerate(receipt.parts or (receipt,)):
             if not self._adjoins(before, part, other_batch=not number):
-                found = self._found_behind(before, timeout)
+                found = self._first_after(before, timeout)
                 if found is None:
                     return False  # not known at present
                 if key_of(found) < key_of(part.at(0)):
@@ -58,22 +58,22 @@ class Unbroken:
             before = part
         return True
 
-    def _adjoins(self, before: Receipt | None, behind: Receipt, *, other_batch: bool) -> bool:
+    def _adjoins(self, before: Receipt | None, after: Receipt, *, other_batch: bool) -> bool:
         if before is None:
             return False
-        if adjoin(last_of(before), behind.at(0)):
+        if adjoin(last_of(before), after.at(0)):
             return True
-        return other_batch and any(marker_between(before, behind))
+        return other_batch and any(marker_between(before, after))
 
-    def _found_behind(self, before: Receipt | None, timeout: float) -> Position | None:
+    def _first_after(self, before: Receipt | None, timeout: float) -> Position | None:
         """Return where the first message behind an append is that is kept."""
-        start = Start.EARLIEST if before is None else self._behind(last_of(before))
+        start = Start.EARLIEST if before is None else self._after(last_of(before))
         reader = self._target.read(self._topic, self._partition, start, NullMailbox(), timeout)
         with closing(reader):
             found = reader.receive(1, ONE_MESSAGE_BYTES, timeout)
         return found[0].position if found else None
 
-    def _behind(self, last: Position) -> Position:
+    def _after(self, last: Position) -> Position:
         if 0 <= last.batch_index < last.batch_size - 1:
             return replace(last, partition=self._partition, batch_index=last.batch_index + 1)
         return Position(last.ledger, last.entry + 1, self._partition)

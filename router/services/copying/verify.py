@@ -201,7 +201,7 @@ class Verifier:
             stands = {max(0, one.partition): one for one in there}
             for state in states:
                 number = state.partition
-                if missing := _behind(sync, topic.source, state, stands.get(max(0, number))):
+                if missing := _num_missing(sync, topic.source, state, stands.get(max(0, number))):
                     what = f"group {group} is behind at the target: {missing} places at least"
                     found.differ(Difference(name, number, -1, "", what))
         return compared
@@ -221,7 +221,7 @@ def _cursors(backend: Backend, topic: TopicName, group: str, timeout: float) -> 
         return []
 
 
-def _behind(
+def _num_missing(
     sync: GroupSync, topic: TopicName, state: CursorState, there: CursorState | None
 ) -> int:
     """Return how many places are acknowledged at the source and not at the target.

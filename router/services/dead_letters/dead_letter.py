@@ -178,14 +178,14 @@ def write_dead_letter_id(position: Position) -> str:
     return write_position(position, with_index=True)
 
 
-def read_dead_letter_ids(option: str, text: str, most: int = MAX_BATCH) -> tuple[Position, ...]:
+def read_dead_letter_ids(option: str, text: str, limit: int = MAX_BATCH) -> tuple[Position, ...]:
     """Return positions of dead letters with commas between them, partitions counted from 0.
 
-    Raises BadReadOptionError for other texts, and for more than `most`.
+    Raises BadReadOptionError for other texts, and for more than `limit`.
     """
-    parts = text.split(",", most)
-    if len(parts) > most:
-        raise BadReadOptionError(f"{option}: expected at most {most} positions.")
+    parts = text.split(",", limit)
+    if len(parts) > limit:
+        raise BadReadOptionError(f"{option}: expected at most {limit} positions.")
     found = tuple(place for part in parts if (place := parse_position(part)) is not None)
     if len(found) < len(parts):
         raise BadReadOptionError(f"{option}: expected positions of letters such as 5:17:0.")

@@ -143,9 +143,9 @@ def _plain(spans: list[InFlightSpan]) -> list[list[object]]:
     return [[*span.upto, span.due, span.consumer] for span in spans]
 
 
-def _joined(spans: list[InFlightSpan], most: int) -> list[InFlightSpan]:
+def _joined(spans: list[InFlightSpan], limit: int) -> list[InFlightSpan]:
     """Join neighbours until there are not too many, first those that are due at about one time."""
-    while len(spans) > most:
+    while len(spans) > limit:
         near = sorted(
             range(len(spans) - 1),
             key=lambda i: (
@@ -153,15 +153,15 @@ def _joined(spans: list[InFlightSpan], most: int) -> list[InFlightSpan]:
                 spans[i].consumer != spans[i + 1].consumer,
             ),
         )
-        spans = _paired(spans, near, len(spans) - most)
+        spans = _paired(spans, near, len(spans) - limit)
     return spans
 
 
-def _paired(spans: list[InFlightSpan], near: list[int], most: int) -> list[InFlightSpan]:
+def _paired(spans: list[InFlightSpan], near: list[int], limit: int) -> list[InFlightSpan]:
     """Join spans with the ones behind them, the first of `near` first; each at most once."""
     joined: set[int] = set()
     for at in near:
-        if len(joined) == most:
+        if len(joined) == limit:
             break
         if at - 1 not in joined and at + 1 not in joined:
             joined.add(at)

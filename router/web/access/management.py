@@ -45,8 +45,8 @@ class ApiKeys:
     def create(self, address: str, email: str, description: str) -> ApiKey:
         """Return a new key for a client at this address; raise TooManyRequestsError."""
         bucket = f"keys:{client_network(address)}"
-        most = MAX_KEYS_PER_MINUTE
-        after = self._node.take_token(bucket, most, most, self._timeout)
+        limit = MAX_KEYS_PER_MINUTE
+        after = self._node.take_token(bucket, limit, limit, self._timeout)
         if after is not None:
             raise TooManyRequestsError(
                 "There were too many new API keys for this address.", retry_after=after

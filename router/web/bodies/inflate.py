@@ -59,13 +59,13 @@ def _is_zlib(body: bytes) -> bool:
     return len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
 
 
-def most_inflated(size: int, bounds: PublishBounds) -> int:
+def max_inflated(size: int, bounds: PublishBounds) -> int:
     """Return how many bytes a compressed body of this size may have without its compression."""
     return min(bounds.batch, max(MAX_FREE_BYTES, bounds.ratio * size))
 
 
 def _inflated(kind: int, body: bytes, bounds: PublishBounds) -> Iterator[bytes]:
-    allowed = most_inflated(len(body), bounds)
+    allowed = max_inflated(len(body), bounds)
     size = at = members = 0
     while at < len(body):
         members += 1

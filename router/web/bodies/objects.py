@@ -83,18 +83,18 @@ def members(text: str) -> Iterator[tuple[str, Any, str]]:
 
     Numbers in values are the lengths of their texts.
     """
-    at = _behind(text, 1)
+    at = _after_blanks(text, 1)
     while text[at] != "}":
         name, at = _scan(text, at)
-        at = _behind(text, _behind(text, at) + 1)
+        at = _after_blanks(text, _after_blanks(text, at) + 1)
         value, end = _scan(text, at)
         yield name, value, text[at:end]
-        at = _behind(text, end)
+        at = _after_blanks(text, end)
         if text[at] == ",":
-            at = _behind(text, at + 1)
+            at = _after_blanks(text, at + 1)
 
 
-def _behind(text: str, at: int) -> int:
+def _after_blanks(text: str, at: int) -> int:
     """Return the place behind white space."""
     while text[at] in _BLANKS and (blank := _BLANK.match(text, at)):
         at = blank.end()

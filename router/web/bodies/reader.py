@@ -28,7 +28,7 @@ from router.errors.quoting import quoted
 from router.model import Message
 from router.services.memory_budget import MemoryBudget, Reservation
 from router.web.bodies.cloudevents import EVENT, EVENT_BATCH, REQUIRED, check_name, events
-from router.web.bodies.inflate import PublishBounds, inflate, most_inflated
+from router.web.bodies.inflate import PublishBounds, inflate, max_inflated
 from router.web.bodies.objects import objects
 from router.web.media import media_type
 from router.wire import ndjson
@@ -103,7 +103,7 @@ class BodyReader:
         if found is not None:
             messages, size = found
             return messages, (yield from self._budget.reserve(size, held, deadline))
-        reserved = yield from self._budget.reserve(self.most(body), held, deadline)
+        reserved = yield from self._budget.reserve(self.max_size(body), held, deadline)
         try:
             size, messages = self.offload(_read, body, self.bounds)
         except BaseException:
@@ -141,23 +141,23 @@ class BodyReader:
         """
         data = light(body, self.bounds)
         if data is None:
-            size = self.most(body, message_bytes)
+            size = self.max_size(body, message_bytes)
         else:
-            size = len(data) + message_bytes * most_messages(body.kind, data)
+            size = len(data) + message_bytes * max_messages(body.kind, data)
         deadline = self._clock() + self._timeout
         reserved = yield from self._budget.reserve(size, len(body.data), deadline)
         return reserved, self.offload if data is None else run_here
 
-    def most(self, body: PublishBody, message_bytes: int = MESSAGE_BYTES) -> int:
+    def max_size(self, body: PublishBody, message_bytes: int = MESSAGE_BYTES) -> int:
         """Return how much memory a body and its messages can take."""
         size = len(body.data)
         if body.is_compressed():
-            size = most_inflated(size, self.bounds)
+            size = max_inflated(size, self.bounds)
             if body.encoding and body.kind == CAMBRIA_ZIP:
-                size = most_inflated(size, self.bounds)
+                size = max_inflated(size, self.bounds)
         elif size <= MAX_COUNTED_BYTES:
             return size + message_bytes * min(
-                self.bounds.messages, _most_parsed(body.kind, body.data)
+                self.bounds.messages, _max_parsed(body.kind, body.data)
             )
         messages = min(self.bounds.messages, size // 2 + 1) if body.kind in BATCHES else 1
         if body.kind in EVENTS:
@@ -182,7 +182,7 @@ def light(body: PublishBody, bounds: PublishBounds) -> bytes | None:
             return None
     if body.kind not in BATCHES:
         return data
-    heavy = len(data) > LIGHT_BYTES or _most_parsed(body.kind, data) > LIGHT_MESSAGES
+    heavy = len(data) > LIGHT_BYTES or _max_parsed(body.kind, data) > LIGHT_MESSAGES
     return None if heavy else data
 
 
@@ -191,12 +191,12 @@ def _read(body: PublishBody, bounds: PublishBounds) -> tuple[int, list[Message]]
     return len(data), parse(body.kind, data, body.key, bounds)
 
 
-def _most_parsed(kind: str, data: bytes) -> int:
+def _max_parsed(kind: str, data: bytes) -> int:
     """Return how many messages, and arrays beside them, a body that is not compressed can have.
 
     An attribute of an event counts as a message: each has a text of its own, in quotes.
     """
-    parsed = most_messages(kind, data) + (data.count(b"[") if kind == JSON else 0)
+    parsed = max_messages(kind, data) + (data.count(b"[") if kind == JSON else 0)
     return parsed + data.count(b'"') // 2 if kind in EVENTS else parsed
 
 
@@ -234,7 +234,7 @@ def parse(kind: str, body: bytes, key: bytes | None, bounds: PublishBounds) -> l
     return [Message(body, key)]
 
 
-def most_messages(kind: str, body: bytes) -> int:
+def max_messages(kind: str, body: bytes) -> int:
     """Return how many messages a body that is not compressed has at most, in little time."""
     if kind == JSON:
         return body.count(b"{")

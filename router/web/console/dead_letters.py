@@ -34,7 +34,7 @@ SHOWN_CHARACTERS: Final = 2_000
 MAX_TOPICS: Final = 200
 """Topics of the page: each is described by the store."""
 MAX_DONE: Final = 1_000_000_000
-LETTER: Final = "letter-"
+CHECKBOX_PREFIX: Final = "letter-"
 """Begins the names of the boxes that choose dead letters."""
 _FIELDS: Final = ("which", "behind", "before")
 _KINDS: Final = {"which": one_of(["selected", "all"]), "before": WHOLE_NUMBER}
@@ -154,7 +154,7 @@ class DeadLetterPageViews(PageViews):
             return DeadLetterSelection(
                 None, after, self._services.dead_letters.now_ms() if before is None else before
             )
-        named = [name.removeprefix(LETTER) for name in fields.names(LETTER)]
+        named = [name.removeprefix(CHECKBOX_PREFIX) for name in fields.names(CHECKBOX_PREFIX)]
         if which != "selected" or not named:
             raise BadRequestError("which: choose letters, or all of them.")
         return DeadLetterSelection(read_dead_letter_ids("letter", ",".join(named[:MAX_BATCH])))

@@ -70,7 +70,7 @@ class JsonPath:
             return cls(steps)
         return cls(steps, operator[0], rest[operator.end() :].strip(_BLANK))
 
-    def found_in(self, value: str) -> bool:
+    def is_in(self, value: str) -> bool:
         """Return whether a text is JSON that has it."""
         try:
             loaded = json.loads(value, parse_int=float, parse_constant=_no_constant)
@@ -294,7 +294,7 @@ def _key(message: Message) -> str | None:
 
 def _has_path(message: Message, path: JsonPath) -> bool:
     value, decoded = shown.text(message.value)
-    return decoded and path.found_in(value)
+    return decoded and path.is_in(value)
 
 
 def _fits(found: str | None, operator: str, expected: str) -> bool:

@@ -161,7 +161,7 @@ def find_messages(
     name: TopicName,
     stats: TopicStats | None,
     of: tuple[Selection, Mask],
-    most: int,
+    limit: int,
 ) -> MessagePage:
     """Return what a selection is about, at most so many messages; raise what reading raises.
 
@@ -173,11 +173,11 @@ def find_messages(
         if chosen.starts is None:
             none = beginning(chosen.partitions, Start.LATEST)
             return MessagePage((), none, none, 0, whole=True)
-        return after(reading, name, (chosen.starts, {}), most, matches, BLIND_BOUNDS)
+        return after(reading, name, (chosen.starts, {}), limit, matches, BLIND_BOUNDS)
     ends = ends_of(reading, stats, chosen)
     if chosen.starts is not None:
-        return after(reading, name, (chosen.starts, ends), most, matches)
-    return before(reading, stats, ends, most, matches)
+        return after(reading, name, (chosen.starts, ends), limit, matches)
+    return before(reading, stats, ends, limit, matches)
 
 
 def ends_of(reading: TopicReader, stats: TopicStats, chosen: Selection) -> Places:
@@ -296,11 +296,11 @@ def _commands(principal: Principal, name: TopicName, chosen: Selection) -> list[
     return [commands.curl(principal, f"{events}&last_event_id={mark}", "-N")]
 
 
-def position_url(name: TopicName, partition: int, place: StartPosition, most: int) -> str:
+def position_url(name: TopicName, partition: int, place: StartPosition, limit: int) -> str:
     """Return PIP 64's address of the messages of a partition from a place on."""
     names = name.tenant, name.namespace, name.local
     path = commands.url("topics", *names, "partitions", str(max(0, partition)), "messages")
     if isinstance(place, After):
         return f"{path}?after={ids.write_colons(place.position)}"
     word = ids.write_colons(place) if not isinstance(place, Start | int) else ids.write_mark(place)
-    return f"{path}?start={word.removeprefix('@')}&max_messages={most}"
+    return f"{path}?start={word.removeprefix('@')}&max_messages={limit}"

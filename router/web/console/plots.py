@@ -76,8 +76,8 @@ def ceiling(largest: float, binary: bool = False) -> float:
 def _words(line: Line, write: Callable[[float], str]) -> str:
     if not line.values:
         return f"{line.name}: no data yet."
-    least, most = write(min(line.values)), write(max(line.values))
-    return f"{line.name}: {write(line.values[-1])}, from {least} to {most}."
+    least, limit = write(min(line.values)), write(max(line.values))
+    return f"{line.name}: {write(line.values[-1])}, from {least} to {limit}."
 
 
 def _x_labels(first: float, span: float) -> list[str]:

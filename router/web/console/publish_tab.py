@@ -206,11 +206,11 @@ def read_headers(written: str) -> dict[str, str]:
     return found
 
 
-def _repeated(messages: Sequence[Message], times: int, most_bytes: int) -> list[Message]:
+def _repeated(messages: Sequence[Message], times: int, max_bytes: int) -> list[Message]:
     if len(messages) * times > MAX_REPEATED:
         raise BatchTooLargeError(f"The limit is {MAX_REPEATED} messages when they are repeated.")
-    if sum(message.size() for message in messages) * times > most_bytes:
-        raise BatchTooLargeError(f"The limit is {most_bytes} bytes.")
+    if sum(message.size() for message in messages) * times > max_bytes:
+        raise BatchTooLargeError(f"The limit is {max_bytes} bytes.")
     return [*messages] * times
 
 

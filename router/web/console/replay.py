@@ -95,7 +95,7 @@ class ReplayViews(PageViews):
             read_places(one, fields.text(one), chosen.partitions)
             for one in ("cursor", "until", "end")
         )
-        most = min(max(fields.number("most") or MAX_BATCH_MESSAGES, 1), MAX_BATCH_MESSAGES)
+        limit = min(max(fields.number("most") or MAX_BATCH_MESSAGES, 1), MAX_BATCH_MESSAGES)
         batch = ReplayRange(name, cursor, until)
         copied = self._services.replay.copy(
             batch, target, chosen.chosen.matches, (principal.name, number)
@@ -107,7 +107,7 @@ class ReplayViews(PageViews):
             "filters": filters,
             "batch": copied,
             "stored": (fields.number("stored") or 0) + copied,
-        } | self._next(name, stats, chosen, (until, end), most)
+        } | self._next(name, stats, chosen, (until, end), limit)
         return self._context.pages.answer("replay.html", data)
 
     def _selection(self, name: TopicName, given: Mapping[str, str]) -> Selection:
@@ -142,11 +142,11 @@ class ReplayViews(PageViews):
         stats: TopicStats,
         chosen: Selection,
         places: tuple[dict[int, StartPosition], dict[int, StartPosition]],
-        most: int,
+        limit: int,
     ) -> dict[str, Any]:
         """Return the places of the next batch, for the form, and what is left."""
         starts, ends = places
-        until, whole = self._services.replay.next_batch(ReplayRange(name, starts, ends), most)
+        until, whole = self._services.replay.next_batch(ReplayRange(name, starts, ends), limit)
         marks = [chosen.marks(places) for places in (starts, until, ends)]
         if None in marks:
             raise BadRequestError(f"A replay has at most {ids.MAX_MARKS} partitions.")

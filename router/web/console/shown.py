@@ -105,10 +105,10 @@ def written(messages: list[dict[str, Any]]) -> str:
     )
 
 
-def hexdump(value: bytes, most: int = MAX_DUMPED_BYTES) -> str:
+def hexdump(value: bytes, limit: int = MAX_DUMPED_BYTES) -> str:
     """Return the first bytes of a value as lines of 16, each with its offset and its ASCII."""
     lines = []
-    for at in range(0, min(len(value), most), BYTES_A_LINE):
+    for at in range(0, min(len(value), limit), BYTES_A_LINE):
         part = value[at : at + BYTES_A_LINE]
         plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
         lines.append(f"{at:08x}  {part.hex(' '):<{3 * BYTES_A_LINE - 1}}  |{plain}|")

@@ -66,8 +66,8 @@ class WatchViews(PageViews):
         note = _too_many(topics)
         for name in () if note else topics:
             mask = self._context.mask(principal, name)
-            matches, most = mask.matching(chosen.matches), SHOWN_MESSAGES // len(topics) + 1
-            found, places[name] = self._last(name, most, matches)
+            matches, limit = mask.matching(chosen.matches), SHOWN_MESSAGES // len(topics) + 1
+            found, places[name] = self._last(name, limit, matches)
             lines += [(name, mask.shown(stored)) for stored in found]
         note = note or _too_many_partitions(places)
         lines.sort(key=lambda one: one[1].stored.publish_time)
@@ -133,7 +133,7 @@ class WatchViews(PageViews):
         ]
 
     def _last(
-        self, name: TopicName, most: int, matches: MessageFilter
+        self, name: TopicName, limit: int, matches: MessageFilter
     ) -> tuple[tuple[Stored, ...], Places]:
         """Return the last messages of a topic, and where it goes on behind them."""
         try:
@@ -142,7 +142,7 @@ class WatchViews(PageViews):
             partitions = self._services.reading.partitions(name)
             return (), dict.fromkeys(partitions, Start.LATEST)
         ends = end_of(stats)
-        found = before(self._services.reading, stats, ends, most, matches)
+        found = before(self._services.reading, stats, ends, limit, matches)
         return found.messages, ends | found.end
 
     def _starts(self, name: TopicName, marks: list[StartPosition] | None) -> Places:

@@ -350,14 +350,14 @@ class Events:
 
     def _request(self, subscription: Subscription, consumer: str, query: Query) -> PollRequest:
         options = self._options
-        default, most = round(options.timeout * 1000), round(options.max_timeout * 1000)
+        default, max_timeout = round(options.timeout * 1000), round(options.max_timeout * 1000)
         limit = query.number("limit", options.limit, options.limit)
         max_bytes = query.number("maxBytes", 0, options.max_bytes, BYTES)
         start = query.moment("from")
         poll_request = PollRequest(
             subscription,
             consumer,
-            query.number("timeout", default, most, MILLISECONDS) / 1000,
+            query.number("timeout", default, max_timeout, MILLISECONDS) / 1000,
             limit or options.limit,
             max_bytes or None,
             options.start if start is None else start,

@@ -45,11 +45,11 @@ _COUNTED: Final[api.Schema] = {"type": ["integer", "null"], "minimum": 0}
 _TOPICS: Final = api.shape(
     {"topics": [api.shape({"topic": str, "waiting": _COUNTED, "stored": _COUNTED})]}
 )
-_LETTER: Final = api.shape(
+_DEAD_LETTER: Final = api.shape(
     {"id": str, "from": str | None, "from_partition": str, "from_position": str}
     | {"reason": str, "obstacle": str, "message": dict}
 )
-_WAITING: Final = api.shape({"topic": str, "letters": [_LETTER], "behind": str, "more": bool})
+_WAITING: Final = api.shape({"topic": str, "letters": [_DEAD_LETTER], "behind": str, "more": bool})
 _DONE: Final = api.shape(
     {"topic": str, "done": int, "refused": dict, "failure": str}
     | {"more": bool, "behind": str, "before": _COUNTED}
@@ -59,10 +59,10 @@ _PAGE: Final = (
     api.text("behind", "Where the last call ended, as it answered."),
     api.number("before", "Letters that were stored by then, in ms since 1970."),
 )
-LETTER: Final = "[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,4}(:[0-9]{1,4})?"
-LETTERS: Final = rf"^({LETTER}(,{LETTER})*)?$"
+DEAD_LETTER_ID: Final = "[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,4}(:[0-9]{1,4})?"
+DEAD_LETTER_IDS: Final = rf"^({DEAD_LETTER_ID}(,{DEAD_LETTER_ID})*)?$"
 _CHOOSING: Final = (
-    api.text("position", "Letters by their `id`, with commas between them.", LETTERS),
+    api.text("position", "Letters by their `id`, with commas between them.", DEAD_LETTER_IDS),
     api.flag("all", "All letters that wait, some at a time."),
     *_PAGE,
 )

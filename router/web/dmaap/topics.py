@@ -69,9 +69,9 @@ _DIGITS: Final = "^[0-9]{1,18}$"
 _FLAG: Final = {"enum": [True, False, "true", "false", None]}
 
 
-def _number(least: int, most: int, digits: str) -> api.Schema:
+def _number(least: int, limit: int, digits: str) -> api.Schema:
     """Return the schema of a number that may be written as text."""
-    number = {"type": "integer", "minimum": least, "maximum": most}
+    number = {"type": "integer", "minimum": least, "maximum": limit}
     return {"anyOf": [number, {"type": "string", "pattern": digits}, {"type": "null"}]}
 
 

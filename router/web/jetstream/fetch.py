@@ -65,8 +65,8 @@ class FetchViews:
         form = form_of(environ, query)
         caller = context.caller(environ)
         pull = _Pull(context, environ, caller, requests.decode(stream), requests.decode(consumer))
-        most, default = round(options.max_expires * 1000), round(options.expires * 1000)
-        expires = query.number("expires", default, most, MILLISECONDS) / 1000
+        limit, default = round(options.max_expires * 1000), round(options.expires * 1000)
+        expires = query.number("expires", default, limit, MILLISECONDS) / 1000
         batch = query.number("batch", 1, options.max_fetch) or 1
         largest = min(options.max_bytes, MAX_BYTES)
         max_bytes = query.number("max_bytes", largest, largest, BYTES) or largest

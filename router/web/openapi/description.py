@@ -80,7 +80,7 @@ class Parameter(NamedTuple):
     place: str = "query"
     pattern: str = ""
     required: bool = False
-    most: int | None = None
+    limit: int | None = None
 
 
 def text(name: str, meaning: str, pattern: str = "") -> Parameter:
@@ -88,9 +88,9 @@ def text(name: str, meaning: str, pattern: str = "") -> Parameter:
     return Parameter(name, meaning, pattern=pattern)
 
 
-def number(name: str, meaning: str, most: int | None = None) -> Parameter:
-    """Return a parameter that is a whole number; more than `most` is refused."""
-    return Parameter(name, meaning, ParameterKind.NUMBER, most=most)
+def number(name: str, meaning: str, limit: int | None = None) -> Parameter:
+    """Return a parameter that is a whole number; more than `limit` is refused."""
+    return Parameter(name, meaning, ParameterKind.NUMBER, limit=limit)
 
 
 def required(parameter: Parameter) -> Parameter:
@@ -293,7 +293,7 @@ def _segment(name: str, meaning: str, pattern: str = "") -> Parameter:
 
 
 def _number(name: str, meaning: str) -> Parameter:
-    return Parameter(name, meaning, ParameterKind.NUMBER, place="path", most=2**63 - 1)
+    return Parameter(name, meaning, ParameterKind.NUMBER, place="path", limit=2**63 - 1)
 
 
 _ALL: Final = (

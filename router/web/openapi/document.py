@@ -271,8 +271,8 @@ def _schema(parameter: api.Parameter) -> api.Schema:
     if parameter.kind is api.ParameterKind.CHOICE:
         return api.one_of(parameter.choices)
     if parameter.kind is api.ParameterKind.NUMBER:
-        most = {} if parameter.most is None else {"maximum": parameter.most}
-        return {"type": "integer", "minimum": 0, **most}
+        limit = {} if parameter.limit is None else {"maximum": parameter.limit}
+        return {"type": "integer", "minimum": 0, **limit}
     if parameter.kind in _KINDS:
         return _KINDS[parameter.kind]
     if not parameter.pattern:

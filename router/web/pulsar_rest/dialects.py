@@ -90,15 +90,15 @@ class ProduceRequest:
     messages: list[Sent]
 
 
-def read(body: object, dialect: RestDialect, most: int) -> ProduceRequest:
+def read(body: object, dialect: RestDialect, limit: int) -> ProduceRequest:
     """Read the body of a request to produce, of this dialect; raise RefusedError."""
     if not isinstance(body, dict):
         raise bad("the body is no JSON object")
     messages = body.get("messages")
     if not isinstance(messages, list):
         raise bad("messages: expected a list of messages")
-    if len(messages) > most:
-        raise bad(f"messages: {len(messages)} of them, of at most {most} (publish.max_messages)")
+    if len(messages) > limit:
+        raise bad(f"messages: {len(messages)} of them, of at most {limit} (publish.max_messages)")
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
             raise bad(f"messages[{number}] is no object")

@@ -126,9 +126,9 @@ class ProduceViews:
             body = _body(environ, context.reader)
             reserved, offload = yield from context.reader.reserve(body, MESSAGE_BYTES)
             with reserved:
-                document, most = offload(_loaded, body, context.reader.bounds)
+                document, limit = offload(_loaded, body, context.reader.bounds)
                 del body
-                reserved.shrink(most)
+                reserved.shrink(limit)
                 dialect = offload(dialects.dialect_of, document)
                 if dialect is dialects.RestDialect.PULSAR:
                     environ[DIALECT] = PULSAR
@@ -196,10 +196,10 @@ def _loaded(body: bodies.PublishBody, bounds: bodies.PublishBounds) -> tuple[Any
     if not body.data:
         return None, 0
     data = bodies.inflate(body.encoding, body.data, bounds) if body.encoding else body.data
-    most = MAX_NESTED_PER_MESSAGE * bounds.messages
+    limit = MAX_NESTED_PER_MESSAGE * bounds.messages
     nested = data.count(b"[") + data.count(b"{")
-    if nested > most:
-        raise BatchTooLargeError(f"The limit is {most} arrays and objects.")
+    if nested > limit:
+        raise BatchTooLargeError(f"The limit is {limit} arrays and objects.")
     try:
         return orjson.loads(data), len(data) + MESSAGE_BYTES * nested
     except orjson.JSONDecodeError as error:

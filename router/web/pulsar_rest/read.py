@@ -39,11 +39,11 @@ class FetchDefaults(SettingsOptions):
 
     def bounds(self, query: Query) -> ReadBounds:
         """Return what a request asks for; raise BadReadOptionError."""
-        default, most = round(self.timeout * 1000), round(self.max_timeout * 1000)
+        default, max_timeout = round(self.timeout * 1000), round(self.max_timeout * 1000)
         limit = query.number("max_messages", self.limit, self.limit)
         max_bytes = query.number("max_bytes", self.max_bytes, self.max_bytes, BYTES)
         return ReadBounds(
-            query.number("timeout", default, most, MILLISECONDS) / 1000,
+            query.number("timeout", default, max_timeout, MILLISECONDS) / 1000,
             limit or self.limit,
             max_bytes or self.max_bytes,
         )

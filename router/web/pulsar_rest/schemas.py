@@ -190,7 +190,7 @@ def _information(given: object, kind: SchemaType | None, number: int) -> Schema:
         given = _loaded(given, number)
     if isinstance(given, str):
         return _named(given, kind, number)
-    if isinstance(given, dict) and ("schema" in given or kind is None or _says(given, kind)):
+    if isinstance(given, dict) and ("schema" in given or kind is None or _names_type(given, kind)):
         return _described(given, kind, number)
     if kind is not None and isinstance(given, dict | list):
         return Schema(kind, _dumped(given, number), name=NAME)
@@ -227,7 +227,7 @@ def _named(name: str, kind: SchemaType | None, number: int) -> Schema:
     raise RestRefusedError(number, f"{name} is not all that is to be said of a schema")
 
 
-def _says(given: Mapping[str, Any], kind: SchemaType) -> bool:
+def _names_type(given: Mapping[str, Any], kind: SchemaType) -> bool:
     """Return whether the type that an object names is this one, rather than one of Avro's."""
     named = given.get("type")
     return isinstance(named, str) and named.upper() == kind.name

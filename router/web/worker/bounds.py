@@ -53,16 +53,16 @@ class ConnectionLimiter:
     """How many connections each address has; those of trusted proxies are not counted."""
 
     def __init__(self, bounds: WorkerBounds) -> None:
-        self._most = bounds.per_address
+        self._limit = bounds.per_address
         self._proxies = bounds.proxies
         self._counts: Counter[str] = Counter()
 
     def enter(self, peer: Any) -> str | None:
         """Count a connection; return what `leave` takes, or None for one too many."""
-        if not isinstance(peer, tuple) or not self._most:
+        if not isinstance(peer, tuple) or not self._limit:
             return ""
         address = str(peer[0])
-        if self._counts[address] >= self._most:
+        if self._counts[address] >= self._limit:
             return None if not self._is_proxy(address) else ""
         self._counts[address] += 1
         return address

@@ -41,7 +41,7 @@ class ChunkedBody(RequestBody):
         self._left = 0
         self._begun = False
 
-    def _piece(self, most: int) -> bytes:
+    def _piece(self, limit: int) -> bytes:
         if self.unread == 0 or self.failed:
             return b""
         if not self._left:
@@ -49,7 +49,7 @@ class ChunkedBody(RequestBody):
         if not self._left:
             self._end()
             return b""
-        part = self._receive(min(most, self._left))
+        part = self._receive(min(limit, self._left))
         if not part:
             raise ConnectionAbortedError("the client left within a chunk")
         self._left -= len(part)

@@ -94,13 +94,13 @@ class BufferedSocket:
         self.buffer = self.buffer + data if self.buffer else data
         return bool(data)
 
-    def take(self, most: int) -> bytes:
+    def take(self, limit: int) -> bytes:
         """Return up to so many bytes; none at the end of what the client sends."""
         buffer = self.buffer
         if buffer:
-            self.buffer = buffer[most:]
-            return buffer[:most] if self.buffer else buffer
-        data: bytes = self.socket.recv(min(most, MAX_RECEIVE_BYTES))
+            self.buffer = buffer[limit:]
+            return buffer[:limit] if self.buffer else buffer
+        data: bytes = self.socket.recv(min(limit, MAX_RECEIVE_BYTES))
         return data
 
     def write(self, data: bytes) -> None:
@@ -132,18 +132,18 @@ class RequestBody:
         """Return so many bytes, fewer where the body ends, or a length breaks off, before."""
         if self.unread == 0:
             return b""
-        most = sys.maxsize if size is None or size < 0 else size
+        limit = sys.maxsize if size is None or size < 0 else size
         parts: list[bytes] = []
-        while most > 0 and (part := self._piece(most)):
+        while limit > 0 and (part := self._piece(limit)):
             parts.append(part)
-            most -= len(part)
+            limit -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def readline(self, size: int | None = -1, /) -> bytes:
         """Return a line with its end."""
-        most = sys.maxsize if size is None or size < 0 else size
+        limit = sys.maxsize if size is None or size < 0 else size
         line = bytearray()
-        while len(line) < most and (byte := self.read(1)):
+        while len(line) < limit and (byte := self.read(1)):
             line += byte
             if byte == b"\n":
                 break
@@ -156,25 +156,27 @@ class RequestBody:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.readline, b"")
 
-    def drain(self, most: int) -> bool:
+    def drain(self, limit: int) -> bool:
         """Read and forget the rest, if it is no more than so much; return whether it ended."""
-        while most > 0 and (part := b"" if self.failed else self._piece(min(most, RECEIVE_BYTES))):
-            most -= len(part)
+        while limit > 0 and (
+            part := b"" if self.failed else self._piece(min(limit, RECEIVE_BYTES))
+        ):
+            limit -= len(part)
         return self.unread == 0 and not self.failed
 
-    def _piece(self, most: int) -> bytes:
+    def _piece(self, limit: int) -> bytes:
         """Return some of what is left, nothing at its end."""
         if not self.unread:
             return b""
-        part = self._receive(min(most, self.unread))
+        part = self._receive(min(limit, self.unread))
         self.unread -= len(part)
         return part
 
-    def _receive(self, most: int) -> bytes:
+    def _receive(self, limit: int) -> bytes:
         """Return what the client sends next; `failed` at the end of that."""
         self.failed = True  # until it went well: a read that raises leaves the rest unread
         take = self._stream.take
-        part = take(most) if self._stream.buffer else self._in_time(partial(take, most))
+        part = take(limit) if self._stream.buffer else self._in_time(partial(take, limit))
         self.failed = not part
         return part
 

@@ -224,13 +224,13 @@ def check_records(  # noqa: C901, PLR0912, PLR0915 - see below
             size = data[at]
             at += 1
             if size > 0x7F:
-                at = _behind(data, at - 1)
+                at = _field_end(data, at - 1)
             elif not size & 1:
                 at += size >> 1
             size = data[at]
             at += 1
             if size > 0x7F:
-                at = _behind(data, at - 1)
+                at = _field_end(data, at - 1)
             elif not size & 1:
                 at += size >> 1
             if at + 1 != end or data[at]:
@@ -253,7 +253,7 @@ def _refuse_number(data: bytes, at: int, place: int) -> None:
     raise InvalidRecordsError(f"record {place} says that it has the number {number}")
 
 
-def _behind(data: bytes, at: int) -> int:
+def _field_end(data: bytes, at: int) -> int:
     """Return where a field with a length of more than one byte ends."""
     length, at = read_length(data, at)
     return at + length if length > 0 else at

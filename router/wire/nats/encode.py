@@ -25,8 +25,8 @@ def msg(sid: bytes | str, message: NatsMessage, subject: str | None = None) -> b
 
     `subject` is what the client is shown, None: the message's own.
     """
-    before, behind = msg_parts(message, subject)
-    return b"%b%b%b" % (before, sid.encode() if isinstance(sid, str) else sid, behind)
+    start, rest = msg_parts(message, subject)
+    return b"%b%b%b" % (start, sid.encode() if isinstance(sid, str) else sid, rest)
 
 
 def msg_parts(message: NatsMessage, subject: str | None = None) -> tuple[bytes, bytes]:
@@ -35,11 +35,11 @@ def msg_parts(message: NatsMessage, subject: str | None = None) -> tuple[bytes, 
     shown = own if subject is None else subject
     back = f" {reply} " if reply else " "
     if not headers:
-        behind = f"{back}{len(payload)}\r\n".encode()
-        return f"MSG {shown} ".encode(), b"%b%b\r\n" % (behind, payload)
+        rest = f"{back}{len(payload)}\r\n".encode()
+        return f"MSG {shown} ".encode(), b"%b%b\r\n" % (rest, payload)
     size = len(headers)
-    behind = f"{back}{size} {size + len(payload)}\r\n".encode()
-    return f"HMSG {shown} ".encode(), b"%b%b%b\r\n" % (behind, headers, payload)
+    rest = f"{back}{size} {size + len(payload)}\r\n".encode()
+    return f"HMSG {shown} ".encode(), b"%b%b%b\r\n" % (rest, headers, payload)
 
 
 class MessageEncoder:

@@ -71,7 +71,7 @@ def when_level(monkeypatch: pytest.MonkeyPatch, do: Callable[[str], None]) -> No
         if sentence.startswith("level"):
             do(sentence)
 
-    monkeypatch.setattr(CopyProgress, "say", say)
+    monkeypatch.setattr(CopyProgress, "notify", say)
 
 
 def test_access_rights_are_at_the_target_before_it_is_level(
@@ -139,7 +139,7 @@ def test_a_topic_that_is_refused_is_named_once(ends: Ends, monkeypatch: pytest.M
     for end in (0, 1):
         ends.publish(end, OTHER)
     said: list[str] = []
-    monkeypatch.setattr(CopyProgress, "say", lambda _progress, sentence: said.append(sentence))
+    monkeypatch.setattr(CopyProgress, "notify", lambda _progress, sentence: said.append(sentence))
     report = ends.run()
     assert (said, len(report.failures)) == ([], 1)
 

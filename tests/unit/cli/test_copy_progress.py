@@ -48,7 +48,7 @@ def test_progress_takes_one_line_of_a_terminal_and_leaves_none(
             screen += (printed.read() or b"").decode()
             [line] = shown_on(screen, columns)
             assert "messages" in line or columns < 40
-        progress.say("end")
+        progress.notify("end")
         screen += (printed.read() or b"").decode()
     assert "\x1b" not in screen
     assert "".join(shown_on(screen, columns)) == "end"

@@ -15,16 +15,16 @@ UNTIL = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists()
 
 
 def test_command_that_takes_long_is_said_to_go_on(tmp_path: Path) -> None:
-    ended, said = tmp_path / "ended", list[str]()
+    ended, message = tmp_path / "ended", list[str]()
 
-    def say(line: str) -> None:
-        said.append(line)
+    def notify(line: str) -> None:
+        message.append(line)
         ended.touch()
 
     command = [sys.executable, "-c", f"{UNTIL}\nprint(1)", str(ended)]
-    done = run_followed(command, "Fetching", say, 50.0, every=0.05)
+    done = run_followed(command, "Fetching", notify, 50.0, every=0.05)
     assert (done.returncode, done.stdout) == (0, b"1\n")
-    assert said[0].startswith("Fetching: 0 s (at most 50 s)")
+    assert message[0].startswith("Fetching: 0 s (at most 50 s)")
 
 
 def test_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:

@@ -56,19 +56,19 @@ class Starts:
 
 
 def queries(
-    clock: ManualClock, patience: float = 60.0, reread: Callable[[], bool] = lambda: True
+    clock: ManualClock, retry_seconds: float = 60.0, reread: Callable[[], bool] = lambda: True
 ) -> Queries:
-    return Queries(PipelineProgress(clock), retries(clock, patience), reread)
+    return Queries(PipelineProgress(clock), retries(clock, retry_seconds), reread)
 
 
-def retries(clock: ManualClock, patience: float = 60.0) -> Retries:
+def retries(clock: ManualClock, retry_seconds: float = 60.0) -> Retries:
     """Return retries whose pauses pass at once."""
 
     def wait(seconds: float) -> bool:
         clock.now += seconds
         return False
 
-    return Retries(patience, wait, clock)
+    return Retries(retry_seconds, wait, clock)
 
 
 @pytest.mark.parametrize("reason", [LATE, THROTTLED])

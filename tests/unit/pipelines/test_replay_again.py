@@ -34,7 +34,7 @@ class Numbering(MemoryBackend):
     def numbered(self, name: str) -> Numbering:
         return self
 
-    def store(self, number: int, owner: str, appends: Iterable[Batch], patience: float) -> bool:
+    def store(self, number: int, owner: str, appends: Iterable[Batch], timeout: float) -> bool:
         self.numbers.append(number)
         return bool(list(appends))
 
@@ -65,14 +65,14 @@ def test_file_is_refused_when_kafka_may_have_forgotten_its_number(
         if name not in {"rate", "chunk"}
     }
     files.begin(files.make(chosen, write, lambda _: {"t": 0}), 0, 1_000)
-    store, said = Numbering(), list[str]()
+    store, message = Numbering(), list[str]()
     context = JobContext(
         pipeline=Pipeline("p", SourceSpec(), checkpoint=str(folder)),
         spark=cast("Any", None),
         backend=store,
         settings=all_settings.load(None, {}, {"backend.url": "kafka://localhost:9092"}),
         stop=threading.Event(),
-        say=said.append,
+        notify=message.append,
         clock=lambda: 0.0,
         wall_ms=lambda: 1_000 + later_ms,
     )

@@ -127,7 +127,7 @@ class DealModel(RuleBasedStateMachine):
     def a_poll_waits_behind_the_first_of_its_id(self) -> None:
         for poll, consumer in self.polls.items():
             first = self.order[consumer][0]
-            assert self.assignor.waiting_behind(poll) == (None if first == poll else first)
+            assert self.assignor.poll_before(poll) == (None if first == poll else first)
 
     @invariant()
     def the_deadline_is_that_of_the_first_id_to_be_forgotten(self) -> None:

@@ -78,13 +78,13 @@ class BacklogCounter:
         into = min(entry - segment.first_entry, entries)
         if 0 < into < entries != messages and self._reads:
             self._reads -= 1
-            found = await _number_behind(ledger, entry - 1)
+            found = await _number_after(ledger, entry - 1)
             if found is not None:
                 return found
         return segment.first_index + into * messages // max(1, entries)
 
 
-async def _number_behind(ledger: Ledger, entry: int) -> int | None:
+async def _number_after(ledger: Ledger, entry: int) -> int | None:
     """Return the number of the first message behind an entry; None: it cannot be read.
 
     If the entry is gone, that is the first message which is not.

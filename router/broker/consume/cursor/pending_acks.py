@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from router.broker.consume.consumer import ClientConsumer
 
 _ALL: Final = -1
-_BEHIND_ALL: Final = 1 << 62
+_AFTER_ALL: Final = 1 << 62
 
 
 class AcknowledgedError(Exception):
@@ -86,7 +86,7 @@ class PendingAcks:
     def next_unacked(self, start: int) -> int:
         """Return the first entry at or after one of which something is to be sent now."""
         if self.aborts:
-            return _BEHIND_ALL
+            return _AFTER_ALL
         found = self._cursor.next_unacked(start)
         while found in self.held and not self._left(found):
             found = self._cursor.next_unacked(found + 1)
@@ -139,4 +139,4 @@ class PendingAcks:
 def _reach(ack: Ack) -> tuple[int, int]:
     """Return the last entry that a cumulative acknowledgement reaches, and how far into it."""
     left = bits(ack.ack_set)
-    return ack.entry, (left & -left).bit_length() if left else _BEHIND_ALL
+    return ack.entry, (left & -left).bit_length() if left else _AFTER_ALL

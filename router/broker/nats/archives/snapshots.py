@@ -100,9 +100,9 @@ class Snapshots:
 
     def _begin(self, stream: Stream, state: StreamState, request: SnapshotRequest) -> None:
         # Both as the client has them, unless that is more than may wait for it.
-        most = self._max_pending() // 2
-        chunk = _clamped(request.chunk_size or CHUNK_BYTES, min(MAX_CHUNK_BYTES, most))
-        window = _clamped(request.window_size or WINDOW_BYTES, min(WINDOW_BYTES, most))
+        limit = self._max_pending() // 2
+        chunk = _clamped(request.chunk_size or CHUNK_BYTES, min(MAX_CHUNK_BYTES, limit))
+        window = _clamped(request.window_size or WINDOW_BYTES, min(WINDOW_BYTES, limit))
         token = secrets.token_hex(16)
         self._senders[token] = _Sender(
             self._hub, request.deliver_subject, f"{_ACKS}{stream.name}.{token}", chunk, window
@@ -269,5 +269,5 @@ def _count_live(stream: Stream, first: int, last: int) -> int:
     return stream.visible.count(max(first - 1, stream.ledger.first_number), last)
 
 
-def _clamped(size: int, most: int) -> int:
-    return min(max(size, MIN_BYTES), most)
+def _clamped(size: int, limit: int) -> int:
+    return min(max(size, MIN_BYTES), limit)

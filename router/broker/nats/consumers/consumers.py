@@ -54,7 +54,7 @@ OWNER_NAME: Final = "JetStream consumer"
 MAX_CONSUMERS: Final = 10_000
 """Of one stream; those that are durable count as groups of the topic besides."""
 NS_PER_MS: Final = 1_000_000
-_NAME_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_NAME_CHARACTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH: Final = 8
 _WORK_QUEUE: Final = "the topic is a work queue, which only JetStream consumers read"
 _ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
@@ -353,6 +353,6 @@ def dumped(config: ConsumerConfig) -> str:
 def _new_name(stream: Stream) -> str:
     """Return a name that no consumer of the stream has."""
     while True:
-        name = "".join(secrets.choice(_NAME_LETTERS) for _ in range(_NAME_LENGTH))
+        name = "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_NAME_LENGTH))
         if name not in stream.consumers:
             return name

@@ -198,7 +198,7 @@ class Deliveries:
             return None
         return 1
 
-    def _send_run(self, most: int) -> int:
+    def _send_run(self, limit: int) -> int:
         """Deliver messages that were read ahead to one client; return how many.
 
         There are at most so many. 0: the next message goes by itself, if any does.
@@ -211,7 +211,7 @@ class Deliveries:
         receiver = parts.hub.sole_receiver(outlet.to) if outlet is not None else None
         if outlet is None or receiver is None or not receiver.writable:
             return 0
-        run = source.run_at_once(min(most, outlet.most, receiver.max_run))
+        run = source.run_at_once(min(limit, outlet.max_messages, receiver.max_run))
         if not run or run[0].sequence <= self.replay_to:
             return 0
         state, prefix = parts.state, self._prefix

@@ -44,7 +44,7 @@ class DeliveryRun(NamedTuple):
     """A subject that gets the next messages, and how many of them."""
 
     to: str
-    most: int
+    max_messages: int
 
 
 class SubjectInterest(Protocol):
@@ -205,13 +205,13 @@ class PullQueue:
             return None
         if self.config.priority_policy is not PriorityPolicy.NONE:
             return None
-        to, most = waiting[0].reply, 0
+        to, max_messages = waiting[0].reply, 0
         for request in waiting:
             over = request.expires_ns is not None and request.expires_ns <= now_ns
             if over or request.max_bytes or request.reply != to:
                 return None
-            most += request.batch
-        return DeliveryRun(to, most)
+            max_messages += request.batch
+        return DeliveryRun(to, max_messages)
 
     def run_sent(self, count: int, now_ns: int) -> None:
         """Count messages of a run for the requests in turns, and end those that have all."""

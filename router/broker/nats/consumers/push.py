@@ -21,7 +21,7 @@ MAX_WINDOW_BYTES: Final = 32 << 20
 FIRST_WINDOW_BYTES: Final = MAX_WINDOW_BYTES // 16
 MAX_RUN: Final = 1_000
 STALLED: Final = "Nats-Consumer-Stalled"
-_ID_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_ID_CHARACTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 class PushOutlet:
@@ -108,7 +108,7 @@ class PushOutlet:
             if self._unconfirmed - self._requested_bytes >= self._window:
                 self._requested_bytes += size
         elif self._unconfirmed > self._window // 2:
-            self._flow_request = self._flow_prefix + "".join(random.choices(_ID_LETTERS, k=4))  # noqa: S311 - no secret
+            self._flow_request = self._flow_prefix + "".join(random.choices(_ID_CHARACTERS, k=4))  # noqa: S311 - no secret
             self._requested_bytes = self._unconfirmed
             self._send(Status(self.subject, 100, "FlowControl Request", (), self._flow_request))
 

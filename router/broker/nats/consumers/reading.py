@@ -131,7 +131,7 @@ class MessageSource:
             return None
         return None if self._log.is_acknowledged(message) else message
 
-    def run_at_once(self, most: int) -> list[StoredMessage]:
+    def run_at_once(self, limit: int) -> list[StoredMessage]:
         """Return messages that `next` would return one after the other, and were read ahead.
 
         There are at most so many. Without a filter their sequences have no gaps.
@@ -148,7 +148,7 @@ class MessageSource:
         if following < state.next_sequence:
             return run
         gapless, restored_to = not self.matches.filters, self._log.restored_to
-        for message in islice(self._ahead, min(most, state.num_deliverable)):
+        for message in islice(self._ahead, min(limit, state.num_deliverable)):
             sequence = message.sequence
             if (gapless and sequence != following) or not visible.contains(sequence - 1):
                 break

@@ -373,8 +373,8 @@ def _starts(named: Iterable[pb.MessageIdData]) -> dict[int, StartPosition]:
 
 def _page(found: Iterable[_Named], after: str) -> tuple[list[_Named], bool]:
     """Return a page of what is behind a name, and whether there is more."""
-    behind = [named for named in found if named.name > after]
-    return behind[:MAX_NAMES], len(behind) > MAX_NAMES
+    rest = [named for named in found if named.name > after]
+    return rest[:MAX_NAMES], len(rest) > MAX_NAMES
 
 
 def _given(policies: npb.Policies) -> dict[str, Any]:

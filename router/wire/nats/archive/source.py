@@ -21,7 +21,7 @@ Steps = Generator[Part | Pause | None, None, T]
 
 MAX_NUMBER_BYTES: Final = 10
 """A number of 64 bits with 7 in each byte."""
-MAX_BEHIND_BYTES: Final = 64 << 10
+MAX_PADDING_BYTES: Final = 64 << 10
 """What may follow the end of an archive: a tar is filled up with zeros."""
 
 
@@ -77,7 +77,7 @@ class ArchiveSource:
 
     def rest(self) -> Steps[None]:
         """Pass over what follows the end; never return."""
-        yield from self.wait(MAX_BEHIND_BYTES)
+        yield from self.wait(MAX_PADDING_BYTES)
         raise damaged("more follows its end")
 
 

@@ -162,7 +162,7 @@ def test_a_topic_that_is_made_again_while_the_source_is_away_is_not_copied_on(
 
 
 def test_a_target_that_stays_away_ends_the_copy_with_a_sentence(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, patience=0.3)
+    bench = Bench(tmp_path, retry_seconds=0.3)
     try:
         bench.publish([Message(b"x")])
         bench.target.faults = [(False, BackendUnavailableError("no connection"))] * 1_000
@@ -178,7 +178,7 @@ def test_a_target_that_stays_away_ends_the_copy_with_a_sentence(tmp_path: Path) 
 
 
 def test_what_the_target_refuses_is_named_and_other_partitions_are_copied(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, patience=0.2, workers=1)
+    bench = Bench(tmp_path, retry_seconds=0.2, workers=1)
     try:
         bench.source.create_topic(TopicInfo(TOPIC, 2), TIMEOUT)
         bench.publish([Message(b"large")], 0)
@@ -193,7 +193,7 @@ def test_what_the_target_refuses_is_named_and_other_partitions_are_copied(tmp_pa
 
 
 def test_a_message_that_is_too_large_for_the_target_is_not_tried_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, patience=600.0, workers=1)
+    bench = Bench(tmp_path, retry_seconds=600.0, workers=1)
     try:
         bench.source.create_topic(TopicInfo(TOPIC, 2), TIMEOUT)
         large = Message(b"x" * 900, None, {"router-undecoded": "chunk"})

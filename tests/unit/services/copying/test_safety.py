@@ -488,11 +488,11 @@ class Shown:
         topic: TopicName,
         partition: int,
         named: tuple[str, int],
-        behind: Position | None,
+        after: Position | None,
         timeout: float,
     ) -> Receipt | None:
         """Say where it is."""
-        self.asked.append((behind, timeout))
+        self.asked.append((after, timeout))
         return self.places.get(named)
 
 
@@ -507,8 +507,8 @@ def test_a_batch_is_looked_for_behind_the_last_one_for_as_long_as_may_be(bench: 
     assert bench.run(into_existing=True).level
     bench.assert_whole()
     first = next(bench.state.batches(TOPIC, NOT_PARTITIONED))
-    assert [behind for behind, _ in shown.asked] == [None, list(first.targets())[-1]]
-    assert {timeout for _, timeout in shown.asked} == {bench.options.patience}
+    assert [after for after, _ in shown.asked] == [None, list(first.targets())[-1]]
+    assert {timeout for _, timeout in shown.asked} == {bench.options.retry_seconds}
 
 
 def test_waiting_ends_when_the_copy_is_stopped(bench: Bench) -> None:
@@ -597,7 +597,7 @@ def test_a_target_that_refuses_is_not_waited_for_as_one_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "REFUSED_SECONDS", 0.2)
-    bench = Bench(tmp_path, patience=600.0)
+    bench = Bench(tmp_path, retry_seconds=600.0)
     try:
         bench.publish(numbered(1))
         bench.target.faults = [(False, PublishRefusedError("its disk is full"))] * 1_000

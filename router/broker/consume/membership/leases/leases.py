@@ -77,7 +77,7 @@ class Leases:
             self._end(resting)
             self._update(resting).recalled = True
         assignor.claim(poll.consumer, poll, self._clock())
-        if (first := assignor.waiting_behind(poll)) is not None:
+        if (first := assignor.poll_before(poll)) is not None:
             self._recalls.recall(first)
         self._tell(poll.group)
 

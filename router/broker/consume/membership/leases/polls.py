@@ -237,7 +237,7 @@ class PollGroup:
 def describe(poll: PollClaim, update: ClaimUpdate, coordinator: Coordinator, now: float) -> None:
     """Add to an update what the poll waits for; `now` in seconds."""
     update.unavailable_reason = coordinator.unavailable_reason()
-    if first := poll.group.assignor.waiting_behind(poll):
+    if first := poll.group.assignor.poll_before(poll):
         update.waiting, seconds = True, now - first.since
         update.holder = (
             f"consumer {first.consumer} ({first.peer.name}), polling for {seconds:.1f} s"
