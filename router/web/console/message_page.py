@@ -75,7 +75,7 @@ class MessagePageViews(PageViews):
         principal, name = self._context.authorized(topic, Right.BROWSE)
         query = Query(request.environ)
         form = query.choice("as", FORMS, FORMS[0])
-        letters = query.choice("letters", tuple(TRACES), "quick")
+        depth = query.choice("letters", tuple(TRACES), "quick")
         stored = self._find(name, message)
         stats = self._stats(name)
         one = self._context.mask(principal, name, stats).shown(stored)
@@ -90,8 +90,8 @@ class MessagePageViews(PageViews):
             "published_by": {} if one.masked else self._publisher_of(principal, name, stored),
             "story": None
             if one.masked
-            else self._story.data(principal, name, stored, stats, TRACES[letters]),
-            "letters": letters,
+            else self._story.data(principal, name, stored, stats, TRACES[depth]),
+            "letters": depth,
             "masked": REASON if one.masked else "",
         }
         data |= described(one) | self._value(name, one, form)
