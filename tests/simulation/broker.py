@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack
@@ -99,6 +100,9 @@ def install() -> None:
     replaced._server_id = lambda _place: "SIMULATED"
     replaced = node_socket
     replaced.listen = lambda folder: FakeSocket(NODE if folder == FOLDER else str(folder))
+    # It follows from when the files of a checkout were written.
+    replaced = sys.modules[RunningBroker.__module__]
+    replaced.build_id = lambda: "SIMULATED"
     # They are the same for each start, and take as much as a minute of its clients.
     replaced = kafka_context
     replaced.Messages = lambda _texts: MESSAGES

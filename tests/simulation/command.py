@@ -15,7 +15,7 @@ from typing import Any, Final
 from tests.simulation import broker, kazoo_client
 from tests.simulation.lease_run import AnyPlan, LeasePlan
 from tests.simulation.plan import Plan, Result
-from tests.simulation.run import run
+from tests.simulation.run import remove_left, run
 from tests.simulation.shrink import as_test, shrink
 
 NEW: Final = "new"
@@ -27,6 +27,7 @@ _kept: Final[list[bytearray]] = []
 def main() -> None:
     """Run what the arguments say; the exit status says whether a seed failed."""
     given = _arguments()
+    remove_left()
     broker.install()
     kazoo_client.install()
     # What is loaded and compiled at its first use is there for all runs then.

@@ -73,6 +73,8 @@ from tests.simulation.transactions import TransactionLaw
 from tests.simulation.workers import EMPTY_POLLS, GoneError, Poller, Publisher, PulsarPeer, World
 
 IN_MEMORY: Final = Path("/dev/shm")
+FOLDERS: Final = "router-simulation-"
+"""What the names of the folders of runs begin with; the number of their process follows."""
 QUIET_SECONDS: Final = 3600.0
 """All must have been delivered after so long without a fault."""
 STOP_SECONDS: Final = 60.0
@@ -389,8 +391,8 @@ class Run:
 
 def run(plan: AnyPlan, *, keeps_trace: bool = False) -> Result:
     """Run a plan in a folder of its own."""
-    home = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
-    folder, before = tempfile.mkdtemp(prefix="router-simulation-", dir=home), Path.cwd()
+    prefix = f"{FOLDERS}{os.getpid()}-"
+    folder, before = tempfile.mkdtemp(prefix=prefix, dir=_home()), Path.cwd()
     os.chdir(folder)
     try:
         if isinstance(plan, LeasePlan):
@@ -399,3 +401,15 @@ def run(plan: AnyPlan, *, keeps_trace: bool = False) -> Result:
     finally:
         os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left() -> None:
+    """Remove the folders of runs whose processes were killed."""
+    for folder in _home().glob(f"{FOLDERS}*-*"):
+        pid = folder.name.removeprefix(FOLDERS).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _home() -> Path:
+    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())

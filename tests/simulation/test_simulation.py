@@ -7,12 +7,17 @@ Each test starts a process, because the simulation replaces the clocks of its ow
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from tests.simulation import run
 from tests.simulation.mutations import MUTATIONS, mutated
 
 SEEDS = 6
@@ -22,10 +27,10 @@ NODE_SEEDS = 10
 NEW_SECONDS = 60
 
 
-def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+def simulate(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the simulation and return what it printed."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 def seed_of_the_source() -> str:
@@ -61,11 +66,33 @@ def test_leases_of_several_nodes_have_one_holder_under_the_faults_of_new_seeds()
 
 
 @pytest.mark.parametrize("plan", ["Plan('all', 0.05)", "LeasePlan('all', 0.1)"])
-def test_a_seed_is_a_run_byte_for_byte_wherever_objects_are_in_memory(plan: str) -> None:
-    first, second = (simulate("--plan", plan, *more) for more in ((), ("--disturb", "333")))
+def test_a_seed_is_a_run_byte_for_byte_in_any_checkout_wherever_objects_are_in_memory(
+    plan: str, tmp_path: Path
+) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("router", "tests"):
+        # The files are written now, not when those of this checkout were.
+        shutil.copytree(name, tmp_path / name, copy_function=shutil.copyfile, ignore=ignored)
+
+    first = simulate("--plan", plan)
+    second = simulate("--plan", plan, "--disturb", "333", folder=tmp_path)
 
     assert "ok seed all" in first.stdout, first.stdout + first.stderr
     assert _without_time(first.stdout) == _without_time(second.stdout)
+
+
+def test_a_run_removes_what_killed_ones_left(tmp_path: Path) -> None:
+    done = subprocess.Popen(["true"])
+    done.wait()
+    left, own = (
+        tempfile.mkdtemp(prefix=f"{run.FOLDERS}{pid}-", dir=tmp_path)
+        for pid in (done.pid, os.getpid())
+    )
+    with patch.object(run, "IN_MEMORY", tmp_path):
+        run.remove_left()
+
+    assert not Path(left).exists()
+    assert Path(own).exists()
 
 
 def _without_time(output: str) -> str:
