@@ -62,6 +62,21 @@ def test_value_has_the_width_of_a_narrow_screen(page: Page, filled: Stack) -> No
     assert value["y"] >= time["y"] + time["height"]
 
 
+def test_message_that_was_sent_again_is_left_by_keyboard(page: Page, site: Stack) -> None:
+    """The button that is disabled while it sends has the focus afterwards."""
+    create(site, "left-by-keyboard", 1)
+    post(site, "left-by-keyboard", "a")
+    open_table(page, "left-by-keyboard")
+    page.get_by_role("article").first.click()
+    pane = page.get_by_role("complementary", name="Message")
+    again = pane.get_by_role("button", name="Send again")
+    again.click()
+    expect(pane.get_by_role("status")).to_have_text("1 message sent.")
+    expect(again).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(pane).to_be_hidden()
+
+
 def test_newest_message_is_first_and_followed(page: Page, site: Stack) -> None:
     create(site, "followed", 1)
     post(site, "followed", "\n".join(map(str, range(60))))

@@ -86,10 +86,13 @@ def test_messages_stand_beside_the_form_where_it_is_wide(page: Page, site: Stack
     page.goto("/console/topics/beside")
     message = page.get_by_role("textbox", name="Message", exact=True)
     latest = page.get_by_role("log", name="Latest messages")
+    empty = latest.get_by_text("There are no messages yet.")
+    expect(empty).to_be_visible()
     for text in ("one", "two"):
         message.fill(text)
         page.get_by_role("button", name="Publish", exact=True).click()
         expect(latest.get_by_role("article").first).to_contain_text(text)
+    expect(empty).to_have_count(0)
     left, right = message.bounding_box(), latest.bounding_box()
     assert left is not None
     assert right is not None

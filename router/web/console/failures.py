@@ -28,6 +28,7 @@ from router.web.requests import recorded
 
 _EVENTS: Final = "text/event-stream"
 _CORRECTABLE: Final = frozenset({400, 404, 409, 413, 422})
+_SELF_EXPLANATORY: Final = ("bad-request", "bad-read-option")
 _NEVER_SHOWN: Final = frozenset({FIELD, "password", "format"})
 
 
@@ -56,7 +57,7 @@ class ConsoleFailures(FailureAnswers):
             "type": "about:blank",
             "title": HTTPStatus(row.status).phrase,
             "status": row.status,
-            "detail": f"{row.text} {error}".strip(),
+            "detail": _sentence(row.text, error),
             "code": error.code,
             "hint": ADVICE[error.code].remedy,
         }
@@ -76,6 +77,12 @@ class ConsoleFailures(FailureAnswers):
             # once more, and then from a page of ours.
             return self._pages.answer("again.html", {"path": current_page()})
         return self._pages.done({}, SIGN_IN, next=current_page())
+
+
+def _sentence(text: str, error: RouterError) -> str:
+    """Return what went wrong; of a bad request what is wrong with it, and not only that it is."""
+    own = str(error)
+    return own if own and error.code in _SELF_EXPLANATORY else f"{text} {own}".strip()
 
 
 def _may_sign_in(environ: WSGIEnvironment) -> bool:

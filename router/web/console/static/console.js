@@ -119,6 +119,12 @@ export async function send(url, options = {}) {
   return answer;
 }
 
+// A button whose action has ended: a browser takes the focus away while it is disabled.
+export function ready(button) {
+  button.disabled = false;
+  if (document.activeElement === document.body) button.focus({ preventScroll: true });
+}
+
 export function copying(part) {
   if (!navigator.clipboard) return; // plain HTTP on another address than loopback
   for (const button of part.querySelectorAll("[data-copy]")) {

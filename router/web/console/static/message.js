@@ -1,5 +1,5 @@
 // One message in full: beside the table of messages, or on its own page.
-import { copying, send, stampAll } from "./console.js";
+import { copying, ready, send, stampAll } from "./console.js";
 
 // Forms that send a message again stay where they are; `open` shows another form of the value.
 export function prepare(section, open = null) {
@@ -26,7 +26,7 @@ export function prepare(section, open = null) {
       } catch {
         status.textContent = "The router did not answer.";
       } finally {
-        button.disabled = false;
+        ready(button);
       }
     });
   }

@@ -1,5 +1,5 @@
 // The form that publishes, without leaving the page.
-import { byId, commands, report, send, stampAll } from "./console.js";
+import { byId, commands, ready, report, send, stampAll } from "./console.js";
 import { colour, row } from "./rows.js";
 
 const [form, done, message, written, rows] = byId("publish", "done", "message", "headers", "rows");
@@ -100,12 +100,13 @@ if (latest && matchMedia("(min-width: 80rem)").matches) {
   send(`${topic}?tab=messages`, { headers: { Accept: "text/html" } }).then(async (answer) => {
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("log");
-    log.append(...page.querySelectorAll("article"));
+    log.append(...page.querySelectorAll("article, .empty"));
     stampAll(log);
     colour(log);
     latest.hidden = false;
     if (!page.dataset.stream) return;
     new EventSource(`${page.dataset.stream}&sample=${SHOWN_PER_SECOND}`).onmessage = (event) => {
+      log.querySelector(".empty")?.remove();
       log.prepend(row(JSON.parse(event.data), "text", topic));
       log.children[MAX_LATEST]?.remove();
       colour(log);
@@ -198,6 +199,8 @@ function point(detail) {
 
 const post = (body) => send(`${form.action}?format=json`, { method: "POST", body });
 
+const said = (count) => `${count} ${count === 1 ? "message" : "messages"} stored`;
+
 // One message after the other, each with its own values.
 async function series() {
   const times = Number(form.elements.repeat.value) || 1;
@@ -217,41 +220,34 @@ async function series() {
     if (!answer.ok) throw new Error(found.detail);
     stored += found.stored;
     progress.value = i;
-    report(`${stored} messages stored, ${i} of ${times}`);
+    report(`${said(stored)}, ${i} of ${times}`);
     while (!stopped && i < times && Date.now() < start + i * pause) {
       await new Promise((resolve) => { setTimeout(resolve, Math.min(100, start + i * pause - Date.now())); });
     }
   }
-  report(`${stored} messages stored${stopped ? "; stopped" : ""}`);
+  report(`${said(stored)}${stopped ? "; stopped" : ""}`);
+}
+
+async function once() {
+  const answer = await post(new FormData(form));
+  const found = await answer.json();
+  report(answer.ok ? found.status : found.detail, !answer.ok);
+  if (!answer.ok) point(found.detail);
+  else if (found.commands.length > 0) done.append(commands(found.commands));
 }
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   button.disabled = true;
-  const text = KEPT.map((name) => form.elements[name].value).join("\n");
-  if (Number(rate.value) || text.search(PLACEHOLDER) >= 0) {
-    done.replaceChildren();
-    try {
-      await series();
-    } catch (error) {
-      report(error instanceof TypeError ? "The router did not answer." : error.message, true);
-    } finally {
-      button.disabled = false;
-      stop.hidden = progress.hidden = true;
-    }
-    return;
-  }
   report("Publishing…");
   done.replaceChildren();
+  const text = KEPT.map((name) => form.elements[name].value).join("\n");
   try {
-    const answer = await post(new FormData(form));
-    const found = await answer.json();
-    report(answer.ok ? found.status : found.detail, !answer.ok);
-    if (!answer.ok) point(found.detail);
-    if (answer.ok && found.commands.length > 0) done.append(commands(found.commands));
-  } catch {
-    report("The router did not answer.", true);
+    await (Number(rate.value) || text.search(PLACEHOLDER) >= 0 ? series() : once());
+  } catch (error) {
+    report(error.name === "Error" ? error.message : "The router did not answer.", true);
   } finally {
-    button.disabled = false;
+    stop.hidden = progress.hidden = true;
+    ready(button);
   }
 });
