@@ -250,7 +250,7 @@ def _holder(poll: PollClaim, missing: list[int], coordinator: Coordinator) -> st
     """Return what keeps these leases away; None: other ids, for which a poll is not refused."""
     names = {coordinator.holder(poll.group.lease(partition)) for partition in missing}
     if not (known := sorted(filter(None, names))):
-        return "a lease that is not had yet"
+        return "its lease, which is not granted yet"
     return f"node {', '.join(known)}" if poll.group.assignor.is_remote(poll.consumer) else None
 
 

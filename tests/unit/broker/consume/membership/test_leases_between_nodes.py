@@ -41,7 +41,7 @@ def confirm(node: Node, generation: int, partition: int = -1) -> bool:
 
 def test_grant_waits_for_the_lease_of_the_node(node: Node, zoo: Elsewhere, worker: Worker) -> None:
     answer = node.claim(worker, 1, "c1", 3)
-    assert (list(answer.granted), answer.holder) == ([], "a lease that is not had yet")
+    assert (list(answer.granted), answer.holder) == ([], "its lease, which is not granted yet")
     zoo.held(0, 2)
     update = soon(node, worker)
     assert [grant.partition for grant in update.granted] == [0, 2]
@@ -289,7 +289,7 @@ def test_poll_that_loses_what_it_never_had_to_another_nodes_id_waits_for_nothing
     other = owner("c1", "c2")
     spare = "c1" if other == "c2" else "c2"
     first = node.claim(worker, 1, spare)
-    assert (first.holder, first.waiting) == ("a lease that is not had yet", True)
+    assert (first.holder, first.waiting) == ("its lease, which is not granted yet", True)
     zoo.remote_members(other)
     node.wait(0)
     last = worker.updates[-1]
