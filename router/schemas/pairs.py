@@ -66,7 +66,7 @@ def halves(schema: Schema) -> Pair:
     return Pair(key, value, encoding == SEPARATED)
 
 
-def pair_schema(key: Schema, value: Schema, *, separated: bool, name: str = "KeyValue") -> Schema:
+def pair_schema(key: Schema, value: Schema, *, separated: bool) -> Schema:
     """Return the KEY_VALUE schema of two schemas."""
     properties = {ENCODING: SEPARATED if separated else INLINE}
     for half, schema in (("key", key), ("value", value)):
@@ -74,7 +74,7 @@ def pair_schema(key: Schema, value: Schema, *, separated: bool, name: str = "Key
         properties[f"{half}.schema.name"] = schema.name
         properties[f"{half}.schema.type"] = kind
         properties[f"{half}.schema.properties"] = orjson.dumps(dict(schema.properties)).decode()
-    return Schema(SchemaType.KEY_VALUE, join(key.data, value.data), properties, name)
+    return Schema(SchemaType.KEY_VALUE, join(key.data, value.data), properties, "KeyValue")
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:

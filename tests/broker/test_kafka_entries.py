@@ -6,10 +6,8 @@ are transcoded at once, and one that is handed to a thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import pulsar
 import pytest
@@ -18,13 +16,13 @@ from kafka import KafkaConsumer, TopicPartition
 
 from router import settings as all_settings
 from router.backends import Start, embedded
-from router.broker.storage import KAFKA_FORMAT, PULSAR_FORMAT, Store, StoreOptions
+from router.broker.storage import KAFKA_FORMAT, PULSAR_FORMAT
 from router.model import NOT_PARTITIONED, Grant, Message, Stored, Subscription, TopicName
-from router.model.policies import Policies
 from router.node.client import open_node
 from router.wire.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from router.wire.kafka.records import KafkaRecord
 from router.wire.pulsar import pack
+from tests.broker.stored_entries import broker_on
 from tests.broker.test_formats import SOON, receive, subscribe, subscribe_by_key
 from tests.contract.conftest import Bell
 from tests.ports import free_port
@@ -72,17 +70,6 @@ ALL = [message for _, _, messages in MIXED for message in messages]
 VALUES = [message.value for message in ALL]
 
 
-async def write(folder: Path) -> None:
-    store = await Store.open(folder, StoreOptions(), lambda: STORED / 1_000)
-    for name in TOPICS:
-        full = f"persistent://public/default/{name}"
-        record = await store.create_topic(full, 0, Policies(), {})
-        ledger = store.ledger(record.ledger_ids[0])
-        for tag, payload, messages in MIXED:
-            ledger.append(payload, tag, len(messages), STORED, lambda _: None)
-    await store.close()
-
-
 @pytest.fixture(scope="module")
 def kafka_address() -> str:
     return f"127.0.0.1:{free_port()}"
@@ -93,12 +80,8 @@ def shared_broker(
     tmp_path_factory: pytest.TempPathFactory, kafka_address: str
 ) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("kafka-entries") / "data"
-    folder.mkdir(mode=0o700)
-    asyncio.run(write(folder))
-    process = BrokerProcess(folder, free_port(), broker_kafka=kafka_address)
-    process.start()
-    yield process
-    process.stop()
+    with broker_on(folder, TOPICS, MIXED, time_ms=STORED, kafka_address=kafka_address) as process:
+        yield process
 
 
 def shown(found: pulsar.Message) -> tuple[object, ...]:

@@ -5,11 +5,9 @@ The entries are written through the store, before the broker starts.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -18,12 +16,12 @@ from flask import Flask
 from kafka import KafkaConsumer, TopicPartition
 
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Store, StoreOptions
+from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT
 from router.model import Message
-from router.model.policies import Policies
 from router.wire.nats.headers import build
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.stored import pack
+from tests.broker.stored_entries import broker_on
 from tests.broker.test_formats import receive, subscribe, subscribe_by_key
 from tests.ports import free_port
 from tests.processes import BrokerProcess, wait_until
@@ -58,16 +56,6 @@ MIXED: Sequence[Written] = (
 VALUES = [value for _, _, values in MIXED for value in values]
 
 
-async def write(folder: Path) -> None:
-    store = await Store.open(folder, StoreOptions(), lambda: STORED / 1_000)
-    for name in TOPICS:
-        record = await store.create_topic(f"persistent://public/default/{name}", 0, Policies(), {})
-        ledger = store.ledger(record.ledger_ids[0])
-        for tag, payload, values in MIXED:
-            ledger.append(payload, tag, len(values), STORED, lambda _: None)
-    await store.close()
-
-
 @pytest.fixture(scope="module")
 def kafka_address() -> str:
     return f"127.0.0.1:{free_port()}"
@@ -78,12 +66,8 @@ def shared_broker(
     tmp_path_factory: pytest.TempPathFactory, kafka_address: str
 ) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("nats-entries") / "data"
-    folder.mkdir(mode=0o700)
-    asyncio.run(write(folder))
-    process = BrokerProcess(folder, free_port(), broker_kafka=kafka_address)
-    process.start()
-    yield process
-    process.stop()
+    with broker_on(folder, TOPICS, MIXED, time_ms=STORED, kafka_address=kafka_address) as process:
+        yield process
 
 
 def test_a_pulsar_consumer_gets_all_in_order_with_subjects_and_headers(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from tests.interop.brokers import Broker
+from tests.interop.programs import outcomes
 from tests.ports import free_port
 from tests.processes import BrokerProcess
 from tests.servers.pulsar import Pulsar
@@ -31,3 +34,11 @@ def apache(apache_pulsar: Pulsar) -> Iterator[Broker]:
     broker = Broker("Apache Pulsar", apache_pulsar.url, apache_pulsar.admin, "public/interop")
     yield broker
     broker.close()
+
+
+@pytest.fixture(scope="module")
+def seen(command: list[str], ours: Broker, apache: Broker) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the program of a module saw on our broker and on Apache Pulsar, by scenario."""
+    with ThreadPoolExecutor(2) as both:
+        here, there = both.map(lambda broker: outcomes(command, broker), (ours, apache))
+    return here, there

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.differences import check
-from tests.interop.programs import outcome, outcomes
+from tests.interop.programs import outcome
 from tests.servers.golang import INTEROP, built
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
@@ -22,14 +21,6 @@ NAMES = re.findall(r'^\t\{"(\w+)", \w+\},$', (INTEROP / "main.go").read_text("ut
 @pytest.fixture(scope="module")
 def command() -> list[str]:
     return [str(built(INTEROP))]
-
-
-@pytest.fixture(scope="module")
-def seen(command: list[str], ours: Broker, apache: Broker) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the program saw on our broker and on Apache Pulsar, by scenario."""
-    with ThreadPoolExecutor(2) as both:
-        here, there = both.map(lambda broker: outcomes(command, broker), (ours, apache))
-    return here, there
 
 
 @pytest.mark.parametrize("name", NAMES)

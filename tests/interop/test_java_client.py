@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.differences import check
-from tests.interop.programs import compiled, outcome, outcomes
+from tests.interop.programs import compiled, outcome
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -27,14 +26,6 @@ NAMES = [
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return compiled(SOURCE, tmp_path_factory.mktemp("classes"))
-
-
-@pytest.fixture(scope="module")
-def seen(command: list[str], ours: Broker, apache: Broker) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the program saw on our broker and on Apache Pulsar, by scenario."""
-    with ThreadPoolExecutor(2) as both:
-        here, there = both.map(lambda broker: outcomes(command, broker), (ours, apache))
-    return here, there
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -305,9 +305,8 @@ async def _children(link: ZooKeeperLink, path: str) -> list[str]:
 class EmptyFolderTask:
     """Looks at folders that may be empty; `root` is the folder above that stays."""
 
-    def __init__(self, link: ZooKeeperLink, every: float = SWEEP_SECONDS) -> None:
+    def __init__(self, link: ZooKeeperLink) -> None:
         self._link = link
-        self._every = every
         self._marked: dict[str, str] = {}
         self._full_sweeps = FULL_SWEEPS
 
@@ -329,7 +328,7 @@ class EmptyFolderTask:
             for folder in list(self._marked):
                 await self._check(folder, self._marked[folder], 0)
                 del self._marked[folder]
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(SWEEP_SECONDS)
 
     async def _check(self, folder: str, root: str, depth: int) -> None:
         children: list[str] = []

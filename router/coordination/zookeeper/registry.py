@@ -60,12 +60,11 @@ class ZookeeperRegistry:
     """The Registry (router.coordination) of all nodes; to be made before the link is started.
 
     Beside what the protocol says, raises CoordinationUnavailableError when ZooKeeper does not
-    answer within `timeout` seconds; a write may have been done then.
+    answer within TIMEOUT_SECONDS; a write may have been done then.
     """
 
-    def __init__(self, link: ZooKeeperLink, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, link: ZooKeeperLink) -> None:
         self._link = link
-        self._timeout = timeout
         self._waiting = 0
         self._up = asyncio.Event()
         link.listen(lambda _anew: self._up.set(), self._up.clear)
@@ -184,7 +183,7 @@ class ZookeeperRegistry:
             raise CoordinationUnavailableError("ZooKeeper has too much to do", retry_after=1.0)
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await self._up.wait()
                 yield

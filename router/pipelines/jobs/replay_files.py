@@ -58,9 +58,9 @@ class ReplayPlan:
 class ReplayFiles:
     """The files of one replay in its folder; used by one process at a time."""
 
-    def __init__(self, folder: Path, disk: StagingDisk | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._disk = disk or StagingDisk()
+        self._disk = StagingDisk()
 
     def find(self, options: Mapping[str, Any]) -> ReplayPlan | None:
         """Return what was written down before, None: nothing yet.

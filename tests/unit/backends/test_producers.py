@@ -269,7 +269,7 @@ def test_an_entry_above_the_brokers_limit_is_not_sent(worker: Worker) -> None:
 
 
 def test_the_least_recently_used_producer_makes_room() -> None:
-    worker = Worker(most=2)
+    worker = Worker(limit=2)
     for topic in ("a", "b", "a", "c"):
         worker.publish(topic=topic)
     worker.broker.wait_for(T.CLOSE_PRODUCER)

@@ -18,11 +18,9 @@ from tests.unit.broker.storage.rig import until
 STORED = 3_000
 
 
-@pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_a_long_run_of_deleted_messages_is_not_read(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
-) -> None:
-    reads = []
+def recorded_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return a list to which the segments go that are opened for reading from now on."""
+    reads = list[Path]()
     whole = Disk.open
 
     def open_counted(disk: Disk, path: Path, flags: int) -> int:
@@ -31,6 +29,14 @@ def test_a_long_run_of_deleted_messages_is_not_read(
         return whole(disk, path, flags)
 
     monkeypatch.setattr(Disk, "open", open_counted)
+    return reads
+
+
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_a_long_run_of_deleted_messages_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
+) -> None:
+    reads = recorded_reads(monkeypatch)
 
     async def fill(bench: Bench) -> None:
         await bench.publish(STORED)
@@ -74,14 +80,6 @@ def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path)
 def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
-    reads = []
-    whole = Disk.open
-
-    def open_counted(disk: Disk, path: Path, flags: int) -> int:
-        if path.suffix == ".seg" and flags == os.O_RDONLY:
-            reads.append(path)
-        return whole(disk, path, flags)
-
     async def fill(bench: Bench) -> None:
         await bench.publish(600)
 
@@ -89,7 +87,7 @@ def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them
         ledger, store = bench.partition.ledger, bench.partition.store
         store.delete_messages(ledger, [(n, n) for n in range(1, 600, 2)])
         assert await store.reclaim(ledger) > 0
-        monkeypatch.setattr(Disk, "open", open_counted)
+        reads = recorded_reads(monkeypatch)
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", kind, permits=10_000)
         await until(lambda: len(bench.notes.got) == 300)

@@ -59,8 +59,7 @@ class StoredMessage(NamedTuple):
 class EntryCache:
     """The messages of the entries that were read last, by ledger and entry."""
 
-    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
         self._bytes = 0
         self._entries: OrderedDict[tuple[int, int], tuple[list[StoredMessage], int]] = OrderedDict()
 
@@ -72,11 +71,11 @@ class EntryCache:
     def put(self, ledger_id: int, entry_id: int, messages: list[StoredMessage], size: int) -> None:
         """Keep the messages of an entry of so many bytes."""
         cost = size + MESSAGE_OVERHEAD_BYTES * (1 + len(messages))
-        if (ledger_id, entry_id) in self._entries or cost > self._max_bytes:
+        if (ledger_id, entry_id) in self._entries or cost > MAX_CACHED_BYTES:
             return
         self._entries[ledger_id, entry_id] = messages, cost
         self._bytes += cost
-        while self._bytes > self._max_bytes:
+        while self._bytes > MAX_CACHED_BYTES:
             _, (_, freed) = self._entries.popitem(last=False)
             self._bytes -= freed
 
