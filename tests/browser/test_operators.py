@@ -89,6 +89,19 @@ def test_topics_are_sorted_by_a_column(page: Page, site: Stack) -> None:
     assert names(page) == ["sorted-a", "sorted-c", "sorted-b"]
 
 
+def test_all_letters_of_a_page_are_selected_at_once(page: Page, site: Stack) -> None:
+    dead = "selected.dlq"
+    create(site, dead, 1)
+    bury(site, dead, "elsewhere", "no JSON", "no JSON")
+    page.goto(f"/console/dead-letters/{dead}")
+    every = page.get_by_role("checkbox", name="All letters of this page")
+    every.check()
+    page.get_by_role("button", name="Discard selected").click()
+    expect(page.get_by_role("status")).to_have_text("2 done.")
+    expect(page.get_by_text("0 waiting")).to_be_visible()
+    expect(every).not_to_be_checked()
+
+
 @pytest.mark.parametrize("script", [True, False])
 def test_all_dead_letters_are_discarded_after_a_question(
     browser: Browser, site: Stack, script: bool

@@ -82,7 +82,11 @@ class ConsoleFailures(FailureAnswers):
 def _sentence(text: str, error: RouterError) -> str:
     """Return what went wrong; of a bad request what is wrong with it, and not only that it is."""
     own = str(error)
-    return own if own and error.code in _SELF_EXPLANATORY else f"{text} {own}".strip()
+    return (
+        own
+        if own and error.code in _SELF_EXPLANATORY
+        else f"{text.removesuffix('-')} {own}".strip()
+    )
 
 
 def _may_sign_in(environ: WSGIEnvironment) -> bool:

@@ -1,17 +1,17 @@
 // Requeues and discards dead letters, some at a time, with progress; Stop ends it after the next.
-import { commands, send } from "./console.js";
+import { byId, commands, send } from "./console.js";
 
 const MOST_REFUSED = 20;
 
-const form = document.getElementById("letters");
-const status = document.getElementById("status");
-const refused = document.getElementById("refused");
-const progress = document.getElementById("progress");
-const stop = document.getElementById("stop");
+const [form, status, refused, progress] = byId("letters", "status", "refused", "progress");
+const [stop, every, sure, discard] = byId("stop", "every", "sure", "discard");
 const buttons = [...form.querySelectorAll("button")].filter((button) => button !== stop);
-const [sure, discard] = [document.getElementById("sure"), document.getElementById("discard")];
 let stopped = false;
 
+every.hidden = false;
+every.addEventListener("change", () => {
+  for (const one of form.querySelectorAll("tbody input")) one.checked = every.checked;
+});
 stop.addEventListener("click", () => { stopped = true; });
 
 function note(text) {
@@ -84,6 +84,7 @@ async function fresh() {
     const body = page.querySelector("#letters tbody");
     document.getElementById("waiting").textContent = page.getElementById("waiting").textContent;
     if (body) form.querySelector("tbody").replaceWith(document.importNode(body, true));
+    every.checked = false;
   } catch {
     // the status says how far it came
   }

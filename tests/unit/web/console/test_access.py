@@ -90,7 +90,7 @@ def test_permissions_of_aaf_are_shown_as_they_are_written(sites: Sites, tmp_path
 
 def test_router_without_users_says_that_it_asks_for_no_name(sites: Sites) -> None:
     text = sites().client.get("/console/access", headers=BROWSER).text
-    assert "This router asks nobody for a name" in text
+    assert "This router has no users" in text
 
 
 def test_topics_have_owner_and_lists_for_those_who_see_them(site: Site) -> None:
