@@ -149,6 +149,21 @@ class LostTransactions(TransactionalConnection):
         return super().end_transaction(commit=False)
 
 
+class EarlyPositions(TransactionalConnection):
+    """Confirms positions of transactions that it commits at once, whatever becomes of those."""
+
+    def commit_in(self, topic: str, offset: int) -> Output:
+        super().commit(self._id, topic, offset)
+        return {}
+
+
+class LostPositions(TransactionalConnection):
+    """Confirms positions that it does not commit."""
+
+    def commit_in(self, topic: str, offset: int) -> Output:
+        return {}
+
+
 class TornTransactions(TransactionalConnection):
     """Reads one partition of a transaction before the other."""
 

@@ -59,6 +59,8 @@ LIES = (
     (Transactions, lies.DirtyReads),
     (Transactions, lies.LostTransactions),
     (Transactions, lies.TornTransactions),
+    (Transactions, lies.EarlyPositions),
+    (Transactions, lies.LostPositions),
 )
 
 

@@ -1,4 +1,7 @@
-"""Kafka's transactions over two partitions: what is committed is seen whole, once and in order."""
+"""Kafka's transactions over two partitions: what is committed is seen whole, once and in order.
+
+The position of a group, one for each transactional id, is committed with the messages.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ TIMEOUT_MS: Final = 300_000
 INIT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 0.01
 READ_COMMITTED: Final = 1
+MAX_POSITION: Final = 1000
 REFUSED: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -79,6 +83,29 @@ class TransactionalConnection(KafkaConnection):
         (found,) = added.results_by_topic_v3_and_below
         code = found.results_by_partition[0].partition_error_code
         return _output(code) or self._produce(topic, partition, value)
+
+    def commit_in(self, topic: str, offset: int) -> Output:
+        """Add the group of the transactional id, and commit a position of partition 0 in it."""
+        own = {
+            "transactional_id": self._id,
+            "producer_id": self._producer[0],
+            "producer_epoch": self._producer[1],
+            "group_id": self._id,
+        }
+        added = self.request("AddOffsetsToTxn", 3, **own)
+        if output := _output(added.error_code):
+            return output
+        request = "TxnOffsetCommitRequest"
+        part = struct(
+            request,
+            f"{request}Partition",
+            partition_index=0,
+            committed_offset=offset,
+            committed_metadata="",
+        )
+        named = struct(request, f"{request}Topic", name=topic, partitions=[part])
+        answer = self.request("TxnOffsetCommit", 3, topics=[named], **own)
+        return _output(answer.topics[0].partitions[0].error_code)
 
     def end_transaction(self, *, commit: bool) -> Output:
         """Commit or abort."""
@@ -173,6 +200,7 @@ class Transactions(Scenario):
         kafka = self.transactional()
         for key in ("shared", "own"):
             required(_init(self, "last", kafka, f"{self.name}-{key}"))
+            required(self.fetch("last", kafka, key))
         for partition in range(PARTITIONS):
             required(self.read("last", kafka, partition))
 
@@ -188,11 +216,21 @@ class Transactions(Scenario):
             label, "read", lambda: kafka.read_committed(self.name, partition), partition=partition
         )
 
+    def fetch(self, label: str, kafka: TransactionalConnection, key: str) -> Output | None:
+        """Record a fetch of the position of a transactional id's group; `key`: of the scenario."""
+        group = f"{self.name}-{key}"
+        return self.history.record(
+            label, "fetch", lambda: kafka.committed(group, self.name), key=group
+        )
+
     def _reader(self, label: str) -> Step:
         kafka = self.transactional()
 
         def step(chance: random.Random) -> None:
-            self.read(label, kafka, chance.randrange(PARTITIONS))
+            if chance.random() < 0.3:
+                self.fetch(label, kafka, chance.choice(("shared", "own")))
+            else:
+                self.read(label, kafka, chance.randrange(PARTITIONS))
 
         return step
 
@@ -218,6 +256,10 @@ class _Producer:
             commit = chance.random() < 0.75
             self._record("end", lambda: self._kafka.end_transaction(commit=commit), commit=commit)
             self._next()
+        elif chance.random() < 0.25:
+            name, offset = self._scenario.name, chance.randrange(MAX_POSITION)
+            self._record("place", lambda: self._kafka.commit_in(name, offset), offset=offset)
+            self._messages += 1
         else:
             name, value = self._scenario.name, self._scenario.value(self._label)
             partition = chance.randrange(PARTITIONS)

@@ -174,7 +174,7 @@ func described(input, output any) string {
 		}
 	}
 	switch in.name {
-	case "read", "commit", "fetch", "append":
+	case "read", "commit", "fetch", "append", "place":
 		text += fmt.Sprintf(" %d of %d at epoch %d", in.Offset, in.Partition, in.Epoch)
 	case "beat":
 		text += fmt.Sprintf(" %v", in.Partitions)

@@ -23,8 +23,12 @@ type transactions struct {
 	log []written
 	// decided: which transactions were committed (true) or aborted. The others are open.
 	decided map[string]bool
-	// ids: the transactional ids of transactions that have messages.
+	// ids: the transactional ids of transactions that have messages or positions.
 	ids map[string]string
+	// placed: what a transaction's end makes the position of its transactional id's group.
+	placed map[string]int
+	// positions: those of the groups, one for each transactional id.
+	positions map[string]int
 }
 
 // A reader of what is committed sees the messages of a partition before the first of an open
@@ -32,7 +36,9 @@ type transactions struct {
 //
 //	init key                          → ""       aborts what the transactional id has open
 //	append key transaction partition value → offset, or "refused"
+//	place key transaction offset      → ""       or "refused"
 //	end key transaction commit        → ""       or "refused"
+//	fetch key                         → offset   the group's position, -1: none
 //	read partition                    → values   all that is committed
 func transactionsModel() porcupine.Model {
 	model := porcupine.NondeterministicModel{
@@ -46,13 +52,14 @@ func transactionsModel() porcupine.Model {
 		},
 		Equal: func(a, b any) bool {
 			one, other := a.(transactions), b.(transactions)
-			return slices.Equal(one.log, other.log) && maps.Equal(one.decided, other.decided)
+			return slices.Equal(one.log, other.log) && maps.Equal(one.decided, other.decided) &&
+				maps.Equal(one.placed, other.placed) && maps.Equal(one.positions, other.positions)
 		},
 		Hash:              func(state any) uint64 { return maphash.Comparable(seed, fmt.Sprint(state)) },
 		DescribeOperation: described,
 		DescribeState: func(state any) string {
 			one := state.(transactions)
-			return fmt.Sprintf("%v %v", shown(one.committed(0)), shown(one.committed(1)))
+			return fmt.Sprintf("%v %v %v", shown(one.committed(0)), shown(one.committed(1)), one.positions)
 		},
 	}
 	return model.ToModel()
@@ -68,6 +75,11 @@ func transactionsStep(state transactions, in call, out result) []transactions {
 			return nil
 		}
 		return []transactions{state}
+	case "fetch":
+		if out.known && state.position(in.Key) != out.Offset {
+			return nil
+		}
+		return []transactions{state}
 	case "init":
 		next = state.copied()
 		for transaction, id := range state.ids {
@@ -75,7 +87,7 @@ func transactionsStep(state transactions, in call, out result) []transactions {
 				next.decided[transaction] = false
 			}
 		}
-	case "append", "end":
+	case "append", "place", "end":
 		if refused {
 			return []transactions{state}
 		}
@@ -96,8 +108,14 @@ func transactionsStep(state transactions, in call, out result) []transactions {
 			}
 			next.log = append(slices.Clip(next.log), one)
 			next.ids[in.Transaction] = in.Key
+		} else if in.name == "place" {
+			next.placed[in.Transaction] = in.Offset
+			next.ids[in.Transaction] = in.Key
 		} else {
 			next.decided[in.Transaction] = in.Commit
+			if offset, placed := state.placed[in.Transaction]; placed && in.Commit {
+				next.positions[in.Key] = offset
+			}
 		}
 	default:
 		panic("transactions have no operation " + in.name)
@@ -113,7 +131,7 @@ func transactionsStep(state transactions, in call, out result) []transactions {
 func fenced(history []porcupine.Operation) []porcupine.Operation {
 	for place, one := range history {
 		in, out := one.Input.(call), one.Output.(result)
-		if out.known || in.name != "append" && in.name != "end" {
+		if out.known || in.name != "append" && in.name != "place" && in.name != "end" {
 			continue
 		}
 		for _, other := range history {
@@ -127,10 +145,22 @@ func fenced(history []porcupine.Operation) []porcupine.Operation {
 }
 
 func (state transactions) copied() transactions {
-	next := transactions{state.log, map[string]bool{}, map[string]string{}}
+	next := transactions{
+		state.log, map[string]bool{}, map[string]string{}, map[string]int{}, map[string]int{},
+	}
 	maps.Copy(next.decided, state.decided)
 	maps.Copy(next.ids, state.ids)
+	maps.Copy(next.placed, state.placed)
+	maps.Copy(next.positions, state.positions)
 	return next
+}
+
+// position returns what a group committed last, -1: nothing.
+func (state transactions) position(key string) int {
+	if offset, found := state.positions[key]; found {
+		return offset
+	}
+	return -1
 }
 
 // end returns an offset before which no message is appended any more to a partition: markers stand
