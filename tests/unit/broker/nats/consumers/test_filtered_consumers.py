@@ -139,8 +139,8 @@ def test_messages_that_are_published_while_a_consumer_begins_are_counted(tmp_pat
                 await asyncio.sleep(0)
 
         publishing = asyncio.create_task(publish())
-        for name, filters in FILTERS.items():
-            await served.consumer(name, filter_subjects=filters)
+        for name in ("a", "ab"):
+            await served.consumer(name, filter_subjects=FILTERS[name])
         publishing.cancel()
         await asyncio.wait((publishing,))
         await served.stored()
