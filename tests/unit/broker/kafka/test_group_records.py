@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from router.broker.disk import row_sums
+from router.broker.kafka.consumer_group_records import CONSUMER_VERSION, ConsumerGroupRecord
+from router.broker.kafka.consumer_group_values import ConsumerMember
 from router.broker.kafka.coordinator import GroupCoordinator
-from router.broker.kafka.group_records import GroupRecord
+from router.broker.kafka.group_records import GroupRecord, opened, sealed
 from router.broker.kafka.group_values import KafkaMember
 from router.broker.node.registry import FILE
 from router.errors import BackendUnavailableError
@@ -82,6 +85,17 @@ def test_a_record_that_is_cut_short_is_refused(record: GroupRecord, data: st.Dat
     value = record.dump()
     with pytest.raises(ValueError):  # noqa: PT011 - the sentence depends on the place
         GroupRecord.load(value[: data.draw(st.integers(0, len(value) - 1))])
+
+
+def test_a_member_whose_record_names_no_principal_may_be_of_any() -> None:
+    """As earlier versions wrote them."""
+    member = ConsumerMember("a", None, "client", "host", pattern="t.*", owner="anna")
+    record = ConsumerGroupRecord(1, 1, {}, (member,))
+    assert ConsumerGroupRecord.load(record.dump()).members[0].owner == "anna"
+    *head, members = orjson.loads(opened(CONSUMER_VERSION, record.dump()))
+    earlier = sealed(CONSUMER_VERSION, orjson.dumps([*head, [members[0][:-1]]]))
+    (loaded,) = ConsumerGroupRecord.load(earlier).members
+    assert (loaded.id, loaded.pattern, loaded.owner) == ("a", "t.*", "")
 
 
 def test_what_members_have_in_common_is_stored_once() -> None:
