@@ -74,6 +74,12 @@ _LOCAL: Final[Mapping[str, str]] = {
     # One machine needs no fifty tasks to read the log of a table, which Delta does at each batch.
     "spark.databricks.delta.snapshotPartitions": "4",
     "spark.sql.streaming.stopTimeout": "60s",
+    # Spark's own choice starts a dozen processes, `readlink` and `chmod`, for each batch: most of
+    # what a small batch takes. Both rename a file that is complete.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
     # Python workers of a busy machine take more than the usual 15 s to start.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.shuffle.partitions": "4",

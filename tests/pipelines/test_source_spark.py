@@ -150,3 +150,15 @@ def test_functions_that_a_check_knows_are_those_of_spark(spark: SparkSession) ->
     shown = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
     # Operators are shown as well, and are no names.
     assert set(FILE.read_text().split()) == {name for name in shown if name.isidentifier()}
+
+
+def test_no_process_is_started_to_write_a_checkpoint_but_for_its_permissions(
+    spark: SparkSession,
+) -> None:
+    """Spark's own choice runs `readlink` for each file that it renames."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    found = managers.create(jvm.org.apache.hadoop.fs.Path("file:///checkpoint"), conf)
+    assert found.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
