@@ -266,11 +266,13 @@ def test_delta_keeps_the_newest_row_of_a_key_and_merges_a_batch_once(
     assert changes.merges() == 3
 
 
-def test_delta_refuses_decimals_that_a_merge_would_round(
-    sinking: Sinking, spark: SparkSession
+@pytest.mark.parametrize("key", [("name",), ()], ids=["merged", "appended"])
+def test_delta_refuses_decimals_that_a_table_would_round(
+    sinking: Sinking, spark: SparkSession, key: tuple[str, ...]
 ) -> None:
     stream = Stream(spark, sinking.folder / "in")
     changes = Changes(sinking, spark)
+    changes.sink = replace(changes.sink, key=key)
     stream.add([(1, "a")])
 
     def run(scale: int) -> None:

@@ -39,10 +39,10 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
 
 
 def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
-    """Start writing and return the query; raise SettingError for what a merge would round."""
+    """Start writing and return the query; raise SettingError for what the table would round."""
+    _check_scales(dated(frame, sink), sink)
     if not sink.key:
         return start_files(frame, sink, context)
-    _check_scales(dated(frame, sink), sink)
     return context.writer(dated(frame, sink), sink).foreachBatch(partial(merge, sink)).start()
 
 
@@ -63,7 +63,7 @@ def merge(sink: SinkSpec, frame: DataFrame, batch: int) -> None:
 
 
 def _check_scales(frame: DataFrame, sink: SinkSpec) -> None:
-    """Raise SettingError for decimals that a merge would round, which an append refuses itself."""
+    """Raise SettingError for numbers that the table would round without a word."""
     try:
         found = frame.sparkSession.read.format("delta").load(sink.path).schema
     except PySparkException:
