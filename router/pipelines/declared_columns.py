@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects import Spark
 from sqlglot.errors import SqlglotError
 
 from router.errors import InvalidSchemaError
+from router.errors.quoting import nearest
 from router.pipelines.declaration import METADATA, SourceSpec
 from router.pipelines.decoding import avro_columns
 from router.pipelines.protobuf_records import protobuf_columns
@@ -24,6 +27,13 @@ _TYPES: Final = (
     "TIMESTAMP",
     "TIMESTAMP",
     "BIGINT",
+)
+# The first words of the types of Spark's grammar; the parser knows those of other databases too.
+_SPARK_TYPES: Final = frozenset(
+    {"array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal"}
+    | {"double", "float", "geography", "geometry", "int", "integer", "interval", "long", "map"}
+    | {"numeric", "real", "short", "smallint", "string", "struct", "time", "timestamp"}
+    | {"timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"}
 )
 _FIXED: Final = {
     "bytes": {"value": "BINARY"},
@@ -63,6 +73,9 @@ def _fields(source: SourceSpec) -> dict[str, str] | None:
 
 def declared(schema: str) -> dict[str, str]:
     """Return the columns of `a INT, b STRING`; raise ValueError."""
+    for word in _type_words(schema):
+        if word.lower() not in _SPARK_TYPES:
+            raise ValueError(f"source.schema: Spark has no type {word}{_instead(word)}")
     try:
         table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
     except SqlglotError as error:
@@ -80,3 +93,43 @@ def declared(schema: str) -> dict[str, str]:
     if not found:
         raise ValueError("source.schema names no column")
     return found
+
+
+def _type_words(schema: str) -> Iterator[str]:
+    """Yield the first word of each type; nothing behind what cannot be read."""
+    try:
+        tokens = Spark().tokenize(schema)
+    except SqlglotError:
+        return
+    # Of each bracket around the place whether columns are in it, or types alone; then how many
+    # words of a column or type are read.
+    named, words, depth, kind = [True], 0, 0, ""
+    for token in tokens:
+        text = token.text
+        depth += (text == "(") - (text == ")")
+        if depth or text == ")":
+            continue
+        if text == "<":
+            named.append(kind == "struct")
+            words = 0
+        elif text.strip(">") == "" and text:
+            del named[max(1, len(named) - len(text)) :]
+        elif text == ",":
+            words = 0
+        elif text != ":":
+            words += 1
+            if words == 1 + named[-1]:
+                kind = text.lower()
+                yield text
+
+
+def _instead(word: str) -> str:
+    """Return what to write for a type of other databases, or one that is misspelt."""
+    try:
+        made = sqlglot.parse_one(f"CAST(1 AS {word})", dialect="spark").find(exp.DataType)
+    except SqlglotError:
+        made = None
+    known = "" if made is None else made.sql(dialect="spark")
+    return (
+        f": write {known}" if known.lower() in _SPARK_TYPES else nearest(word.lower(), _SPARK_TYPES)
+    )

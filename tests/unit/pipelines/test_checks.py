@@ -29,6 +29,10 @@ from tests.unit.pipelines.declared import FILE, GOOD, read
         ('mode = "update"\n', "", 20, "step minutes: the aggregate has no watermark"),
         ("amount DOUBLE", "amount DOUBLE(", 8, "source.schema is written like"),
         ("amount DOUBLE", "_topic STRING", 8, "router's own"),
+        ("amount DOUBLE", "amount DOUBEL", 8, "no type DOUBEL; did you mean double?"),
+        ("amount DOUBLE", "amount TEXT", 8, "no type TEXT: write STRING"),
+        ("name: STRING>", "name: STRING, ok BOOL>", 8, "no type BOOL: write BOOLEAN"),
+        ("amount DOUBLE", "amount ARRAY<MAP<STRING, JSON>>", 8, "no type JSON"),
         ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
     ],
 )
@@ -108,6 +112,18 @@ def test_select_that_spark_refuses_is_refused_with_its_line(
         append({"a": sql, "two": "SELECT id FROM records"})
     assert str(caught.value).startswith(f"{FILE}:{line}: ")
     assert words in str(caught.value)
+
+
+def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
+    schema = (
+        "`text json` INT NOT NULL COMMENT 'a, b TEXT', text BIGINT, amount DECIMAL(9, 2),"
+        " e ARRAY<ARRAY<STRUCT<x INT, json: MAP<STRING, ARRAY<INT>>, z DATE>>>, id INT,"
+        " customer STRUCT<name: STRING COMMENT 'c', bool BOOLEAN>, t TIMESTAMP WITHOUT TIME ZONE,"
+        " i INTERVAL DAY TO SECOND, v VARCHAR(5)"
+    )
+    good = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"
+    assert good in GOOD
+    check_sql(read(GOOD.replace(good, schema)))
 
 
 AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
