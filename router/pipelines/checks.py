@@ -42,6 +42,7 @@ from router.pipelines.declared_columns import columns, declared
 from router.pipelines.reading import DeclarationOrigin, Place
 from router.pipelines.select_rules import (
     alias_in_where,
+    foreign_cast,
     misplaced,
     trailing_comma,
     unlike_widths,
@@ -230,10 +231,13 @@ def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
         message = str(first.get("description") or error).replace(" / ", ", ")
         raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {message}") from error
     except SqlglotError as error:
-        raise origin.at(step.line, f"step {step.name}: bad SQL: {_flat(error)}") from error
+        said = _flat(error).replace(STAND_IN, "window")
+        raise origin.at(step.line, f"step {step.name}: bad SQL: {said}") from error
     if (comma := trailing_comma(text)) is not None:
         line = step.line + lead + comma - 1
         raise origin.at(line, f"step {step.name}: bad SQL: nothing follows a comma")
+    if (foreign := foreign_cast(text)) is not None:
+        raise origin.at(step.line + lead + foreign[0] - 1, f"step {step.name}: {foreign[1]}")
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise origin.at(step.line, f"step {step.name}: a step is one SELECT")
     for node in found[0].walk():

@@ -74,8 +74,8 @@ def _fields(source: SourceSpec) -> dict[str, str] | None:
 def declared(schema: str) -> dict[str, str]:
     """Return the columns of `a INT, b STRING`; raise ValueError."""
     for word in _type_words(schema):
-        if word.lower() not in _SPARK_TYPES:
-            raise ValueError(f"source.schema: Spark has no type {word}{_instead(word)}")
+        if foreign := foreign_type(word):
+            raise ValueError(f"source.schema: {foreign}")
     try:
         table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
     except SqlglotError as error:
@@ -123,13 +123,16 @@ def _type_words(schema: str) -> Iterator[str]:
                 yield text
 
 
-def _instead(word: str) -> str:
-    """Return what to write for a type of other databases, or one that is misspelt."""
+def foreign_type(word: str) -> str:
+    """Return that Spark has no type of a name, and what to write; nothing if it has."""
+    if word.lower() in _SPARK_TYPES:
+        return ""
     try:
         made = sqlglot.parse_one(f"CAST(1 AS {word})", dialect="spark").find(exp.DataType)
     except SqlglotError:
         made = None
     known = "" if made is None else made.sql(dialect="spark")
-    return (
+    near = (
         f": write {known}" if known.lower() in _SPARK_TYPES else nearest(word.lower(), _SPARK_TYPES)
     )
+    return f"Spark has no type {word}{near}"

@@ -45,10 +45,13 @@ def places(text: str) -> dict[Place, int]:
 
 
 def place(found: dict[Place, int], path: Place) -> int:
-    """Return the line of a key, or else of the nearest table around it."""
-    while path and path not in found:
+    """Return the line of a key or of the first of its tables, or else of what is around it."""
+    while path:
+        for known, line in found.items():
+            if known[: len(path)] == path:
+                return line
         path = path[:-1]
-    return found.get(path, 1)
+    return 1
 
 
 def sql_line(text: str, line: int) -> int:
@@ -205,10 +208,15 @@ class Table:
 
     def table(self, key: str) -> Table:
         """Return a table within, which is empty where there is none."""
+        if isinstance(self.values.get(key), list):
+            name = self._name(key)
+            self.refuse(key, f"{name} is one table: [{name}], not [[{name}]]")
         return Table(self.origin, (*self.path, key), self._typed(key, dict, dict[str, Any]()))
 
     def tables(self, key: str) -> list[Table]:
         """Return an array of tables."""
+        if isinstance(self.values.get(key), dict):
+            self.refuse(key, f"{self._name(key)} is written as tables, [[{key}]]")
         found = self._typed(key, list, list[Any]())
         for value in found:
             if not isinstance(value, dict):

@@ -12,6 +12,8 @@ from typing import Final
 from sqlglot import TokenType, exp
 from sqlglot.dialects import Spark
 
+from router.pipelines.declared_columns import foreign_type
+
 _ENDS: Final = frozenset({TokenType.FROM, TokenType.R_PAREN})
 _WINDOWS: Final = frozenset({"window", "session_window"})
 
@@ -21,6 +23,19 @@ def trailing_comma(sql: str) -> int | None:
     for comma, after in pairwise(Spark().tokenize(sql)):
         if comma.token_type is TokenType.COMMA and after.token_type in _ENDS:
             return int(comma.line)
+    return None
+
+
+def foreign_cast(sql: str) -> tuple[int, str] | None:
+    """Return line and reason of a CAST to a type that Spark does not have, None: there is none."""
+    casts: list[bool] = []
+    for before, token in pairwise(Spark().tokenize(sql)):
+        if token.token_type is TokenType.L_PAREN:
+            casts.append(before.text.lower() in {"cast", "try_cast"})
+        elif token.token_type is TokenType.R_PAREN:
+            casts = casts[:-1]
+        elif any(casts[-1:]) and before.text.lower() == "as" and (no := foreign_type(token.text)):
+            return int(token.line), no
     return None
 
 

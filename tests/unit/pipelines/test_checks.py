@@ -77,6 +77,7 @@ def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: 
         "SELECT size(array(id)) AS s FROM records WHERE size(array(id)) > 1 HAVING count(*) > 1",
         "SELECT id, amount FROM records UNION ALL SELECT * FROM (SELECT id, amount FROM records) q",
         "SELECT id AS x, x + 1 AS y FROM records",
+        "SELECT cast(map('a', (id)) AS MAP<STRING, DECIMAL(9, 2)>) AS text FROM records",
         "SELECT id AS x, count(*) AS n FROM records GROUP BY x HAVING x > 1 AND n > 2",
     ],
 )
@@ -101,6 +102,8 @@ def test_good_sql_of_spark_passes(sql: str) -> None:
         ("SELECT id, amount FROM records\nUNION ALL\nSELECT id FROM records", 15, "of 2 and 1"),
         ("SELECT id\nFROM records r\nJOIN records s ON r.id = s.id", 13, "or more than one"),
         ("SELECT id FROM (SELECT amount FROM records) q", 13, "no view that it reads"),
+        ("SELECT id,\n  cast(array(id) AS TEXT) AS t\nFROM records", 14, "TEXT: write STRING"),
+        ("SELECT try_cast(cast(id AS INT) AS DATETIME) AS t FROM records", 13, "TIMESTAMP"),
         ("SELECT id FROM one", 13, "there is no view 'one'"),
         ("SELECT id\nFROM two", 14, "the step 'two' stands behind it"),
     ],
