@@ -231,8 +231,8 @@ def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
         message = str(first.get("description") or error).replace(" / ", ", ")
         raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {message}") from error
     except SqlglotError as error:
-        said = _flat(error).replace(STAND_IN, "window")
-        raise origin.at(step.line, f"step {step.name}: bad SQL: {said}") from error
+        description = _flat(error).replace(STAND_IN, "window")
+        raise origin.at(step.line, f"step {step.name}: bad SQL: {description}") from error
     if (comma := trailing_comma(text)) is not None:
         line = step.line + lead + comma - 1
         raise origin.at(line, f"step {step.name}: bad SQL: nothing follows a comma")
