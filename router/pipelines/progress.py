@@ -107,7 +107,7 @@ class PipelineProgress:
             return name, sink
 
     def end(self, run: str) -> None:
-        """Take note that a query's run is over: of it nothing more will come."""
+        """Record that a query has ended: it will report no more."""
         with self._news:
             self._ended.add(run)
             self._news.notify_all()

@@ -215,7 +215,7 @@ def _signals() -> Iterator[Stop]:
 
 @dataclass(slots=True)
 class PipelineRun:
-    """The parts of one run, and what it comes to."""
+    """The parts of one run, and its result."""
 
     pipeline: Pipeline
     settings: Settings

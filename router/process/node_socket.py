@@ -33,7 +33,7 @@ def address(folder: Path) -> Iterator[str]:
 
 
 def connect(folder: Path, timeout: float) -> socket.socket:
-    """Return a connected blocking socket; raise OSError when nobody serves the folder."""
+    """Return a connected blocking socket; raise OSError if no broker serves the folder."""
     with address(folder) as path:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

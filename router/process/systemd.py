@@ -1,4 +1,4 @@
-"""What systemd is told of a service (`sd_notify`): it is up, it reloads, it stops, it is alive.
+"""Notices to systemd (`sd_notify`): the service is up, reloads, stops, is alive.
 
 A unit of `Type=notify` hands the address of a datagram socket to its main process. Without one
 nothing is sent. Telling never waits and never fails: without a word systemd acts by itself.

@@ -47,7 +47,7 @@ class PartitionDetails:
     lease: PartitionLease | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what programs are told."""
+        """Return the fields as JSON of the API."""
         return {
             "partition": self.partition,
             "backlog": self.lag,
@@ -76,7 +76,7 @@ class GroupDetails:
     stored: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return what programs are told."""
+        """Return the fields as JSON of the API."""
         members = self.members
         return {
             "name": self.group.name,

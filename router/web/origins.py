@@ -157,7 +157,7 @@ class Hosts:
 
 
 def warning(settings: Settings) -> str | None:
-    """Return what there is to say of a router that serves anonymous requests to any host."""
+    """Return a warning if the router serves anonymous requests to any host, None otherwise."""
     if requires_authentication(settings) or Hosts.from_settings(settings) is not None:
         return None
     return (

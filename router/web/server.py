@@ -135,7 +135,7 @@ def check_exposure(settings: Settings) -> None:
 
 
 def warnings(settings: Settings) -> list[str]:
-    """Return what there is to say, before anything is served, of what settings leave open."""
+    """Return warnings about insecure settings, to be logged before the server starts."""
     hosts = host_warning(settings)
     return [*readable_secrets(settings), *([] if hosts is None else [hosts])]
 

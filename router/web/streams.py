@@ -81,7 +81,7 @@ Begin: TypeAlias = "Callable[[PollMailbox, offload.Watch], tuple[StreamSource, E
 
 
 class StreamPace:
-    """Lets so many messages pass in each second, and counts the others."""
+    """Limits the messages of each second, and counts those left out."""
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate

@@ -1,4 +1,4 @@
-"""Topics of Kafka by Spark's own connector, which is told what the router's settings say."""
+"""Topics of Kafka by Spark's own connector, configured from the router's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source is told: read from a declaration or from the options of a Spark reader or writer.
+"""Options of a source: read from a declaration or from the options of a Spark reader or writer.
 
 The settings of the store travel as one option whose name Spark takes for a secret's, so that no
 plan, log or page of Spark's shows a token or a password. Options that are settings by their own

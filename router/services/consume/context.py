@@ -198,7 +198,7 @@ class AnswerMemory:
     _reserved: Reservation | None = field(default=None, init=False)
 
     def reserve(self, size: int) -> bool:
-        """Reserve so many bytes; return False if there are none."""
+        """Reserve bytes of the memory budget; return False if they are not free."""
         if self._reserved is not None:
             if self._reserved.shrink(size):
                 return True
@@ -207,7 +207,7 @@ class AnswerMemory:
         return self._reserved is not None
 
     def wait_for(self, size: int, deadline: float) -> Steps[None]:
-        """Reserve so many bytes, waiting for them."""
+        """Reserve bytes of the memory budget, waiting until they are free."""
         self._reserved = yield from self._budget.reserve(size, 0, deadline)
 
     def release(self) -> None:

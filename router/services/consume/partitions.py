@@ -45,10 +45,10 @@ class OpenPartitionReader(ABC):
     """Whether consumers that it took from may serve the id's next poll."""
 
     def opened(self, partition: int) -> None:  # noqa: B027 - optional for readers
-        """Take note that a partition is open from now on; raise what forbids reading it."""
+        """Note that a partition was opened; raise what forbids reading it."""
 
     def closed(self, partition: int) -> None:  # noqa: B027 - optional for readers
-        """Take note that a partition is not open any more."""
+        """Note that a partition was closed."""
 
     def begin(self, partitions: OpenPartitions) -> None:  # noqa: B027 - optional for readers
         """Begin to go over all partitions, once more after each wait."""

@@ -72,7 +72,7 @@ class CopyOptions:
 
 
 class Throttle:
-    """Lets so many bytes a second through; 0: any number."""
+    """Limits the bytes sent a second; 0: no limit."""
 
     def __init__(self, rate: int, stop: threading.Event) -> None:
         self._rate = rate
@@ -81,7 +81,7 @@ class Throttle:
         self._free_at = time.monotonic()
 
     def take(self, size: int) -> None:
-        """Wait until so many bytes may be sent, or the copy is stopped."""
+        """Wait until `size` bytes may be sent, or the copy is stopped."""
         if not self._rate:
             return
         with self._lock:
@@ -148,7 +148,7 @@ class CopyContext:
         return self._schemas.setdefault(topic.source, SchemaVersions(self, topic))
 
     def persist(self, side: str, attempt: Callable[[], T]) -> T:
-        """Return what an attempt comes to, made again until it succeeds or its time ends.
+        """Return the result of a call, repeated until it succeeds or its time ends.
 
         Raises the last failure, one that a retry does not mend at once, and StoppedError.
         """

@@ -348,7 +348,7 @@ def snapshots_of(stats: TopicStats, copied: dict[int, int]) -> dict[str, Snapsho
 def _each(
     pool: ThreadPoolExecutor, given: Sequence[T], do: Callable[[T], R]
 ) -> list[tuple[T, R | RouterError]]:
-    """Return what each comes to, its failure included."""
+    """Return each argument with the result of its call, or its failure."""
 
     def attempt(one: T) -> tuple[T, R | RouterError]:
         try:

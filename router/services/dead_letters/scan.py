@@ -72,7 +72,7 @@ class DeadLetterScan:
             yield from self._of_partition(partition, mark, before_ms)
 
     def had(self, stored: Stored) -> None:
-        """Take note that a message is dealt with."""
+        """Record that a message was handled."""
         self.marks[max(0, stored.position.partition)] = stored.position
 
     def one(self, position: Position) -> Stored | None:
