@@ -18,6 +18,7 @@ from bench import (
     nats,
     nodes,
     offsets,
+    pipeline_growth,
     pipelines,
     polls,
     publishing,
@@ -51,6 +52,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "kafka-codec": kafka_codec.compare,
     "transcoding": transcoding.transcoding,
     "pipelines": pipelines.compare,
+    "pipeline-growth": pipeline_growth.growth,
 }
 
 

@@ -37,6 +37,12 @@ ROUNDS = 3
 PROBES = 20
 TOGETHER = 500
 WAIT = 60.0
+RESOURCES = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -68,19 +74,13 @@ def loads() -> list[Load]:
 def compare(_seconds: float) -> None:
     """Print the rates, processor times and their ratios, and how long a message is under way."""
     connectors.install(print)
-    resources = {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-    }
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = f"127.0.0.1:{free_port()}"
         broker = BrokerProcess(folder / "data", free_port(), broker_kafka=kafka)
         stack.callback(broker.kill)
         broker.start()
-        spark = session.start("bench", resources, ["kafka"])
+        spark = session.start("bench", RESOURCES, ["kafka"])
         stack.callback(spark.stop)
         url = f"embedded:{folder / 'data'}"
         backend = stack.enter_context(SourceOptions.of_source(SourceSpec(url=url)).opened())
