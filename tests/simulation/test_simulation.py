@@ -65,6 +65,7 @@ def test_leases_of_several_nodes_have_one_holder_under_the_faults_of_new_seeds()
     assert done.stdout.count("ok seed") == NODE_SEEDS
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("plan", ["Plan('all', 0.05)", "LeasePlan('all', 0.1)"])
 def test_a_seed_is_a_run_byte_for_byte_in_any_checkout_wherever_objects_are_in_memory(
     plan: str, tmp_path: Path
