@@ -40,6 +40,7 @@ def seed_of_the_source() -> str:
     return str(int(done.stdout[:8], 16)) if done.returncode == 0 else "new"
 
 
+@pytest.mark.timeout(300)
 def test_promises_hold_under_the_faults_of_fixed_seeds() -> None:
     done = simulate("--seed", "1", "--runs", str(SEEDS), "--hours", str(HOURS))
 
