@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import SqlglotError
 
@@ -35,6 +35,7 @@ _SPARK_TYPES: Final = frozenset(
     | {"numeric", "real", "short", "smallint", "string", "struct", "time", "timestamp"}
     | {"timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"}
 )
+_QUOTED: Final = frozenset({TokenType.IDENTIFIER, TokenType.STRING})
 _FIXED: Final = {
     "bytes": {"value": "BINARY"},
     "text": {"value": "STRING"},
@@ -105,7 +106,7 @@ def _type_words(schema: str) -> Iterator[str]:
     # words of a column or type are read.
     named, words, depth, kind = [True], 0, 0, ""
     for token in tokens:
-        text = token.text
+        text = "" if token.token_type in _QUOTED else token.text
         depth += (text == "(") - (text == ")")
         if depth or text == ")":
             continue
@@ -120,7 +121,7 @@ def _type_words(schema: str) -> Iterator[str]:
             words += 1
             if words == 1 + named[-1]:
                 kind = text.lower()
-                yield text
+                yield token.text
 
 
 def foreign_type(word: str) -> str:

@@ -119,7 +119,8 @@ def test_select_that_spark_refuses_is_refused_with_its_line(
 
 def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
     schema = (
-        "`text json` INT NOT NULL COMMENT 'a, b TEXT', text BIGINT, amount DECIMAL(9, 2),"
+        "`text json` INT NOT NULL COMMENT ',', `<` INT, `:,` STRUCT<`(`: INT, `>` INT>,"
+        " text BIGINT, amount DECIMAL(9, 2),"
         " e ARRAY<ARRAY<STRUCT<x INT, json: MAP<STRING, ARRAY<INT>>, z DATE>>>, id INT,"
         " customer STRUCT<name: STRING COMMENT 'c', bool BOOLEAN>, t TIMESTAMP WITHOUT TIME ZONE,"
         " i INTERVAL DAY TO SECOND, v VARCHAR(5)"
