@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from router.access.permissions import Right
 from router.access.watched import reload_all
 from router.broker.kafka import held_groups
 from router.broker.kafka.client import KafkaClient as ServedClient
+from router.broker.kafka.consumer_group import ConsumerGroup
+from router.broker.kafka.consumer_group_values import JOINING, Heartbeat
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.kafka.grouping import commit, join, subscription
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
+from tests.unit.broker.kafka.test_consumer_group_model import Topics
 from tests.unit.broker.kafka.test_consumer_groups import beat, describe, enter, numbers
 from tests.unit.broker.kafka.test_sasl import login, with_users
 
@@ -147,6 +151,23 @@ def test_a_right_that_is_revoked_takes_its_topic_from_a_pattern(
     with_users(tmp_path, before)
     if restarts:
         with_users(tmp_path, after)
+
+
+def test_a_topic_is_checked_once_however_many_members_match_it() -> None:
+    topics, checked = Topics(partitions=dict.fromkeys("abc", 1)), Counter[str]()
+    group = ConsumerGroup[None](topics)
+
+    def may_read(topic: str) -> bool:
+        checked[topic] += 1
+        return topic != "b"
+
+    for number, owner in enumerate(["anna", "anna", "anna", "otto", ""]):
+        joins = Heartbeat(f"m{number}", JOINING, "", "", topics.match, owner=owner, pattern="abc")
+        group.beat(joins, None, 0.0)
+    group.revoke("anna", may_read)
+    assert checked == Counter("abc")
+    matched = ["".join(sorted(member.matched)) for member in group.members.values()]
+    assert matched == ["ac", "ac", "ac", "abc", "abc"]
 
 
 def test_one_principal_leaves_groups_to_the_others(
