@@ -111,8 +111,8 @@ class Authorizer:
     """Decides what principals may do with topics; callable from many threads or greenlets.
 
     `authentication_required`: anonymous clients are refused. `enforced`: owners and lists of topics
-    count. `open`: every request is allowed. The file of permissions is asked about the topic
-    that a name may be a partition of, and not about the partition.
+    count. `open`: every request is allowed. With `whole_topics` the file of permissions is asked
+    about the topic that a name may be a partition of, and not about the partition.
     """
 
     def __init__(
@@ -120,9 +120,12 @@ class Authorizer:
         settings: Settings,
         rights: TopicRightsSource,
         clock: Callable[[], float],
+        *,
+        whole_topics: bool = False,
     ) -> None:
         self._permissions = open_permissions(settings, clock)
         self._rights = rights
+        self._whole_topics = whole_topics
         self._aaf = bool(settings.text("auth.aaf"))
         self.authentication_required = requires_authentication(settings)
         enforce = settings.text("acl.enforce")
@@ -136,7 +139,9 @@ class Authorizer:
         while True:
             part = topic.parent() if PARTITION_INFIX in topic.local else None
             whole = None if part is None else part[0]
-            if whole is None and not self.allows(principal, topic, right):
+            if (whole is None or not self._whole_topics) and not self.allows(
+                principal, topic, right
+            ):
                 raise self._no_right(principal, topic, right)
             if self.enforced:
                 self._authorize_listed(principal, topic, right)

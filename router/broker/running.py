@@ -222,7 +222,7 @@ async def _authorize_http(
 ) -> tuple[Authorizer, AsyncRegistry]:
     """Authorize the principals of HTTP requests; return the registry to use."""
     owners = TopicRightsRegistry(registry)
-    authorizer = Authorizer(settings, owners, time.monotonic)
+    authorizer = Authorizer(settings, owners, time.monotonic, whole_topics=True)
     if not authorizer.enforced:
         return authorizer, registry
     await owners.load()

@@ -96,7 +96,7 @@ class ListenerAuthorizer(Authorizer):
         clock: Callable[[], float],
         ticks: Callable[[], float],
     ) -> None:
-        super().__init__(settings, rights, ticks)
+        super().__init__(settings, rights, ticks, whole_topics=True)
         self._clock = clock
         self._changing = rights
         self._tokens = open_tokens(settings, clock, ticks)

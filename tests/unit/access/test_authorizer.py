@@ -32,7 +32,7 @@ class Topics:
 
 
 def authorizer(
-    folder: Path, permissions: str | None = None, **more: str
+    folder: Path, permissions: str | None = None, *, whole_topics: bool = False, **more: str
 ) -> tuple[Authorizer, Topics]:
     (folder / "secret").write_bytes(b"s" * 32)
     given = {name.replace("_", ".", 1): text for name, text in more.items()}
@@ -42,19 +42,29 @@ def authorizer(
         given["auth.permissions"] = str(folder / "permissions")
     topics, loaded = Topics(), load(None, {}, given)
     assert requires_authentication(loaded)
-    return Authorizer(loaded, topics, ManualClock()), topics
+    return Authorizer(loaded, topics, ManualClock(), whole_topics=whole_topics), topics
 
 
-def test_the_right_on_a_topic_decides_for_its_partitions(tmp_path: Path) -> None:
+def test_partition_needs_the_rights_on_its_topic_too(tmp_path: Path) -> None:
+    found, _ = authorizer(tmp_path, "anna orders* publish\nbert orders publish\n")
+    for topic in (ORDERS, PART):
+        found.authorize(ANNA, topic, Right.PUBLISH)
+    found.authorize(BERT, ORDERS, Right.PUBLISH)
+    with pytest.raises(ForbiddenError, match="no right to publish orders-partition-0"):
+        found.authorize(BERT, PART, Right.PUBLISH)
+
+
+def test_whole_topic_decides_where_partitions_are_opened_by_name(tmp_path: Path) -> None:
     permissions = "anna orders-partition-0 publish\nbert orders publish\n"
-    found, _ = authorizer(tmp_path, permissions)
+    found, _ = authorizer(tmp_path, permissions, whole_topics=True)
     found.authorize(BERT, PART, Right.PUBLISH)
     with pytest.raises(ForbiddenError, match=r"no right to publish orders\."):
         found.authorize(ANNA, PART, Right.PUBLISH)
 
 
-def test_owner_of_each_name_counts(tmp_path: Path) -> None:
-    found, topics = authorizer(tmp_path)
+@pytest.mark.parametrize("whole_topics", [False, True])
+def test_owner_of_each_name_counts(tmp_path: Path, whole_topics: bool) -> None:
+    found, topics = authorizer(tmp_path, whole_topics=whole_topics)
     topics.before["orders"] = TopicRights(owner="anna", readers=frozenset({"bert"}))
     for topic in (ORDERS, PART):
         found.authorize(ANNA, topic, Right.PUBLISH)

@@ -161,6 +161,16 @@ def test_token_and_password_name_the_same_user_with_the_same_rights(tmp_path: Pa
             access.authorize(principal, TOPIC, Right.SUBSCRIBE)
 
 
+def test_http_needs_the_right_on_a_partition_and_on_its_topic(tmp_path: Path) -> None:
+    """With Apache Kafka as the store, `orders-partition-0` may be a topic of its own."""
+    (tmp_path / "permissions").write_text("anna orders* publish\nbert orders publish\n")
+    access = with_tokens(tmp_path, auth_permissions=str(tmp_path / "permissions"))
+    part = TopicName.parse("orders-partition-0")
+    access.authorize(Principal("anna"), part, Right.PUBLISH)
+    with pytest.raises(ForbiddenError, match="no right to publish orders-partition-0"):
+        access.authorize(Principal("bert"), part, Right.PUBLISH)
+
+
 @pytest.mark.parametrize(
     "sent", [None, "", "Bearer", "Bearer a.b.c", bearer("a", b"x" * 32), bearer("a", expires=1_000)]
 )
