@@ -84,13 +84,22 @@ class MessageSource:
                 break
         first = state.resume + 1 if state.listed else state.next_sequence
         self._counting_from, self._counted = first, 0
-        if log.indexer is not None:
-            log.indexer.observers[self] = None
-            # What is not on disk yet was added before, and is not counted with the rest.
-            for message in log.indexer.ahead():
+        if (indexer := log.indexer) is None:
+            self._counted = await log.count_from(first, self.matches.filters)
+            return
+        indexer.observers[self] = None
+        restarts, on_disk = indexer.restarts, []
+        # What cannot be read yet was added before, and is not counted with the rest.
+        for entry in indexer.ahead():
+            if (messages := indexer.cached(entry)) is None:
+                on_disk.append(entry)
+            for message in messages or ():
                 self.added(message.sequence, message.subject)
         stored = await log.count_from(first, self.matches.filters)
-        self._counted += stored  # what came meanwhile was added
+        async for message in indexer.stored(on_disk):
+            stored += message.sequence >= first and self.matches(message.subject)
+        if indexer.restarts == restarts:  # otherwise all is added once more
+            self._counted += stored  # what came meanwhile was added
 
     async def next(self) -> StoredMessage | None:
         """Return the message that is delivered next; None: there is none, or it may not go yet.

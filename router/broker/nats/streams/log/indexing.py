@@ -13,7 +13,7 @@ dialects delete records. Then the index is built again from what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -94,7 +94,8 @@ class Indexer:
 
         What cannot be read yet is in it at once, as it was: the next publish is checked against it.
         """
-        ahead = self._entries_ahead()
+        find = self._ledger.in_memory
+        ahead = [found for one in self.ahead() if (found := find(one))]
         self._ahead = {entry.entry_id for entry in ahead}
         self.foreign = False
         self.restarts += 1
@@ -109,10 +110,31 @@ class Indexer:
         """Return whether the index has all that was appended, on disk or not."""
         return self._ledger.next_entry - self.position == len(self._ahead)
 
-    def ahead(self) -> Iterator[StoredMessage]:
-        """Yield the messages that are in the index and cannot be read yet."""
-        for entry in self._entries_ahead():
-            yield from self._left(entry)
+    def ahead(self) -> list[int]:
+        """Return the entries that are in the index and cannot be read yet, in order."""
+        end = self._visible.end_entry
+        return sorted(one for one in self._ahead if one >= end)
+
+    def cached(self, entry_id: int) -> list[StoredMessage] | None:
+        """Return the messages of an entry that are not deleted; None: it is not in memory."""
+        entry = self._ledger.in_memory(entry_id)
+        return None if entry is None else list(self._left(entry))
+
+    async def stored(self, entry_ids: Sequence[int]) -> AsyncIterator[StoredMessage]:
+        """Yield the messages of entries on disk, in order, that are not deleted; raise OSError."""
+        start, end, chosen = min(entry_ids, default=0), max(entry_ids, default=-1), {*entry_ids}
+        while start <= end:
+            try:
+                entries = await self._ledger.read(start, READ_ENTRIES, READ_BYTES)
+            except DamagedError as damage:
+                start = damage.last + 1
+                continue
+            for entry in entries:
+                if entry.entry_id in chosen:
+                    for message in self._left(entry):
+                        yield message
+            start = entries[-1].entry_id + 1 if entries else end + 1
+            await asyncio.sleep(0)
 
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
@@ -237,10 +259,6 @@ class Indexer:
             self.add(message.subject, message.sequence, message.size)
             if message.native and MARK in message.headers:
                 self._add_deadline(message)
-
-    def _entries_ahead(self) -> list[Entry]:
-        end, find = self._visible.end_entry, self._ledger.in_memory
-        return [found for one in sorted(self._ahead) if one >= end and (found := find(one))]
 
     def _left(self, entry: Entry) -> Iterator[StoredMessage]:
         """Yield the messages of an entry that are not deleted."""

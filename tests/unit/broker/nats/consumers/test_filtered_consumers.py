@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.consumers.consumer import JetStreamConsumer
 from router.broker.nats.streams.stream import Stream
-from router.broker.storage import PULSAR_FORMAT
+from router.broker.storage import PULSAR_FORMAT, Undecided
 from router.model import Message
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import Inbox, Serving, run
@@ -144,13 +145,66 @@ def test_messages_that_are_published_while_a_consumer_begins_are_counted(tmp_pat
         publishing.cancel()
         await asyncio.wait((publishing,))
         await served.stored()
-        await stream.settle()
-        left = await everything(stream)
-        for name, consumer in stream.consumers.items():
-            assert isinstance(consumer, JetStreamConsumer)
-            assert consumer.num_pending == sum(matching(consumer, m.subject) for m in left), name
+        await check_counts(stream)
 
     run(tmp_path, test)
+
+
+def test_messages_behind_an_open_transaction_are_counted_that_are_on_disk_alone(
+    tmp_path: Path,
+) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        stream = served.server.streams.find("S")
+        ledger = stream.ledger
+        first = ledger.next_entry
+        ledger.undecided = Undecided(first, ledger.next_index)
+        async with asyncio.timeout(30):
+            while ledger.next_entry == first or ledger.in_memory(first) is not None:
+                await served.publish(bytes(50_000), subject="s.a")
+                await served.publish(b"v", subject="s.b")
+                await served.stored()
+        await served.consumer("ab", filter_subjects=FILTERS["ab"])
+        await served.consumer("a", filter_subjects=FILTERS["a"])
+        ledger.undecided = None
+        ledger.announce()
+        await check_counts(stream)
+
+    run(tmp_path, test)
+
+
+def test_messages_are_counted_once_if_the_index_is_built_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        stream = served.server.streams.find("S")
+        for subject in SUBJECTS * 2:
+            await served.publish(b"v", subject=subject)
+        await served.stored()
+        count_from = stream.log.count_from
+
+        async def restarted(sequence: int, filters: Sequence[str]) -> int:
+            found = await count_from(sequence, filters)
+            assert stream.log.indexer is not None
+            stream.log.indexer.restart()
+            return found
+
+        monkeypatch.setattr(stream.log, "count_from", restarted)
+        await served.consumer("a", filter_subjects=FILTERS["a"])
+        monkeypatch.undo()
+        await check_counts(stream)
+
+    run(tmp_path, test)
+
+
+async def check_counts(stream: Stream) -> None:
+    """Compare what consumers that begin have before them with the messages that there are."""
+    await stream.settle()
+    left = await everything(stream)
+    for name, consumer in stream.consumers.items():
+        assert isinstance(consumer, JetStreamConsumer)
+        assert consumer.num_pending == sum(matching(consumer, m.subject) for m in left), name
 
 
 @pytest.mark.slow
