@@ -369,7 +369,7 @@ MUTATIONS: Final = (
     Mutation(
         "transactions",
         "a start forgets which messages a transaction has",
-        f"{_TRANSACTIONS}.coordinator",
+        f"{_TRANSACTIONS}.restore",
         'if kind == "r":',
         'if kind == "no":',
     ),
@@ -384,8 +384,8 @@ MUTATIONS: Final = (
         "transactions",
         "what is aborted is not deleted",
         f"{_TRANSACTIONS}.coordinator",
-        "                if joined.ranges:",
-        "                if not joined.ranges:",
+        "            await self._delete_messages(transaction)\n",
+        "",
     ),
     Mutation(
         "transactions",
