@@ -96,10 +96,12 @@ def test_all_letters_of_a_page_are_selected_at_once(page: Page, site: Stack) -> 
     page.goto(f"/console/dead-letters/{dead}")
     every = page.get_by_role("checkbox", name="All letters of this page")
     every.check()
-    page.get_by_role("button", name="Discard selected").click()
+    discard = page.get_by_role("button", name="Discard selected")
+    discard.press("Enter")
     expect(page.get_by_role("status")).to_have_text("2 done.")
     expect(page.get_by_text("0 waiting")).to_be_visible()
     expect(every).not_to_be_checked()
+    expect(discard).to_be_focused()
 
 
 @pytest.mark.parametrize("script", [True, False])

@@ -1,5 +1,5 @@
 // Requeues and discards dead letters, some at a time, with progress; Stop ends it after the next.
-import { byId, commands, send } from "./console.js";
+import { byId, commands, ready, send } from "./console.js";
 
 const MOST_REFUSED = 20;
 
@@ -71,6 +71,7 @@ async function work(button) {
   } finally {
     stop.hidden = true;
     for (const one of buttons) one.disabled = false;
+    ready(button);
     await fresh();
   }
 }
