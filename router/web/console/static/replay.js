@@ -23,8 +23,10 @@ function keep() {
 }
 
 function show() {
+  const focused = [start, stop].includes(document.activeElement);
   start.disabled = running || done;
   stop.disabled = !running;
+  if (focused) (running ? stop : done ? forget : start).focus({ preventScroll: true });
   form.elements.to.readOnly = running;
   start.textContent = Number(form.elements.stored.value) > 0 && !done ? "Go on" : "Replay";
 }
