@@ -76,9 +76,13 @@ def before(
     limit: int,
     condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
+    max_late: int = MAX_LATE,
 ) -> MessagePage:
-    """Return at most so many messages that match, the last ones before places."""
-    search = _SearchBack(reading, stats, ends, limit, bounds)
+    """Return at most so many messages that match, the last ones before places.
+
+    Where not one message is read in time, up to `max_late` smaller ranges have that time again.
+    """
+    search = _SearchBack(reading, stats, ends, limit, bounds, max_late)
     while search.goes_on():
         search.step(condition)
     return search.found()
@@ -146,8 +150,10 @@ class _SearchBack:
         ends: Mapping[int, StartPosition],
         limit: int,
         bounds: ScanBounds,
+        max_late: int,
     ) -> None:
         self._reading = reading
+        self._max_late = max_late
         self._stats = {part.partition: part for part in stats.partitions}
         self._topic = stats.info.topic
         self._ends: Places = {p: ends[p] for p in ends if p in self._stats}
@@ -227,7 +233,7 @@ class _SearchBack:
             self._in_turns = True
         else:
             return False
-        if late and self._late < MAX_LATE:
+        if late and self._late < self._max_late:
             self._late += 1
             self._deadline += self._bounds.seconds
         return True

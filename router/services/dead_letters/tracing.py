@@ -132,7 +132,9 @@ class DeadLetterTracer:
         whole = False
         while looked < bounds.messages and (left := deadline - self._reading.clock()) > 0:
             step = replace(STEP_BOUNDS, seconds=min(STEP_BOUNDS.seconds, left))
-            page = before(self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, step)
+            page = before(
+                self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, step, max_late=0
+            )
             found += page.messages
             looked += page.looked
             # Each partition by itself: one with few dead letters is soon read back to days ago.

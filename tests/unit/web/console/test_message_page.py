@@ -269,6 +269,32 @@ def test_dead_letter_topic_that_takes_long_leaves_time_for_others(
     assert asked == (dead[:1] if is_late else dead)
 
 
+def test_slow_store_is_searched_no_longer_than_the_bounds(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of messages may take four times its time to have one; this search may not."""
+    store(site, Message(b"a"))
+    for _ in range(40):
+        bury(site, "9:9")
+    now, asked = [0.0], list[float]()
+    view: Any = site.app.view_functions["console.message"]
+    reading = view.__self__._services.reading
+    opened = type(reading).reader
+
+    def slow(*given: Any) -> Any:
+        asked.append(now[0])
+        now[0] += 0.11
+        return opened(reading, *given)
+
+    monkeypatch.setattr(reading, "reader", slow)
+    monkeypatch.setattr(reading, "clock", lambda: now[0])
+    (stored,) = (log.messages[0] for log in site.backend.topic(TOPIC).logs.values())
+    bounds = TraceBounds(2_000, 0.1)
+    dead = TopicName.parse("t.dlq")
+    found = DeadLetterTracer(site.backend, reading, 5).trace(TOPIC, stored, [dead], bounds)
+    assert (found.unsearched, asked) == ((dead,), [0.0])
+
+
 def test_topic_for_bad_records_of_a_pipeline_is_searched(
     sites: Callable[..., Site], tmp_path: Path
 ) -> None:
