@@ -66,7 +66,7 @@ class Pipelines:
     def _declared(self) -> Iterator[DeclaredPipeline]:
         for file in sorted(self._declarations.glob("*.toml"))[: MAX_LISTED + 1]:
             try:
-                document = tomllib.loads(_read(file))
+                document = _parsed(_read(file))
             except (OSError, ValueError) as error:
                 problem = f"{file.name} cannot be read: {error}"
                 yield DeclaredPipeline(file.stem, "", problem, self._own(file.stem))
@@ -87,7 +87,7 @@ class Pipelines:
         for file in sorted(self._declarations.glob("*.toml"))[:MAX_LISTED]:
             with suppress(OSError, ValueError):
                 text = _read(file)
-                name = tomllib.loads(text).get(DEAD_LETTERS) if DEAD_LETTERS in text else None
+                name = _parsed(text).get(DEAD_LETTERS) if DEAD_LETTERS in text else None
                 if isinstance(name, str) and name:
                     found.add(name)
         return sorted(found)
@@ -193,6 +193,14 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> float:
     return value if isinstance(value, int | float) else 0
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Return a declaration; raise ValueError for one that cannot be read."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
 
 
 def _read(file: Path) -> str:

@@ -19,7 +19,7 @@ from router.web.access import Right
 from router.web.console.context import PageContext
 
 MAX_GROUPS: Final = 8
-MAX_PIPELINES: Final = 8
+MAX_PIPELINES: Final = 20
 """Groups, and topics that pipelines name, whose dead letters are looked for."""
 _ANOTHER: Final = "a topic that you may not see"
 
@@ -48,7 +48,7 @@ class MessageStory:
         left out. `since` is the time in ms since which all actions are known, None: none are.
         """
         groups = [] if stats is None else [one.name for one in grouped(stats.subscriptions)]
-        pipelines = self._services.pipelines.dead_letter_topics()
+        pipelines = self._of_pipelines(principal, name)
         named = (groups[:MAX_GROUPS], pipelines[:MAX_PIPELINES])
         topics = self._topics(principal, name, stored.position.partition, named)
         dead_letters, unsearched = list[TracedDeadLetter](), list(topics)
@@ -70,17 +70,29 @@ class MessageStory:
             "since": since,
         }
 
+    def _of_pipelines(self, principal: Principal, name: TopicName) -> list[TopicName]:
+        """Return the topics for bad records that pipelines name, and that may be read."""
+        found = list[TopicName]()
+        for written in self._services.pipelines.dead_letter_topics():
+            with suppress(BadNameError):
+                topic = TopicName.parse(written, name.tenant, name.namespace)
+                # Pages are of topics of one namespace.
+                is_here = name == replace(topic, local=name.local)
+                if is_here and self._context.may(principal, topic, Right.SUBSCRIBE):
+                    found.append(topic)
+        return found
+
     def _topics(
         self,
         principal: Principal,
         name: TopicName,
         partition: int,
-        named_by: tuple[Sequence[str], Sequence[str]],
+        named_by: tuple[Sequence[str], Sequence[TopicName]],
     ) -> dict[TopicName, str]:
         """Return the dead-letter topics of a topic that there are, and that may be read.
 
         Each with the group that it is of, "" if that is not in its name. `named_by`: groups, and
-        the names of the topics of pipelines.
+        the topics of pipelines.
         """
         groups, pipelines = named_by
         named = {f"{name.local}.dlq": ""}
@@ -94,12 +106,8 @@ class MessageStory:
             except BadNameError:
                 continue  # of a group whose name has other characters
             found[topic] = group
-        for written in pipelines:
-            with suppress(BadNameError):
-                topic = TopicName.parse(written, name.tenant, name.namespace)
-                # Pages are of topics of one namespace.
-                if name == replace(topic, local=name.local):
-                    found.setdefault(topic, "")
+        for topic in pipelines:
+            found.setdefault(topic, "")
         if (configured := self._services.dead_letters.configured) is not None:
             found.setdefault(configured, "")
         return {

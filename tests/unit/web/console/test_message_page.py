@@ -299,7 +299,8 @@ def test_topic_for_bad_records_of_a_pipeline_is_searched(
     sites: Callable[..., Site], tmp_path: Path
 ) -> None:
     declared = 'dead_letters = "bad-records"'
-    for name, text in (("p", declared), ("q", "["), ("r", 'dead_letters = "a/b/c"')):
+    deep = f"a = {'[' * 20_000}  # dead_letters"
+    for name, text in (("p", declared), ("q", "["), ("r", 'dead_letters = "a/b/c"'), ("s", deep)):
         (tmp_path / f"{name}.toml").write_text(text)
     site = sites(pipelines_folder=str(tmp_path))
     store(site, Message(b"a"))
@@ -308,6 +309,20 @@ def test_topic_for_bad_records_of_a_pipeline_is_searched(
     story = page(site)["story"]
     assert story["searched"] == ["bad-records"]
     assert [one["topic"] for one in story["dead_letters"]] == ["bad-records"]
+
+
+def test_topics_of_pipelines_elsewhere_take_no_place_of_others(
+    sites: Callable[..., Site], tmp_path: Path
+) -> None:
+    for number in range(message_story.MAX_PIPELINES + 1):
+        declared = f'dead_letters = "persistent://a/b/bad-{number}"'
+        (tmp_path / f"{number}.toml").write_text(declared)
+    (tmp_path / "z.toml").write_text('dead_letters = "worse"')
+    site = sites(pipelines_folder=str(tmp_path))
+    store(site, Message(b"a"))
+    bury(site, "9:9", "worse")
+    story = page(site)["story"]
+    assert (story["searched"], story["whole"]) == (["worse"], True)
 
 
 @pytest.mark.parametrize("digits", [13, 30, 5_000])
