@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import structlog
+
 from router.backends import Backend
 from router.errors import (
     NotAllowedError,
     NotSupportedError,
     ReadFailedError,
+    RouterError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
@@ -39,6 +42,8 @@ from router.services.scan import (
     end_of,
     is_empty,
 )
+
+_log = structlog.get_logger(__name__)
 
 MAX_DEAD_LETTERS: Final = 20
 """Of one message in one topic."""
@@ -93,7 +98,7 @@ class DeadLetterTracer:
         """Return the dead letters of a message of `topic` that are in some topics.
 
         Each topic has its share of the time that is left, so that a large one keeps none from being
-        searched. A topic that there is not has none. Raises what reading raises.
+        searched, nor does one that fails. A topic that there is not has none.
         """
         dead_letters, unsearched = list[TracedDeadLetter](), list[TopicName]()
         deadline = self._reading.clock() + bounds.seconds
@@ -109,6 +114,8 @@ class DeadLetterTracer:
                 continue
             except (NotSupportedError, NotAllowedError, ReadFailedError):
                 pass
+            except RouterError as error:
+                _log.warning("dead-letters-unknown", topic=str(dead), reason=str(error))
             if not whole:
                 unsearched.append(dead)
         dead_letters.sort(key=lambda dead_letter: dead_letter.stored.publish_time)

@@ -51,21 +51,22 @@ class MessageStory:
         pipelines = self._of_pipelines(principal, name)
         named = (groups[:MAX_GROUPS], pipelines[:MAX_PIPELINES])
         topics = self._topics(principal, name, stored.position.partition, named)
-        dead_letters, unsearched = list[TracedDeadLetter](), list(topics)
-        try:
-            trace = self._services.tracer.trace(name, stored, list(topics), bounds)
-            dead_letters, unsearched = list(trace.dead_letters), list(trace.unsearched)
-        except RouterError as error:
-            _log.warning("dead-letters-unknown", topic=str(name), reason=str(error))
+        trace = self._services.tracer.trace(name, stored, list(topics), bounds)
         actions, since = self._actions(name, stored.position)
+        # What was done with a dead letter that was found is its state.
+        found = {str(one.topic) for one in trace.dead_letters}
         own = [
-            one for one in actions if one.action not in {REQUEUED, DISCARDED} or not dead_letters
+            one
+            for one in actions
+            if one.action not in {REQUEUED, DISCARDED} or one.topic not in found
         ]
         return {
-            "dead_letters": [_dead_letter(one, topics[one.topic], actions) for one in dead_letters],
+            "dead_letters": [
+                _dead_letter(one, topics[one.topic], actions) for one in trace.dead_letters
+            ],
             "searched": [topic.local for topic in topics],
-            "unsearched": [topic.local for topic in unsearched],
-            "whole": not unsearched and named == (groups, pipelines),
+            "unsearched": [topic.local for topic in trace.unsearched],
+            "whole": not trace.unsearched and named == (groups, pipelines),
             "actions": [self._action(principal, one) for one in own],
             "since": since,
         }

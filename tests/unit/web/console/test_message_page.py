@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from router.backends import Batch
+from router.errors import BackendUnavailableError
 from router.model import Message, Schema, SchemaType, TopicInfo, TopicName, TopicStats
 from router.services.dead_letters import tracing
 from router.services.dead_letters.tracing import DeadLetterTracer, TraceBounds
+from router.services.message_history import MessageAction, MessageHistory
 from router.services.scan import ScanBounds
 from router.web.console import message_story
 from router.web.console.message_page import TRACES
@@ -309,6 +311,35 @@ def test_topic_for_bad_records_of_a_pipeline_is_searched(
     story = page(site)["story"]
     assert story["searched"] == ["bad-records"]
     assert [one["topic"] for one in story["dead_letters"]] == ["bad-records"]
+
+
+def test_dead_letter_topic_that_fails_hides_nothing_of_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, Message(b"a"))
+    for group in ("g", "h"):
+        site.poll(f"/events/t/{group}/1")
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    for dead in ("t-g-DLQ", "t-h-DLQ"):
+        bury(site, f"{ledger}:{entry}", dead)
+    describe = site.backend.describe_topic
+
+    def failing(topic: TopicName, timeout: float) -> TopicStats:
+        if topic.local == "t-g-DLQ":
+            raise BackendUnavailableError("its node is away")
+        return describe(topic, timeout)
+
+    monkeypatch.setattr(site.backend, "describe_topic", failing)
+    done = [
+        MessageAction("requeued", str(TopicName.parse(dead)), "u", 0)
+        for dead in ("t-g-DLQ", "t-h-DLQ")
+    ]
+    monkeypatch.setattr(MessageHistory, "find", lambda *_: (done, 0))
+    story = page(site)["story"]
+    assert [one["topic"] for one in story["dead_letters"]] == ["t-h-DLQ"]
+    assert story["unsearched"] == ["t-g-DLQ"]
+    # That one has gone back is known all the same.
+    assert [one["topic"] for one in story["actions"]] == ["t-g-DLQ"]
 
 
 def test_topics_of_pipelines_elsewhere_take_no_place_of_others(
