@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
+import tomllib
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
@@ -311,6 +312,29 @@ def test_topic_for_bad_records_of_a_pipeline_is_searched(
     story = page(site)["story"]
     assert story["searched"] == ["bad-records"]
     assert [one["topic"] for one in story["dead_letters"]] == ["bad-records"]
+
+
+def test_declarations_are_read_again_when_they_change(
+    sites: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read, parse = tmp_path / "p.toml", list[str](), tomllib.loads
+
+    def noted(text: str) -> dict[str, Any]:
+        read.append(text)
+        found: dict[str, Any] = parse(text)
+        return found
+
+    site = sites(pipelines_folder=str(tmp_path))
+    store(site, Message(b"a"))
+    for dead in ("bad", "worse"):
+        bury(site, "9:9", dead)
+    monkeypatch.setattr(tomllib, "loads", noted)
+    for number, dead in enumerate(("bad", "worse"), 1):
+        file.write_text(f'dead_letters = "{dead}"')
+        assert [page(site)["story"]["searched"] for _ in range(3)] == [[dead]] * 3
+        assert len(read) == number
+    file.unlink()
+    assert page(site)["story"]["searched"] == []
 
 
 def test_dead_letter_topic_that_fails_hides_nothing_of_others(
