@@ -37,7 +37,8 @@ WIDEN: Final = 4
 class MessagePage:
     """Messages that matched, by time; `begin` and `end` are what follows in either direction.
 
-    `looked` counts all messages that were read, `whole` says that none is left on the way.
+    `looked` counts all messages that were read, `whole` says that none is left on the way. `is_cut`
+    is a page whose oldest entry has more messages than the bounds: its last ones are left out.
     """
 
     messages: tuple[Stored, ...]
@@ -45,6 +46,7 @@ class MessagePage:
     end: Places
     looked: int
     whole: bool
+    is_cut: bool = False
 
 
 def after(
@@ -76,6 +78,7 @@ def before(
     limit: int,
     condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
+    *,
     max_late: int = MAX_LATE,
 ) -> MessagePage:
     """Return at most so many messages that match, the last ones before places.
@@ -164,7 +167,7 @@ class _SearchBack:
         self._deadline = reading.clock() + bounds.seconds
         self._messages: list[Stored] = []
         self._looked = self._bytes = self._matches = self._late = 0
-        self._stuck = self._in_turns = False
+        self._stuck = self._is_cut = self._in_turns = False
         entries = sum(part.next_entry - part.first_entry for part in stats.partitions)
         self._density = sum(part.messages for part in stats.partitions) / max(1, entries)
         first = min(limit, FIRST_ENTRIES // max(1, len(self._ends)))
@@ -206,7 +209,7 @@ class _SearchBack:
             scan.close()
         if not whole and self._again(len(seen)):
             return
-        self._stuck = not whole
+        self._stuck = self._is_cut = not whole
         if not whole and self._low == self._ends:
             self._tail = dict(scan.places)
         self._low = low
@@ -257,8 +260,8 @@ class _SearchBack:
             begin = dict(self._ends)
             for stored in reversed(kept):
                 begin[stored.position.partition] = stored.position
-        whole = self._at_beginning() and len(kept) == self._matches
-        return MessagePage(tuple(kept), begin, self._tail, self._looked, whole)
+        whole = self._at_beginning() and len(kept) == self._matches and not self._is_cut
+        return MessagePage(tuple(kept), begin, self._tail, self._looked, whole, self._is_cut)
 
     def _at_beginning(self) -> bool:
         return all(

@@ -136,19 +136,26 @@ class DeadLetterTracer:
             came = origin(one.message, dead)
             return came.topic == topic and _is_of(came.at, stored.position)
 
-        whole = False
+        whole, is_cut, step = False, False, STEP_BOUNDS
         while looked < bounds.messages and (left := deadline - self._reading.clock()) > 0:
-            step = replace(STEP_BOUNDS, seconds=min(STEP_BOUNDS.seconds, left))
+            step = replace(step, seconds=min(STEP_BOUNDS.seconds, left))
             page = before(
                 self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, step, max_late=0
             )
+            if page.is_cut and step.messages < bounds.messages:
+                step = replace(step, messages=bounds.messages)  # for batches of many
+                continue
+            is_cut = is_cut or page.is_cut
             found += page.messages
             looked += page.looked
             # Each partition by itself: one with few dead letters is soon read back to days ago.
-            whole = page.whole or all(
-                oldest.get(part.partition, stored.publish_time) < stored.publish_time
-                or _is_first(part, page.begin[part.partition])
-                for part in stats.partitions
+            whole = not is_cut and (
+                page.whole
+                or all(
+                    oldest.get(part.partition, stored.publish_time) < stored.publish_time
+                    or _is_first(part, page.begin[part.partition])
+                    for part in stats.partitions
+                )
             )
             if whole or len(found) >= MAX_DEAD_LETTERS or not page.looked:
                 break

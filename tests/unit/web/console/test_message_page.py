@@ -411,6 +411,23 @@ def test_dead_letter_is_found_behind_newer_ones_of_its_partition(site: Site) -> 
     assert ([one["topic"] for one in story["dead_letters"]], story["whole"]) == (["t.dlq"], True)
 
 
+@pytest.mark.parametrize(("count", "is_found"), [(700, True), (2_100, False)])
+def test_dead_letter_at_the_end_of_a_large_batch(site: Site, count: int, is_found: bool) -> None:
+    """It is found, or the topic is named as one that has more than is read."""
+    store(site, Message(b"a"))
+    ledger, entry, *_ = listed(site)[0]["id"].split(":")
+    site.client.post("/topics/create", json={"topicName": "t.dlq"})
+    notes = {"router-topic": "t", "router-partition": "0"}
+    other = Message(b"a", None, notes | {"router-position": "9:9"})
+    last = Message(b"a", None, notes | {"router-position": f"{ledger}:{entry}"})
+    dead = Batch(TopicName.parse("t.dlq"), -1, [*[other] * (count - 1), last])
+    site.backend.publish(dead, 5)
+    story = page(site)["story"]
+    assert (len(story["dead_letters"]), story["whole"]) == (is_found, is_found)
+    longer = page(site, query="letters=long")["story"]
+    assert (len(longer["dead_letters"]), longer["whole"]) == (1, True)
+
+
 def test_more_groups_than_are_looked_at_are_not_said_to_have_no_dead_letters(site: Site) -> None:
     store(site, Message(b"a"))
     for number in range(message_story.MAX_GROUPS + 1):
