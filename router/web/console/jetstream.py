@@ -21,7 +21,7 @@ from router.web.console import commands
 from router.web.console.context import MAX_PAGES, PageContext, PageViews, TablePage, paged, words
 from router.web.console.fields import Fields
 from router.web.console.pages import CONFIRMED, FAILS, PAGED, action, page
-from router.web.console.shown import count, seconds
+from router.web.console.shown import count
 from router.web.openapi.description import text
 from router.web.requests import Query, decode
 
@@ -34,6 +34,7 @@ NOT_READ: Final = "You may not subscribe to this stream's topic."
 SECOND: Final = 1_000_000_000
 _DURATIONS: Final = ("ack_wait", "duplicate_window", "inactive_threshold", "max_age", "max_expires")
 """Of configurations, in nanoseconds."""
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _OFF: Final = "There are no streams here: "
 
 _log = structlog.get_logger(__name__)
@@ -248,8 +249,8 @@ def _shown(members: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(name: str, value: Any) -> str:
-    if name in _DURATIONS and isinstance(value, int) and value >= SECOND:
-        return seconds(value / SECOND)
+    if name in _DURATIONS and isinstance(value, int) and value:
+        return _duration(value)
     if value == -1 and name.startswith("max_"):
         return "unlimited"
     if isinstance(value, list):
@@ -259,6 +260,14 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return count(value) if isinstance(value, int) else str(value)
+
+
+def _duration(nanoseconds: int) -> str:
+    """Return a duration, exactly, in the largest unit that has no fraction."""
+    for unit, length in _UNITS:
+        if nanoseconds % (length * SECOND) == 0:
+            return f"{count(nanoseconds // (length * SECOND))} {unit}"
+    return f"{nanoseconds / SECOND:,.9f}".rstrip("0").rstrip(".") + " s"
 
 
 def _lines(principal: Principal, stream: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,24 @@ def test_a_purge_may_be_of_some_subjects(streams: Site, script: Script) -> None:
     assert answer.get_json()["purged"] == 2
     assert script.calls == [(f"STREAM.PURGE.{NAME}", {"filter": "a.*"})]
     assert answer.get_json()["commands"] == ["router streams purge a%2Eb --filter 'a.*'"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        (1_500, "1.5 s"),
+        (100_000, "100 s"),
+        (120_000, "2 min"),
+        (86_400_000, "1 d"),
+        (250, "0.25 s"),
+    ],
+)
+def test_durations_are_as_exact_as_they_are_configured(
+    streams: Site, monkeypatch: pytest.MonkeyPatch, milliseconds: int, shown: str
+) -> None:
+    config = ConsumerConfig(durable_name="worker", ack_wait=milliseconds * 1_000_000)
+    monkeypatch.setitem(ANSWERS, f"CONSUMER.INFO.{NAME}.worker", replace(CONSUMER, config=config))
+    assert twin(streams, f"{PAGE}/consumers/worker")["config"]["ack_wait"] == shown
 
 
 def test_what_is_not_there_is_a_page_that_says_so(streams: Site) -> None:
