@@ -79,13 +79,14 @@ def before(
     condition: MessageFilter,
     bounds: ScanBounds = PAGE_BOUNDS,
     *,
-    max_late: int = MAX_LATE,
+    first: int = FIRST_ENTRIES,
 ) -> MessagePage:
     """Return at most so many messages that match, the last ones before places.
 
-    Where not one message is read in time, up to `max_late` smaller ranges have that time again.
+    The first range has at most `first` entries of all partitions, or one of each. Where not one
+    message is read in time, up to MAX_LATE smaller ranges have that time again.
     """
-    search = _SearchBack(reading, stats, ends, limit, bounds, max_late)
+    search = _SearchBack(reading, stats, ends, limit, bounds, first)
     while search.goes_on():
         search.step(condition)
     return search.found()
@@ -153,10 +154,9 @@ class _SearchBack:
         ends: Mapping[int, StartPosition],
         limit: int,
         bounds: ScanBounds,
-        max_late: int,
+        first: int,
     ) -> None:
         self._reading = reading
-        self._max_late = max_late
         self._stats = {part.partition: part for part in stats.partitions}
         self._topic = stats.info.topic
         self._ends: Places = {p: ends[p] for p in ends if p in self._stats}
@@ -170,7 +170,7 @@ class _SearchBack:
         self._stuck = self._is_cut = self._in_turns = False
         entries = sum(part.next_entry - part.first_entry for part in stats.partitions)
         self._density = sum(part.messages for part in stats.partitions) / max(1, entries)
-        first = min(limit, FIRST_ENTRIES // max(1, len(self._ends)))
+        first = min(limit, first // max(1, len(self._ends)))
         self._entries = max(1, min(first, self._fitting()))
 
     def goes_on(self) -> bool:
@@ -236,7 +236,7 @@ class _SearchBack:
             self._in_turns = True
         else:
             return False
-        if late and self._late < self._max_late:
+        if late and self._late < MAX_LATE:
             self._late += 1
             self._deadline += self._bounds.seconds
         return True

@@ -32,7 +32,7 @@ from router.model import (
 from router.services.dead_letters.dead_letter import DeadLetterOrigin, origin
 from router.services.dead_letters.scan import Acknowledged
 from router.services.dead_letters.service import GROUP
-from router.services.pages import before
+from router.services.pages import FIRST_ENTRIES, MAX_LATE, before
 from router.services.read import TopicReader
 from router.services.scan import (
     Places,
@@ -136,14 +136,17 @@ class DeadLetterTracer:
             came = origin(one.message, dead)
             return came.topic == topic and _is_of(came.at, stored.position)
 
-        whole, is_cut, step = False, False, STEP_BOUNDS
+        whole, is_cut, first, step = False, False, FIRST_ENTRIES, STEP_BOUNDS
         while looked < bounds.messages and (left := deadline - self._reading.clock()) > 0:
-            step = replace(step, seconds=min(STEP_BOUNDS.seconds, left))
+            # A range that takes too long is read in smaller ones, each in that time; one of single
+            # entries at most partition by partition.
+            step = replace(step, seconds=left / (2 if first == 1 else 1 + MAX_LATE))
             page = before(
-                self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, step, max_late=0
+                self._reading, stats, ends, MAX_DEAD_LETTERS, is_dead_letter, step, first=first
             )
             if page.is_cut and step.messages < bounds.messages:
-                step = replace(step, messages=bounds.messages)  # for batches of many
+                # Batches have more messages than a step: one after the other.
+                first, step = 1, replace(step, messages=bounds.messages)
                 continue
             is_cut = is_cut or page.is_cut
             found += page.messages

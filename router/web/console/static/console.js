@@ -129,11 +129,11 @@ export function copying(part) {
   if (!navigator.clipboard) return; // plain HTTP on another address than loopback
   for (const button of part.querySelectorAll("[data-copy]")) {
     button.hidden = false;
-    const label = button.textContent;
+    const label = [...button.childNodes];
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = label; }, 2000);
+      setTimeout(() => { button.replaceChildren(...label); }, 2000);
     });
   }
 }
