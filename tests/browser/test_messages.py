@@ -77,6 +77,18 @@ def test_message_that_was_sent_again_is_left_by_keyboard(page: Page, site: Stack
     expect(pane).to_be_hidden()
 
 
+def test_button_that_copied_says_so(page: Page, filled: Stack) -> None:
+    page.context.grant_permissions(["clipboard-write"])
+    open_table(page)
+    page.get_by_role("article").first.click()
+    pane = page.get_by_role("complementary", name="Message")
+    copy = pane.get_by_role("button", name="Copy value")
+    copy.click()
+    # By its name, which is what a screen reader says.
+    expect(pane.get_by_role("button", name="Copied")).to_be_visible()
+    expect(copy).to_be_visible()
+
+
 def test_newest_message_is_first_and_followed(page: Page, site: Stack) -> None:
     create(site, "followed", 1)
     post(site, "followed", "\n".join(map(str, range(60))))
