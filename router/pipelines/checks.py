@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -41,7 +42,7 @@ from router.pipelines.declaration import (
 from router.pipelines.declared_columns import columns, declared
 from router.pipelines.reading import DeclarationOrigin, Place
 from router.pipelines.select_rules import (
-    alias_in_where,
+    aliases_in_where,
     foreign_cast,
     misplaced,
     trailing_comma,
@@ -59,6 +60,8 @@ _WINDOWS: Final = frozenset({"window", "session_window"})
 _EXTENSIONS: Final = "spark.sql.extensions"
 """The resource by which a pipeline may bring functions of its own."""
 _UNFOLLOWED: Final = (exp.Lateral, exp.UDTF, exp.Explode, exp.Inline, exp.Pivot, exp.Stack)
+# Functions of several columns that the parser does not know.
+_GENERATORS: Final = frozenset({"inline_outer", "json_tuple"})
 _UNKNOWN: Final = re.compile(
     r"Column '?(?P<a>[^']+?)'? could not be resolved|Unknown column: (?P<b>\S+)"
 )
@@ -252,7 +255,7 @@ def _resolved(
     parsed: exp.Query,
     known: Mapping[str, Mapping[str, str]],
 ) -> Columns:
-    follow = not any(parsed.find(kind) for kind in _UNFOLLOWED) and not _windowed(parsed)
+    follow = not (_generates(parsed) or _windowed(parsed))
     names = {column for table in known.values() for column in table}
     for node, sentence in misplaced(parsed, names):
         raise origin.at(step.line + _line(node) - 1, f"step {step.name}: {sentence}")
@@ -262,6 +265,8 @@ def _resolved(
         if not follow or (unknown := _UNKNOWN.search(str(error))) is None:
             return None
         name = unknown["a"] or unknown["b"]
+        if _is_no_column(parsed, name):
+            return None
         sentence = f"there is no column {name!r}{nearest(name, names)}"
         if name.lower() in names:
             sentence = f"no view that it reads, or more than one, has a column {name!r} here"
@@ -287,16 +292,37 @@ def _check_aliases(
     known: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Raise DeclarationError for an alias in WHERE; parsing takes it for what it stands for."""
-    try:
-        qualify(parsed.copy(), schema=dict(known), dialect="spark", expand_alias_refs=False)
-    except SqlglotError as error:
-        unknown = _UNKNOWN.search(str(error))
-        name = unknown["a"] or unknown["b"] if unknown else ""
-        if (column := alias_in_where(parsed, name)) is not None:
-            sentence = f"WHERE does not know the alias {name!r}: write what it stands for"
-            raise origin.at(
-                step.line + _line(column) - 1, f"step {step.name}: {sentence}"
-            ) from error
+    with suppress(SqlglotError):
+        kept = qualify(
+            parsed.copy(),
+            schema=dict(known),
+            dialect="spark",
+            expand_alias_refs=False,
+            validate_qualify_columns=False,
+        )
+        for column in aliases_in_where(kept):
+            sentence = f"WHERE does not know the alias {column.name!r}: write what it stands for"
+            raise origin.at(step.line + _line(column) - 1, f"step {step.name}: {sentence}")
+
+
+def _generates(parsed: exp.Query) -> bool:
+    """Return whether columns come of generators, whose number and names are not followed."""
+    calls: Iterator[exp.Anonymous] = parsed.find_all(exp.Anonymous)
+    return any(parsed.find(kind) for kind in _UNFOLLOWED) or any(
+        str(call.this).lower() in _GENERATORS for call in calls
+    )
+
+
+def _is_no_column(parsed: exp.Query, name: str) -> bool:
+    """Return whether a name may be a collation, or of a struct that its own SELECT makes."""
+    for column in parsed.find_all(exp.Column):
+        if column.name.lower() != name.lower():
+            continue
+        select = column.parent_select
+        made = {one.alias.lower() for one in select.selects} if select is not None else set()
+        if column.find_ancestor(exp.DataType) or column.table.lower() in made - {""}:
+            return True
+    return False
 
 
 def _windowed(parsed: exp.Query) -> bool:

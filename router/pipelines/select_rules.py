@@ -30,11 +30,12 @@ def foreign_cast(sql: str) -> tuple[int, str] | None:
     """Return line and reason of a CAST to a type that Spark does not have, None: there is none."""
     casts: list[bool] = []
     for before, token in pairwise(Spark().tokenize(sql)):
+        follows_as = before.token_type is TokenType.ALIAS and token.text.isidentifier()
         if token.token_type is TokenType.L_PAREN:
             casts.append(before.text.lower() in {"cast", "try_cast"})
         elif token.token_type is TokenType.R_PAREN:
             casts = casts[:-1]
-        elif any(casts[-1:]) and before.text.lower() == "as" and (no := foreign_type(token.text)):
+        elif any(casts[-1:]) and follows_as and (no := foreign_type(token.text)):
             return int(token.line), no
     return None
 
@@ -79,17 +80,21 @@ def _ungrouped(select: exp.Select) -> Iterator[exp.Column]:
             yield one
 
 
-def alias_in_where(query: exp.Query, name: str) -> exp.Column | None:
-    """Return the column in WHERE that is an alias of its own SELECT, None: there is none."""
+def aliases_in_where(query: exp.Query) -> Iterator[exp.Column]:
+    """Yield the columns in WHERE that are aliases of their own SELECT.
+
+    Columns of views have their tables in the query, as `qualify` gives them.
+    """
     for select in query.find_all(exp.Select):
         where = select.args.get("where")
-        if where is None or name.lower() not in {one.alias.lower() for one in select.expressions}:
-            continue
-        columns: Iterator[exp.Column] = where.find_all(exp.Column)
+        aliases = {one.alias.lower() for one in select.expressions}
+        columns: Iterator[exp.Column] = (
+            where.find_all(exp.Column) if where is not None else iter(())
+        )
         for column in columns:
-            if column.parent_select is select and column.name.lower() == name.lower():
-                return column
-    return None
+            is_alias = not column.table and column.name.lower() in aliases
+            if is_alias and column.parent_select is select:
+                yield column
 
 
 def unlike_widths(query: exp.Query) -> Iterator[tuple[exp.Expr, str]]:

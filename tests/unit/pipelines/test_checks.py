@@ -79,6 +79,20 @@ def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: 
         "SELECT id AS x, x + 1 AS y FROM records",
         "SELECT cast(map('a', (id)) AS MAP<STRING, DECIMAL(9, 2)>) AS text FROM records",
         "SELECT id AS x, count(*) AS n FROM records GROUP BY x HAVING x > 1 AND n > 2",
+        "SELECT cast(CASE WHEN id = 1 THEN 'as' ELSE 'b' END AS STRING) AS x FROM records",
+        "SELECT cast(`as` AS INT) AS x FROM (SELECT id AS `as` FROM records) q",
+        "SELECT cast(named_struct('as', id) AS STRUCT<as: INT>) AS x FROM records",
+        "SELECT json_tuple(_key, 'a', 'b') FROM records UNION ALL SELECT _key, _key FROM records",
+        "SELECT inline_outer(array(struct(id, amount))) FROM records"
+        " UNION ALL SELECT id, amount FROM records",
+        "SELECT c0 FROM (SELECT json_tuple(_key, 'a', 'b') FROM records) q",
+        "SELECT abs(id) AS id FROM records WHERE id > 0"
+        " UNION ALL SELECT k AS id FROM (SELECT amount AS k, k + 1 AS id FROM records) q",
+        "WITH a AS (SELECT abs(z) AS z FROM (SELECT id AS z FROM records) q WHERE z > 1),"
+        " b AS (SELECT amount AS z, z + 1 AS y FROM records) SELECT a.z, b.y FROM a JOIN b"
+        " ON a.z = b.z",
+        "SELECT named_struct('a', id) AS s, s.a FROM records",
+        "SELECT cast(id AS STRING COLLATE UTF8_LCASE) AS s FROM records",
     ],
 )
 def test_good_sql_of_spark_passes(sql: str) -> None:
