@@ -171,7 +171,9 @@ def run(pipeline: Pipeline, settings: Settings, options: RunOptions) -> bool:
         _log.info("pipeline.starting", pipeline=pipeline.name, checkpoint=pipeline.checkpoint)
         # Every call to the JVM is a line otherwise.
         logging.getLogger("py4j").setLevel(logging.WARNING)
-        spark = session.start(pipeline.name, pipeline.resources, connector_names)
+        spark = session.start(
+            pipeline.name, pipeline.resources, connector_names, checkpoint=pipeline.checkpoint
+        )
         parts.callback(_end_session, spark)
         # Spark takes SIGINT for itself when it starts.
         stop.install()

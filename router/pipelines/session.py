@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final
 from router.errors import SettingError
 from router.pipelines import jobs
 from router.pipelines.connectors import Notify, cache, jars, run_followed
-from router.pipelines.declaration import KINDS, Pipeline
+from router.pipelines.declaration import KINDS, Pipeline, is_local
 from router.pipelines.failures import sentence
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _DELTA: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-_LOCAL: Final[Mapping[str, str]] = {
+_LOCAL: Final = {
     # All cores, and three more tries of a task: a Python worker of a busy machine may start late.
     "spark.master": "local[*, 4]",
     "spark.ui.enabled": "false",
@@ -74,17 +74,20 @@ _LOCAL: Final[Mapping[str, str]] = {
     # One machine needs no fifty tasks to read the log of a table, which Delta does at each batch.
     "spark.databricks.delta.snapshotPartitions": "4",
     "spark.sql.streaming.stopTimeout": "60s",
-    # Spark's own choice starts a dozen processes, `readlink` and `chmod`, for each batch: most of
-    # what a small batch takes. Both rename a file that is complete.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing"
-        ".FileSystemBasedCheckpointFileManager"
-    ),
     # Python workers of a busy machine take more than the usual 15 s to start.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+}
+# Spark's own choice starts a dozen processes, `readlink` and `chmod`, for each batch: most of what
+# a small batch takes. Both rename a file that is complete; on HDFS this one keeps an old file of
+# the same name, such as the state that a batch which failed has written.
+_LOCAL_CHECKPOINT: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    )
 }
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGS: Final = (
@@ -161,15 +164,18 @@ def start(
     resources: Mapping[str, str],
     connectors: Collection[str],
     environ: MutableMapping[str, str] = os.environ,
+    checkpoint: str = "",
 ) -> SparkSession:
     """Return a session, or the one that there is; raise SettingError with one sentence.
 
     `resources` are Spark's own settings. `environ` is what Spark's processes inherit: Python is the
-    one that runs this, and where Spark is local it speaks on loopback only.
+    one that runs this, and where Spark is local it speaks on loopback only. `checkpoint` is where
+    streams have theirs, nothing: on this machine.
     """
     version = require(environ)
     inside = submitted(environ)
-    conf = dict(resources) if inside else {**_LOCAL, **resources}
+    local = _LOCAL | (_LOCAL_CHECKPOINT if is_local(checkpoint) else {})
+    conf = dict(resources) if inside else {**local, **resources}
     if not inside:
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,21 @@ def test_secret_resources_are_not_on_the_command_line_when_spark_starts(tmp_path
     assert b"SettingError: Spark does not start" in done.stderr
     assert "spark.driver.memory=1g" in seen.read_text()
     assert "hush" not in seen.read_text()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "kept"),
+    [("/ck", True), ("file:///ck", True), ("hdfs://host/ck", False), ("s3a://bucket/ck", False)],
+)
+def test_files_of_a_checkpoint_elsewhere_are_written_as_spark_does(
+    checkpoint: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Mapping[str, str]] = []
+    monkeypatch.setattr(session, "_built", lambda _, conf: built.append(conf))
+    monkeypatch.setattr(session, "make_home", lambda _: tmp_path)
+    environ = java(tmp_path, 'openjdk version "17.0.15" 2025')
+    session.start("p", {}, [], environ, checkpoint)
+    assert ("spark.sql.streaming.checkpointFileManagerClass" in built[0]) == kept
 
 
 def test_missing_connectors_are_told_with_what_to_run(
