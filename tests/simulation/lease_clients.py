@@ -49,6 +49,7 @@ class LeaseWorker(Client):
         self._opened: dict[int, Opened] = {}
         self._revoked: set[int] = set()
         self._is_recalled = False
+        self._answers: dict[int, str] = {}
         self.is_stopped = False
 
     @property
@@ -74,6 +75,7 @@ class LeaseWorker(Client):
         for partition in list(self._opened):
             self._close(partition)
         self._revoked.clear()
+        self._answers.clear()
         self._is_recalled = False
 
     def _close(self, partition: int) -> None:
@@ -227,11 +229,14 @@ class LeaseWorker(Client):
         return False
 
     async def _ask(self, peer: PulsarPeer, **body: Any) -> str:
-        """Return the code of a request's failure, "": there is none; take updates meanwhile."""
+        """Return the code of a request's failure, "": there is none; take updates meanwhile.
+
+        An update may have the worker ask something else: that one may read the answer of this one.
+        """
         request_id = peer.next_id()
         request = npb.CommandAdmin(request_id=request_id, **body)
         peer.stream.write(node_protocol.frame(admin=request))
-        while True:
+        while request_id not in self._answers:
             frame = await peer.frame()
             if frame.command.type != pb.BaseCommand.EXTENSION:
                 continue
@@ -239,8 +244,9 @@ class LeaseWorker(Client):
             kind = command.WhichOneof("body")
             if kind == "claim_update":
                 await self._updated(peer, command.claim_update)
-            elif kind == "admin_response" and command.admin_response.request_id == request_id:
-                return str(command.admin_response.code)
+            elif kind == "admin_response":
+                self._answers[command.admin_response.request_id] = command.admin_response.code
+        return self._answers.pop(request_id)
 
     async def _retain(self, peer: PulsarPeer) -> bool:
         """Keep the claim until the id's next poll; return whether that poll goes on with it."""
