@@ -21,6 +21,7 @@ from router.errors import SettingError
 from router.model import TopicName
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import check_sink, tidy_sink
+from router.pipelines.sinks.keyed import quoted
 from tests.pipelines.sinking import Sinking, Stream, new_topic, stored
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -289,6 +290,24 @@ def test_delta_refuses_decimals_that_a_table_would_round(
     changes.sink = replace(changes.sink, path=changes.path + "2")
     with pytest.raises(SettingError, match=r"0 digits behind the point, and its rows have 1"):
         run(1)
+
+
+def test_delta_takes_wider_numbers_and_any_name_where_the_table_was_made_for_them(
+    sinking: Sinking, spark: SparkSession
+) -> None:
+    stream = Stream(spark, sinking.folder / "in")
+    changes = Changes(sinking, spark)
+    changes.sink = replace(changes.sink, key=(), options={"mergeSchema": "true"})
+    spark.sql(
+        f"CREATE TABLE delta.{quoted(changes.path)} (number DECIMAL(9, 2), `a name` STRING)"
+        " USING delta TBLPROPERTIES"
+        " ('delta.enableTypeWidening' = true, 'delta.columnMapping.mode' = 'name')"
+    )
+    stream.add([(1, "a")])
+    number = "CAST(id AS DECIMAL(12, 3)) AS number"
+    sinking.run(stream.frame().selectExpr(number, "name AS `a name`"), changes.sink)
+    found = spark.read.format("delta").load(changes.path)
+    assert [str(row["number"]) for row in found.collect()] == ["1.000"]
 
 
 def test_delta_gets_the_results_of_updated_groups_and_refuses_two_rows_of_a_key(

@@ -20,13 +20,14 @@ from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks.context import QUERY, SinkContext
 from router.pipelines.sinks.files import check_files, dated, start_files
-from router.pipelines.sinks.keyed import check_scale, kept, newest, quoted
+from router.pipelines.sinks.keyed import check_scale, kept, newest, properties, quoted
 
 _TRANSACTION: Final = "spark.databricks.delta.write.txn"
 _CONFLICT: Final = "DELTA_CONCURRENT"
 MAX_TRIES: Final = 10
 _SOURCE: Final = "_router_merged"
 _OPTIONS: Final = frozenset({"mergeschema"})
+_WIDENING: Final = "delta.enableTypeWidening"
 T = TypeVar("T")
 
 
@@ -62,10 +63,20 @@ def merge(sink: SinkSpec, frame: DataFrame, batch: int) -> None:
         tried(lambda: spark.sql(_statement(sink, columns)))
 
 
+def _grows(sink: SinkSpec) -> bool:
+    """Return whether a table gets the columns that rows have and it has not."""
+    return any(
+        name.lower() == "mergeschema" and text.lower() == "true"
+        for name, text in sink.options.items()
+    )
+
+
 def _check_scales(frame: DataFrame, sink: SinkSpec) -> None:
     """Raise SettingError for numbers that the table would round without a word."""
     try:
         found = frame.sparkSession.read.format("delta").load(sink.path).schema
+        if _grows(sink) and properties(frame, sink).get(_WIDENING, "") == "true":
+            return  # types of columns grow as the rows do
     except PySparkException:
         return  # the first batch makes the table
     for name, kind, scale in scales(frame.schema, found):
@@ -122,9 +133,9 @@ def _statement(sink: SinkSpec, columns: list[str]) -> str:
     gone = f"coalesce(s.{quoted(sink.deletes)}, false)" if sink.deletes else "false"
     order = quoted(sink.order)
     newer = f"coalesce(s.{order} >= t.{order}, t.{order} IS NULL)" if sink.order else "true"
-    grows = any(text.lower() == "true" for text in sink.options.values())
+    evolving = "WITH SCHEMA EVOLUTION " if _grows(sink) else ""
     parts = [
-        f"MERGE {'WITH SCHEMA EVOLUTION ' if grows else ''}INTO delta.{quoted(sink.path)} AS t",
+        f"MERGE {evolving}INTO delta.{quoted(sink.path)} AS t",
         f"USING {_SOURCE} AS s ON {same}",
         f"WHEN MATCHED AND {newer} AND {gone} THEN DELETE",
         f"WHEN MATCHED AND {newer} THEN UPDATE SET",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
@@ -19,6 +21,7 @@ from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 
 _NUMBER: Final = "_router_number"
+_MAPPING: Final = "columnMapping.mode"
 _NOT_IN_DELTA: Final = frozenset(" ,;{}()\n\t=")
 
 
@@ -29,13 +32,31 @@ def check_rows(frame: DataFrame, sink: SinkSpec) -> None:
         raise SettingError(f"sink {sink.name}: two columns are called {twice[0]!r}: rename one.")
     if sink.partition_by and set(names) <= {name.lower() for name in sink.partition_by}:
         raise SettingError(f"sink {sink.name}: partition_by leaves no column for the files.")
-    if sink.kind == "delta" and (odd := [n for n in frame.columns if _NOT_IN_DELTA & set(n)]):
+    odd = [name for name in frame.columns if _NOT_IN_DELTA & set(name)]
+    if sink.kind == "delta" and odd and not _maps_names(frame, sink):
         raise SettingError(
             f"sink {sink.name}: no column of Delta is called {odd[0]!r}: rename it, without blanks"
             " and , ; { } ( ) =."
         )
     if sink.key:
         check_key(frame, sink)
+
+
+def _maps_names(frame: DataFrame, sink: SinkSpec) -> bool:
+    """Return whether columns of a Delta table have other names in its files: all are allowed."""
+    default = frame.sparkSession.conf.get(
+        f"spark.databricks.delta.properties.defaults.{_MAPPING}", ""
+    )
+    with suppress(PySparkException):
+        default = properties(frame, sink).get(f"delta.{_MAPPING}", default)
+    return default in {"name", "id"}
+
+
+def properties(frame: DataFrame, sink: SinkSpec) -> dict[str, str]:
+    """Return the properties of a Delta table; raise PySparkException where there is none."""
+    rows = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.{quoted(sink.path)}")
+    found: dict[str, str] = rows.collect()[0]["properties"]
+    return found
 
 
 def check_key(frame: DataFrame, sink: SinkSpec) -> None:
