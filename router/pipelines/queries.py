@@ -73,15 +73,20 @@ class _Query:
     query: StreamingQuery
     batches: int = 0
     failing_since: float | None = None
+    restarted: float = 0.0
     reread: bool = False
+
+    def has_recovered(self, now: float, seconds: float) -> bool:
+        """Return whether it runs that long, or has ended well: one that is idle has no batches."""
+        return not self.query.isActive or now - self.restarted > seconds
 
 
 class Queries:
     """Queries by the names of their sinks; used by one thread.
 
-    One that ends with a failure that passes is started again, for `retry_seconds` that bring no
-    batch; one that misses a file of a table once, when `reread` has looked for the new ones, unless
-    that returns False.
+    One that ends with a failure that passes is started again, for `retry_seconds` in which it
+    brings no batch and does not run that long. One that misses a file of a table is once, when
+    `reread` has looked for the new ones, unless that returns False.
     """
 
     def __init__(
@@ -113,13 +118,13 @@ class Queries:
     def check(self, reasons: Mapping[str, str]) -> None:
         """Restart queries that ended before they began; raise RunFailedError for what failed."""
         for name, one in self._queries.items():
-            if (batches := self._progress.batches(name)) > one.batches:
+            now, error = self._clock(), one.query.exception()
+            batches = self._progress.batches(name)
+            recovered = error is None and one.has_recovered(now, self._retry_seconds)
+            if batches > one.batches or recovered:
                 one.batches, one.failing_since, one.reread = batches, None, False
-            error = one.query.exception()
             if error is None:
-                one.failing_since = one.failing_since if one.query.isActive else None
                 continue
-            now = self._clock()
             missed = misses_file(error)
             if one.failing_since is None:
                 one.failing_since = now
@@ -136,7 +141,7 @@ class Queries:
                     one.reread = True
                     if not self._reread():
                         continue
-                one.query = one.start()
+                one.query, one.restarted = one.start(), now
 
     def between(self, name: str, before: int) -> bool:
         """Return whether the batch is over that was under way when `before` were done."""

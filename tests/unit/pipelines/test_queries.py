@@ -105,6 +105,19 @@ def test_workers_that_are_late_for_ever_end_the_run(clock: ManualClock) -> None:
         found.check({})
 
 
+def test_query_that_ran_idle_for_long_is_started_again_for_as_long_as_the_first_time(
+    clock: ManualClock,
+) -> None:
+    found, second = queries(clock), FakeQuery()
+    found.start("s", starts := Starts(FakeQuery(LATE), second, FakeQuery()))
+    found.check({})
+    clock.advance(3600)
+    found.check({})
+    second.error, second.active = LATE, False
+    found.check({})
+    assert starts.count == 3
+
+
 def test_any_other_failure_ends_the_run_with_its_reason(clock: ManualClock) -> None:
     found = queries(clock)
     found.start("files", Starts(FakeQuery("boom\n\nat org.apache.x")))
