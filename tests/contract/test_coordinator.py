@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from router.coordination import Lease, RemoteGroup
-from router.coordination.zookeeper import ZookeeperOptions
+from router.coordination.zookeeper import ZookeeperOptions, coordinator
 from router.coordination.zookeeper.inspection import release, show
 from router.errors import CoordinationUnavailableError, SettingError
 from tests.contract.coordinating import (
@@ -227,15 +227,15 @@ def test_a_group_is_looked_at_from_any_node(where: str) -> None:
 
 
 def test_nothing_is_left_in_the_tree_when_everything_was_let_go(
-    where: str, zookeeper: Zookeeper
+    where: str, zookeeper: Zookeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(coordinator, "SWEEP_SECONDS", 0.05)
     leases = [Lease(TOPIC, group, partition) for group in "gh" for partition in range(3)]
     path = where.removeprefix(zookeeper.address)
 
     async def scene() -> None:
         async with joined(where, where) as nodes:
             for node in nodes:
-                node.coordinator._sweep._every = 0.05  # type: ignore[attr-defined] # ours
                 for lease in leases:
                     node.coordinator.acquire(lease)
                 node.coordinator.join(TOPIC, "g", "c")
