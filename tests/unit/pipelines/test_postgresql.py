@@ -6,8 +6,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -115,6 +117,8 @@ def test_floating_numbers_are_no_whole_ones(kind: DataType) -> None:
 def test_rows_that_no_table_has_are_refused(
     columns: list[str], declared: dict[str, Any], refused: str
 ) -> None:
-    frame = cast(DataFrame, SimpleNamespace(columns=columns))
+    defaults = SimpleNamespace(get=lambda _, default: default)
+    session = SimpleNamespace(conf=defaults, sql=Mock(side_effect=PySparkException("No table.")))
+    frame = cast(DataFrame, SimpleNamespace(columns=columns, sparkSession=session))
     with pytest.raises(SettingError, match=refused) if refused else nullcontext():
         check_rows(frame, SinkSpec("s", **{"kind": "jdbc", **declared}))
