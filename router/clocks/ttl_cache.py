@@ -18,7 +18,7 @@ MAX_STALE_SECONDS: Final = 3_600.0
 
 
 class TTLMap(Generic[K, T]):
-    """Values that hold for `seconds`, at most `limit` of them: the one put first makes room.
+    """Values that hold for `seconds`, at most `limit` of them, the oldest removed first.
 
     Callable from many threads or greenlets.
     """

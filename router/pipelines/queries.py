@@ -129,7 +129,7 @@ class Queries:
             if one.failing_since is None:
                 one.failing_since = now
                 if missed:
-                    # Whoever writes the table again removes the old files first.
+                    # A job that overwrites the table removes its files before it writes new ones.
                     self._not_before = now + RESTART_SECONDS
             late = now - one.failing_since > self._retry_seconds
             if one.reread if missed else (late or not is_transient(error)):

@@ -81,7 +81,7 @@ PROTOCOLS = (
     "pulsar_transactions",
 )
 MEAN_PAUSES: Final = (2.0, 8.0, 30.0)
-LONG_MEAN_PAUSES: Final = (2.0, 8.0, 15.0, 30.0, 30.0, 60.0)
+LONG_MEAN_PAUSES: Final = (4.0, 15.0, 30.0, 30.0, 60.0, 60.0)
 """Of long plans, most of whose clients have something to do now and then."""
 LONG_HOURS: Final = 1.0
 MIN_DIRTY_RATIOS = (0.01, 0.5)

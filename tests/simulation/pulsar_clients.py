@@ -14,7 +14,7 @@ from router.wire.pulsar import pulsar_pb2 as pb
 from tests.simulation.history import GroupPartition, InFlight, PartitionName, Place, name_of
 from tests.simulation.protocols import Client, Numbered, value_of
 from tests.simulation.seeded import CLOCK
-from tests.simulation.workers import DEDUPLICATE, GoneError, PulsarPeer, World
+from tests.simulation.workers import GoneError, PulsarPeer, World
 
 LIMIT: Final = 1 << 20
 MIN_PERMITS: Final = 20
@@ -42,21 +42,8 @@ class PulsarPublisher(Numbered):
 
     async def work(self) -> None:
         peer = await PulsarPeer.open(self.world, "pulsar")
-        request_id = peer.next_id()
         self._epoch += 1
-        peer.send(
-            "PRODUCER",
-            topic=self._topic,
-            producer_id=1,
-            request_id=request_id,
-            producer_name=self.name,
-            user_provided_producer_name=True,
-            epoch=self._epoch,
-            metadata=DEDUPLICATE,
-        )
-        if await peer.answer(request_id, "PRODUCER_SUCCESS") is None:
-            peer.stream.close()
-            raise GoneError
+        await peer.produce(self._topic, 1, self.name, self._epoch)
         while not self.world.is_quiet or self.sent:
             if not self.sent:
                 await self.pause()

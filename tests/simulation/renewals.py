@@ -19,7 +19,7 @@ from tests.simulation.history import GroupPartition, History, PartitionName
 from tests.simulation.kafka_clients import KafkaPeer
 from tests.simulation.protocols import Client, Numbered, value_of
 from tests.simulation.seeded import CLOCK
-from tests.simulation.workers import DEDUPLICATE, GoneError, Poller, PulsarPeer, World
+from tests.simulation.workers import GoneError, Poller, PulsarPeer, World
 
 NAME: Final = "renewed"
 TOPIC: Final = f"persistent://public/default/{NAME}"
@@ -190,22 +190,9 @@ class RenewedPublisher(Numbered):
         await self._open(peer)
 
     async def _open(self, peer: PulsarPeer) -> None:
-        request_id, asked_at = peer.next_id(), CLOCK.now
+        asked_at = CLOCK.now
         self._epoch += 1
-        peer.send(
-            "PRODUCER",
-            topic=TOPIC,
-            producer_id=1,
-            request_id=request_id,
-            producer_name=self.name,
-            user_provided_producer_name=True,
-            epoch=self._epoch,
-            metadata=DEDUPLICATE,
-        )
-        answer = await peer.answer(request_id, "PRODUCER_SUCCESS")
-        if answer is None:
-            peer.stream.close()
-            raise GoneError
+        answer = await peer.produce(TOPIC, 1, self.name, self._epoch)
         self._check(answer.last_sequence_id, asked_at)
         self._sequence = answer.last_sequence_id
 

@@ -139,6 +139,28 @@ class PulsarPeer:
             if getattr(body, "request_id", None) == request_id:
                 return body if kind in kinds else None
 
+    async def produce(self, topic: str, producer_id: int, name: str, epoch: int) -> Any:
+        """Open a deduplicated producer; raise GoneError, with the connection closed.
+
+        Such as: the broker has not noticed yet that the producer's last connection is gone.
+        """
+        request_id = self.next_id()
+        self.send(
+            "PRODUCER",
+            topic=topic,
+            producer_id=producer_id,
+            request_id=request_id,
+            producer_name=name,
+            user_provided_producer_name=True,
+            epoch=epoch,
+            metadata=DEDUPLICATE,
+        )
+        opened = await self.answer(request_id, "PRODUCER_SUCCESS")
+        if opened is None:
+            self.stream.close()
+            raise GoneError
+        return opened
+
     async def admin(self, **body: Any) -> npb.CommandAdminResponse:
         """Return the answer of a request of the node protocol; raise GoneError."""
         request_id = self.next_id()
@@ -206,22 +228,8 @@ class Publisher:
 
     async def _open(self, peer: PulsarPeer, partition: int) -> None:
         topic = self._topic if partition < 0 else f"{self._topic}-partition-{partition}"
-        request_id = peer.next_id()
         self._epoch += 1
-        peer.send(
-            "PRODUCER",
-            topic=topic,
-            producer_id=partition + 1,
-            request_id=request_id,
-            producer_name=f"router-{self.name}",
-            user_provided_producer_name=True,
-            epoch=self._epoch,
-            metadata=DEDUPLICATE,
-        )
-        if await peer.answer(request_id, "PRODUCER_SUCCESS") is None:
-            # Such as: the broker has not noticed yet that the connection before is gone.
-            peer.stream.close()
-            raise GoneError
+        await peer.produce(topic, partition + 1, f"router-{self.name}", self._epoch)
 
     def _prepare(self) -> None:
         chance = self._chance

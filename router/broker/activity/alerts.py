@@ -1,4 +1,4 @@
-"""Which alerts would fire now: rules of deploy/prometheus/alerts.yml, by what the broker recorded.
+"""Which alerts would fire now: rules of deploy/prometheus/alerts.yaml, by what the broker recorded.
 
 What a rule needs of other nodes, of restarts or of single processes is Prometheus' to see.
 """

@@ -24,7 +24,7 @@ async function refresh() {
     found = await answer.json();
     text = answer.ok ? found.preview : found.detail;
   } catch {
-    // said above
+    // reported above
   }
   if (number !== latest) return; // answers may overtake one another
   preview.textContent = text;

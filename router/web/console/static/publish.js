@@ -199,7 +199,7 @@ function point(detail) {
 
 const post = (body) => send(`${form.action}?format=json`, { method: "POST", body });
 
-const said = (count) => `${count} ${count === 1 ? "message" : "messages"} stored`;
+const storedText = (count) => `${count} ${count === 1 ? "message" : "messages"} stored`;
 
 // One message after the other, each with its own values.
 async function series() {
@@ -220,12 +220,12 @@ async function series() {
     if (!answer.ok) throw new Error(found.detail);
     stored += found.stored;
     progress.value = i;
-    report(`${said(stored)}, ${i} of ${times}`);
+    report(`${storedText(stored)}, ${i} of ${times}`);
     while (!stopped && i < times && Date.now() < start + i * pause) {
       await new Promise((resolve) => { setTimeout(resolve, Math.min(100, start + i * pause - Date.now())); });
     }
   }
-  report(`${said(stored)}${stopped ? "; stopped" : ""}`);
+  report(`${storedText(stored)}${stopped ? "; stopped" : ""}`);
 }
 
 async function once() {

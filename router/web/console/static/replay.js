@@ -49,7 +49,7 @@ async function batch(most) {
 
 async function run() {
   const most = Math.min(Math.max(Number(rate.value) || 1, 1), Number(rate.dataset.most));
-  let said = byId("status")[0].textContent;
+  let result = byId("status")[0].textContent;
   running = true;
   show();
   try {
@@ -61,12 +61,12 @@ async function run() {
       keep();
       all = Math.max(all, found.left, 1);
       progress.value = done ? 1 : 1 - found.left / all;
-      said = `${found.stored} messages stored in ${found.to}.`;
-      report(said);
+      result = `${found.stored} messages stored in ${found.to}.`;
+      report(result);
       if (found.stalled) throw new Error("no more messages came in time. Go on tries again.");
       if (!done && running) await pause(Math.max(0, (found.batch * 1000) / most - (performance.now() - since)));
     }
-    report(`${done ? "Done. " : "Stopped. "}${said}`);
+    report(`${done ? "Done. " : "Stopped. "}${result}`);
   } catch (error) {
     report(`Stopped: ${error.message}`, true);
   } finally {
