@@ -26,6 +26,7 @@ class _TableView:
     spec: TableSpec
     rows: DataFrame
     refreshed: float
+    had_files: bool
 
 
 class Tables:
@@ -41,7 +42,10 @@ class Tables:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._views = [_TableView(table, _view(spark, table), clock()) for table in tables]
+        self._views = []
+        for table in tables:
+            rows = _view(spark, table)
+            self._views.append(_TableView(table, rows, clock(), _has_files(table, rows)))
 
     def refresh(self) -> None:
         """Look which files there are of the tables for which it is time."""
@@ -50,19 +54,21 @@ class Tables:
                 self._look(view)
 
     def reread(self) -> bool:
-        """Look which files there are of all tables; return whether each has some.
+        """Look which files there are of all tables; return whether none is being written again.
 
-        One that is being written again may have none. Delta tables have one version or another.
+        One that is had files in this run and may have none now; one that never had any is empty.
         """
-        for view in self._views:
-            self._look(view)
-        plain = [view for view in self._views if view.spec.format != "delta"]
-        return all(len(files.inputFiles()) for view in plain for files in _file_lists(view.rows))
+        looked = [self._look(view) for view in self._views]
+        return all(looked)
 
-    def _look(self, view: _TableView) -> None:
+    def _look(self, view: _TableView) -> bool:
+        """Look which files there are of a table; return False if it had some and has none."""
         view.refreshed = self._clock()
         for files in _file_lists(view.rows):
             files.refresh()
+        has_files = _has_files(view.spec, view.rows)
+        view.had_files |= has_files
+        return has_files or not view.had_files
 
 
 def _view(spark: SparkSession, table: TableSpec) -> DataFrame:
@@ -75,6 +81,11 @@ def _view(spark: SparkSession, table: TableSpec) -> DataFrame:
         raise SettingError(f"table {table.name}: {sentence(error)}") from error
     rows.createOrReplaceTempView(table.name)
     return rows
+
+
+def _has_files(table: TableSpec, rows: DataFrame) -> bool:
+    """Return whether a table has files; those of Delta have one version or another."""
+    return table.format == "delta" or all(len(one.inputFiles()) for one in _file_lists(rows))
 
 
 def _file_lists(rows: DataFrame) -> Iterator[Any]:

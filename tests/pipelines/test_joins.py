@@ -166,13 +166,17 @@ def test_running_stream_sees_the_files_that_a_table_has_after_a_refresh(
 def test_table_that_was_written_again_is_read_again_once_it_has_files(
     spark: SparkSession, tmp_path: Path, clock: ManualClock
 ) -> None:
-    rows, table = tmp_path / "rows", tmp_path / "table"
-    for folder in (rows, table):
+    rows, table, empty = (tmp_path / name for name in ("rows", "table", "empty"))
+    for folder in (rows, table, empty):
         folder.mkdir()
     (table / "1.json").write_text('{"id": 1, "name": "old"}\n')
     (rows / "1.json").write_text('{"id": 1}\n')
-    spec = TableSpec("kept", str(table), "json", "id INT, name STRING")
-    tables = Tables(spark, [spec], clock)
+    columns = "id INT, name STRING"
+    specs = [
+        TableSpec("kept", str(table), "json", columns),
+        TableSpec("never", str(empty), "json", columns),
+    ]
+    tables = Tables(spark, specs, clock)
     spark.readStream.schema("id INT").json(str(rows)).createOrReplaceTempView("numbers")
     joined = spark.sql("SELECT n.id, name FROM numbers n LEFT JOIN kept t ON n.id = t.id")
 
