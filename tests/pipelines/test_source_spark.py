@@ -131,6 +131,23 @@ def test_key_and_subject_choose_the_rows(spark: SparkSession, store: Store) -> N
     assert anywhere.count() == 4
 
 
+def test_frame_used_twice_has_all_rows_where_spark_pushes_conditions_down(
+    spark: SparkSession, store: Store
+) -> None:
+    topic = store.create(f"s-{uuid.uuid4().hex[:12]}", 2)
+    fill(store, topic, 4, 5)
+    pushes_down = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(pushes_down, "true")
+    try:
+        read = frame(spark, spec(store, topic.local), streaming=False)
+        first, second = (read.where(f"partition = {number}") for number in (0, 1))
+        assert first.count() == 10
+        assert read.count() == 20
+        assert first.union(second).count() == 20
+    finally:
+        spark.conf.unset(pushes_down)
+
+
 def test_what_a_frame_writes_is_read_again(spark: SparkSession, store: Store) -> None:
     register(spark)
     topic = f"s-{uuid.uuid4().hex[:12]}"

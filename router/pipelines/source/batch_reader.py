@@ -1,4 +1,9 @@
-"""Reading a source once: what the driver plans, and what each task reads of it."""
+"""Reading a source once: what the driver plans, and what each task reads of it.
+
+Conditions are not pushed down (Spark's `pushFilters`): up to 4.3 Spark keeps the ranges that the
+last condition left for all uses of a frame. A union of two conditions would lack the rows of the
+first one, and the frame itself, used after a condition, all rows that this one did not want.
+"""
 
 from __future__ import annotations
 
