@@ -18,6 +18,7 @@ from router import log
 from router.cli import output
 from router.cli.options import as_json, examples, store
 from router.errors import SettingError
+from router.errors.quoting import nearest
 from router.settings import Settings, config_file, load
 
 if TYPE_CHECKING:
@@ -159,7 +160,13 @@ def run_(name: str, folder: Path, config: Path | None, **given: Any) -> None:
 @click.option("--topic", "topics", multiple=True, help="Only what came from it; repeatable.")
 @click.option("--from", "since", default="", metavar="TIME", help="Published then or later.")
 @click.option("--until", default="", metavar="TIME", help="Published before.")
-@click.option("--rate", type=float, default=1000.0, show_default=True, help="Messages a second.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.001, 1e9),
+    default=1000.0,
+    show_default=True,
+    help="Messages a second.",
+)
 @click.option(
     "--format",
     "form",
@@ -176,7 +183,9 @@ def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
     A replay that was interrupted goes on where it was when it is started again with the same name.
     """
     from router.pipelines.derived import replay_of  # noqa: PLC0415 - only when it is used
+    from router.pipelines.jobs.options import span_ms  # noqa: PLC0415 - as above
 
+    span_ms("from", given["since"], "until", given["until"])
     own = {key: given.pop(key) for key in ("to", "topics", "until", "rate")}
     own |= {"from": given.pop("since"), "format": given.pop("form")}
     _run(replay_of(name, archive, own), config, given)
@@ -190,9 +199,19 @@ def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
 )
 @click.argument("name")
 @click.option("--where", default="", help="Delta: compact these partitions only; a condition.")
-@click.option("--target-mb", type=float, default=128.0, show_default=True, help="Size of files.")
 @click.option(
-    "--retain-hours", type=float, default=168.0, show_default=True, help="Age of deleted files."
+    "--target-mb",
+    type=click.FloatRange(1, 1e9),
+    default=128.0,
+    show_default=True,
+    help="Size of files.",
+)
+@click.option(
+    "--retain-hours",
+    type=click.FloatRange(1, 1e9),
+    default=168.0,
+    show_default=True,
+    help="Age of deleted files.",
 )
 @folder
 @store
@@ -232,13 +251,18 @@ def rebuild(name: str, folder: Path, config: Path | None, **given: Any) -> None:
     """
     from router.pipelines.derived import rebuild_of, swap_of  # noqa: PLC0415 - only when it is used
     from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
-    from router.pipelines.jobs.options import since_epoch_ms  # noqa: PLC0415 - as above
+    from router.pipelines.jobs.options import span_ms  # noqa: PLC0415 - as above
+    from router.pipelines.run import check_complete  # noqa: PLC0415 - as above
 
     sink, since, until = (given.pop(key) for key in ("sink", "since", "until"))
     swap, where = given.pop("swap"), given.pop("where")
     pipeline = named(name, folder)
-    span = since_epoch_ms("from", since), since_epoch_ms("to", until)
+    span = span_ms("from", since, "to", until)
     rebuilt = rebuild_of(pipeline, sink, *span)
+    if swap:
+        check_complete(rebuilt, _settings(rebuilt, config, given))
+    elif where:
+        raise SettingError("--where is for --swap: choose what is read again by --from and --to")
     _run(swap_of(pipeline, sink, span, where) if swap else rebuilt, config, {**given, "once": True})
 
 
@@ -367,8 +391,14 @@ def _add_case(file: Path, pipeline: Pipeline, topic: str, limit: int, settings: 
     from router.pipelines.testing import writing  # noqa: PLC0415 - only when it is used
     from router.pipelines.testing.running import start  # noqa: PLC0415 - only when it is used
 
+    sources = pipeline.sources().values()
+    known = [name for source in sources for name in source.topics]
+    if topic not in known and not any(source.pattern for source in sources):
+        raise SettingError(f"{pipeline.name} reads no topic {topic!r}{nearest(topic, known)}")
     pipeline = placed(pipeline, settings)
-    with opened(settings):
+    with opened(settings) as (_, backend):
+        # Before Spark starts: TopicNotFoundError if there is none.
+        backend.partitions(settings.topic(topic), settings.seconds("backend.timeout"))
         messages = writing.sample(start(pipeline), pipeline, topic, limit)
     writing.add_case(file, f"from {topic}: {len(messages)} messages", messages)
 

@@ -29,7 +29,7 @@ def places(text: str) -> dict[Place, int]:
     """Return the line, from 1, of each table and key; tables of an array are numbered from 0."""
     found: dict[Place, int] = {(): 1}
     table: Place = ()
-    counts: dict[str, int] = {}
+    counts: dict[Place, int] = {}
     quote = ""
     for number, line in enumerate(text.splitlines(), 1):
         if quote:
@@ -64,12 +64,18 @@ def sql_line(text: str, line: int) -> int:
     return line + 1 if after in _QUOTES else line
 
 
-def _table(header: re.Match[str], counts: dict[str, int]) -> Place:
-    parts: Place = tuple(_parts(header[2]))
+def _table(header: re.Match[str], counts: dict[Place, int]) -> Place:
+    """Return the path of a header's table; `counts` are of the arrays so far, by their paths."""
+    path: Place = ()
+    *around, last = _parts(header[2])
+    for part in around:
+        path = (*path, part)
+        path = (*path, counts[path]) if path in counts else path
+    path = (*path, last)
     if header[1] != "[[":
-        return parts
-    counts[header[2]] = counts.get(header[2], -1) + 1
-    return (*parts, counts[header[2]])
+        return path
+    counts[path] = counts.get(path, -1) + 1
+    return (*path, counts[path])
 
 
 def _parts(key: str) -> list[str]:

@@ -31,7 +31,7 @@ import structlog
 
 from router.backends import Backend
 from router.backends.opening import opened
-from router.errors import RouterError
+from router.errors import RouterError, SettingError
 from router.pipelines import connectors, jobs, session
 from router.pipelines.declaration import DEAD_LETTERS, Pipeline, Trigger, is_local
 from router.pipelines.failures import sentence
@@ -41,7 +41,7 @@ from router.pipelines.ownership import check_owner, own, own_remote
 from router.pipelines.progress import PipelineProgress, write_status
 from router.pipelines.queries import Queries, Retries, RunFailedError
 from router.pipelines.reading import DeclarationOrigin
-from router.services.pipelines import FOLDER
+from router.services.pipelines import FOLDER, read_status, run_state
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -116,6 +116,17 @@ def check(pipeline: Pipeline, settings: Settings, *, topics: bool = True) -> Non
     if topics and (pipeline.source.topics or pipeline.source.pattern):
         with opened(settings) as (_, backend):
             check_topics(pipeline, backend, settings)
+
+
+def check_complete(pipeline: Pipeline, settings: Settings) -> None:
+    """Raise SettingError if the last run of a pipeline on this machine did not come to its end."""
+    status = read_status(state_folder(pipeline, settings))
+    if status is not None and not status.get("complete"):
+        state = run_state(status, state_folder(pipeline, settings))
+        raise SettingError(
+            f"{pipeline.name} is not at its end ({state}), and its rows are not all there: run the"
+            " same command without --swap"
+        )
 
 
 def check_declared(pipeline: Pipeline) -> None:
@@ -228,6 +239,7 @@ class PipelineRun:
     reasons: dict[str, str] = field(default_factory=dict)
     progress: PipelineProgress = field(init=False)
     started: str = field(init=False)
+    complete: bool = False
     _written: float = 0.0
 
     def __post_init__(self) -> None:
@@ -251,6 +263,7 @@ class PipelineRun:
             "pipeline": self.pipeline.name,
             "state": state,
             "error": error,
+            "complete": self.complete and not error,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "started": self.started,
@@ -313,9 +326,10 @@ class PipelineRun:
                 queries.start(flow.sink.name, partial(start_sink, rows, flow.sink, context))
                 started.append(flow.sink)
             _log.info("pipeline.started", pipeline=self.pipeline.name, sinks=queries.names())
-            self._watch(queries, tables)
+            complete = self._watch(queries, tables)
             self._end(queries)
             self._check_bad()
+            self.complete = complete
             for sink in started:
                 tidy_sink(sink, context)
         _log.info("pipeline.stopped", pipeline=self.pipeline.name)
@@ -344,8 +358,8 @@ class PipelineRun:
             reads=reader(self.pipeline, self.settings),
         )
 
-    def _watch(self, queries: Queries, tables: Tables) -> None:
-        """Return when all queries are done or a signal came; raise RunFailedError."""
+    def _watch(self, queries: Queries, tables: Tables) -> bool:
+        """Return when all queries are done, or False when a signal came; raise RunFailedError."""
         while not self.stop.event.wait(POLL_SECONDS):
             queries.check(self.reasons)
             self.lease.check()
@@ -354,8 +368,9 @@ class PipelineRun:
             self._show()
             if not queries.running():
                 if self.pipeline.trigger.available_now:
-                    return
+                    return True
                 raise RunFailedError("all queries ended, and none says why")
+        return False
 
     def _check_bad(self) -> None:
         share = self.pipeline.limits.bad_share

@@ -242,6 +242,9 @@ def test_rebuilt_rows_of_a_range_of_time_are_swapped_in_for_those_of_the_table(h
     changed = here.declared(declared.replace("'old'", "'new'"))
     rebuild = rebuild_of(changed, "", since, until)
     here.run_pipeline(rebuild)
+    status = read_status(Path(rebuild.checkpoint))
+    assert status is not None
+    assert status["complete"]
     assert rows(rebuild.sinks[0].path) == {2: ("new", since)}
     here.run_pipeline(swap_of(changed, "", (since, until), "id BETWEEN 2 AND 2"))
     assert {number: rule for number, (rule, _) in rows(table).items()} == {

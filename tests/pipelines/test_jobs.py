@@ -154,6 +154,7 @@ def test_replay_is_the_same_bytes_in_order_and_goes_on_after_a_stop(
     assert said[-1] == "replayed all 870 messages"
     assert (left - 100) / 500 - 1e-6 <= clock() - begun <= left / 500
     assert job("replay", store, **options)
+    assert said[-1].startswith("an earlier run replayed all 870 messages, and this one none")
 
     found = read(store.backend, topic)
     assert len(found) == 3
@@ -173,13 +174,15 @@ def test_replay_is_the_same_bytes_in_order_and_goes_on_after_a_stop(
 
 
 def test_replay_takes_only_the_topics_and_times_that_were_asked_for(
-    spark: SparkSession, job: Callable[..., bool], tmp_path: Path
+    spark: SparkSession, job: Callable[..., bool], tmp_path: Path, said: list[str]
 ) -> None:
     table = str(tmp_path / "archive")
     other = [("bills", *row[1:]) for row in archived(10)]
     spark.createDataFrame(archived(30) + other, ARCHIVE).write.format("delta").save(table)
     with ExitStack() as stack:
         store = open_with_node("embedded", tmp_path / "data", stack)
+        assert job("replay", store, archive=table, topics=["orderz"])
+        assert said[-1] == f"{table} has no message of these topics and times"
         assert job(
             "replay",
             store,
@@ -295,6 +298,33 @@ def test_maintain_leaves_a_parquet_table_that_spark_writes_readable(
     ]
     with pytest.raises(SettingError, match="exists already"):
         job("maintain", table=str(table), format="parquet", into=str(into))
+
+
+def test_maintain_of_sinks_takes_a_condition_where_tables_have_its_partitions(
+    spark: SparkSession, job: Callable[..., bool], tmp_path: Path, said: list[str]
+) -> None:
+    plain, parted, empty = (tmp_path / name for name in ("plain", "parted", "empty"))
+    for number in range(2):
+        rows = spark.range(number, number + 1).selectExpr("id", "1 AS part").coalesce(1)
+        rows.write.format("delta").mode("append").save(str(plain))
+        rows.write.format("delta").partitionBy("part").mode("append").save(str(parted))
+    # As a sink leaves it that has had no rows yet.
+    (empty / maintaining.LOG).mkdir(parents=True)
+    (empty / maintaining.LOG / "0").write_text("v1\n")
+    sinks = (
+        SinkSpec("plain", "delta", path=str(plain)),
+        SinkSpec("empty", "parquet", path=str(empty)),
+        SinkSpec("parted", "delta", path=str(parted)),
+    )
+    assert job("maintain", sinks=sinks, where="part = 1")
+    assert f"{empty}: deleted 0 files that its log does not name, 0 bytes" in said
+    assert said[-1] == f"{parted}: 2 files became 1"
+    assert any(line.startswith(f"{plain}: Predicate references non-partition") for line in said)
+    with pytest.raises(SettingError, match=r"not all tables are maintained: .*non-part"):
+        job("maintain", sinks=sinks, where="none = 1", vacuum=False)
+    with pytest.raises(SettingError, match="is no Delta table"):
+        job("maintain", sinks=(SinkSpec("e", "delta", path=str(empty)), *sinks), vacuum=False)
+    assert said[-1] == f"{parted}: 0 files became 0"
 
 
 def test_maintain_says_so_when_there_is_no_table(job: Callable[..., bool], tmp_path: Path) -> None:

@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pyspark.errors import AnalysisException
+
 from router.errors import ReadFailedError, SettingError
 from router.pipelines.declaration import SinkSpec
+from router.pipelines.failures import sentence
 from router.pipelines.jobs.options import TABLES, WEEK_HOURS, JobOptions, Value
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ _INFER: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_A_CORE: Final = 4
 _HOUR_MS: Final = 3_600_000
+# What the log of a folder names is asked for, which has no columns while it names nothing.
+_ANY: Final = "ignored INT"
+_NO_PARTITION: Final = "DELTA_NON_PARTITION_COLUMN_REFERENCE"
 
 
 def maintain_sinks(
@@ -45,8 +51,12 @@ def maintain_sinks(
 ) -> None:
     """Maintain the tables of files that sinks write to, which they may do meanwhile.
 
-    Parquet is vacuumed only: a compacted copy would not be what the sink goes on with.
+    Parquet is vacuumed only: a compacted copy would not be what the sink goes on with. What Spark
+    refuses of one table keeps it from no other. Raises SettingError for it at the end; a condition
+    on partitions that a table has not is told, and refused where no table has them.
     """
+    refused: list[str] = []
+    compacted = failed = False
     for sink in sinks:
         if sink.kind not in TABLES:
             continue
@@ -55,7 +65,15 @@ def maintain_sinks(
             continue
         compact = sink.kind == "delta" and options.flag("compact")
         table: dict[str, Value] = {"table": sink.path, "format": sink.kind, "compact": compact}
-        maintain(spark, JobOptions({**options.values, **table}), now_ms, notify)
+        try:
+            maintain(spark, JobOptions({**options.values, **table}), now_ms, notify)
+            compacted = compacted or compact
+        except (AnalysisException, SettingError) as error:
+            refused.append(f"{sink.path}: {sentence(error)}")
+            failed = failed or _NO_PARTITION not in str(error)
+            notify(refused[-1])
+    if refused and (failed or not compacted):
+        raise SettingError(f"not all tables are maintained: {'; '.join(refused)}")
 
 
 def maintain(
@@ -97,6 +115,10 @@ def _delta(spark: SparkSession, options: JobOptions, notify: Callable[[str], Non
     if spark.conf.get(LISTING, None) is None:
         changes[LISTING] = str(_TASKS_A_CORE * spark.sparkContext.defaultParallelism)
     with _changed(spark, changes):
+        # First, so that it is done as well where Spark refuses the condition.
+        if options.flag("vacuum"):
+            table.vacuum(hours)
+            notify(f"{name}: deleted files that it has not named for {hours:g} hours")
         if options.flag("compact"):
             chosen = table.optimize()
             if where := options.text("where"):
@@ -104,9 +126,6 @@ def _delta(spark: SparkSession, options: JobOptions, notify: Callable[[str], Non
             [row] = tried(chosen.executeCompaction).collect()
             found = row.metrics
             notify(f"{name}: {found.numFilesRemoved} files became {found.numFilesAdded}")
-        if options.flag("vacuum"):
-            table.vacuum(hours)
-            notify(f"{name}: deleted files that it has not named for {hours:g} hours")
 
 
 @contextmanager
@@ -191,7 +210,7 @@ class _HadoopFolder:
             return 0, 0
         named = {
             str(self._new(self._uri(name)).toUri().getPath())
-            for name in self._spark.read.parquet(self._text).inputFiles()
+            for name in self._spark.read.schema(_ANY).parquet(self._text).inputFiles()
         }
         count = size = 0
         for status in self._walk(self._path):

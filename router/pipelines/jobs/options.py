@@ -236,8 +236,19 @@ def _many(shape: Shape, value: object) -> Value | None:
     return None
 
 
-def since_epoch_ms(name: str, text: str) -> int:
-    """Return a time in ms since 1970, 0 for an empty text; raise SettingError for no time."""
+def span_ms(first: str, since: str, last: str, until: str) -> tuple[int, int]:
+    """Return the times of two options of a command in ms since 1970, 0 for an empty text.
+
+    `first` and `last` are the names of the options. Raises SettingError for no time, and for a span
+    that nothing is in.
+    """
+    begin, end = _since_epoch_ms(first, since), _since_epoch_ms(last, until)
+    if since and until and end <= begin:
+        raise SettingError(f"--{last} {until} is not after --{first} {since}: nothing is between")
+    return begin, end
+
+
+def _since_epoch_ms(name: str, text: str) -> int:
     found = _time(text)
     if found is None:
         raise SettingError(f"--{name} {text!r} is no {_SHAPE_NAMES['time']}")
@@ -260,6 +271,9 @@ def _time(value: object) -> str | None:
 
 def _together(kind: str, found: Mapping[str, Value]) -> None:
     """Raise ValueError for values that do not go together."""
+    since, until = (str(found.get(name, "")) for name in ("from", "until"))
+    if since and until and datetime.fromisoformat(until) <= datetime.fromisoformat(since):
+        raise ValueError("until is not after from: nothing is between")
     if kind != "maintain":
         return
     if found["format"] == "parquet" and found["compact"] and not found["into"]:

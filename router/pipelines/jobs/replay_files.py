@@ -79,7 +79,7 @@ class ReplayFiles:
         if plan.options != options:
             raise SettingError(
                 f"{self._folder} belongs to a replay with other options: give this one another"
-                " checkpoint, or delete that folder."
+                " checkpoint, which the command has by --name, or delete that folder."
             )
         if missing := [path for path, _ in files[self.next(plan) :] if not path.is_file()]:
             raise ReadFailedError(f"{missing[0]} is missing: part of the replay is published.")
@@ -113,6 +113,10 @@ class ReplayFiles:
         found = self.find(options)
         assert found is not None, "it was renamed to this name"
         return found
+
+    def forget(self) -> None:
+        """Remove what was written down of a replay of nothing: there may be something later."""
+        self._disk.remove(self._folder / "rows")
 
     def next(self, plan: ReplayPlan) -> int:
         """Return the number of the file that is published next; their count at the end."""

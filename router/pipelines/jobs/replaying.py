@@ -49,6 +49,10 @@ def replay(context: JobContext, options: JobOptions) -> bool:
     checkpoint = pipeline.checkpoint.removeprefix("file://")
     files = ReplayFiles(Path(checkpoint) / "replay")
     plan = _plan(context, options, files)
+    if not plan.files:
+        files.forget()
+        context.notify(f"{options.text('archive')} has no message of these topics and times")
+        return True
     identity = PublisherIdentity(pipeline.name, "replay", plan.identity)
     places = {
         name: (context.settings.topic(name), count) for name, count in plan.partitions.items()
@@ -61,6 +65,12 @@ def replay(context: JobContext, options: JobOptions) -> bool:
     pace = ReplayPace(rate, context.clock, context.stop.wait)
     max_rows = max(1, min(_APPEND_ROWS, int(rate)))
     first = files.next(plan)
+    if first == len(plan.files):
+        context.notify(
+            f"an earlier run replayed all {plan.rows} messages, and this one none: another"
+            " checkpoint, which the command has by --name, replays them again"
+        )
+        return True
     done = sum(rows for _, rows in plan.files[:first])
     reported_at = context.clock()
     for number, (path, rows) in list(enumerate(plan.files))[first:]:

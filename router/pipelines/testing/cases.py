@@ -148,6 +148,7 @@ class _CaseReader:
                 "publish_time": at,
                 "properties": {},
             } | message
+            self._check_topic(table, row["topic"])
             place = (row["topic"], row["partition"])
             row |= {"position": f"0:{counts[place]}", "index": counts[place]}
             row["value"] = _base64(row.get("value"))
@@ -155,6 +156,12 @@ class _CaseReader:
             counts[place] += 1
             rows.append(row)
         return rows
+
+    def _check_topic(self, table: Table, topic: str) -> None:
+        sources = self._pipeline.sources().values()
+        known = [name for source in sources for name in source.topics]
+        if topic not in known and not any(source.pattern for source in sources):
+            table.refuse("topic", f"no source reads the topic {topic!r}{nearest(topic, known)}")
 
     def _lines(self, table: Table) -> list[str]:
         text, name = table.text("records"), table.text("file")

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import tomlkit
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from router.errors import SettingError
 from router.pipelines.declaration import Pipeline
+from router.pipelines.failures import sentence
 from router.pipelines.source import frame
 from router.pipelines.testing.cases import Row
 from router.pipelines.testing.comparing import CaseResult, line
@@ -65,11 +67,12 @@ def add_case(file: Path, name: str, messages: Sequence[Row]) -> None:
 def sample(spark: SparkSession, pipeline: Pipeline, topic: str, limit: int) -> list[Row]:
     """Return the first messages of a topic, as the source reads them. Raises SettingError."""
     source = replace(pipeline.source, topics=(topic,), pattern="", starting="earliest")
-    rows = frame(spark, source, False).orderBy("publish_time", "partition", "index").limit(limit)
-    found = [
-        json.loads(row["row"])
-        for row in rows.select(f.to_json(f.struct(*rows.columns)).alias("row")).collect()
-    ]
+    try:
+        rows = frame(spark, source, False).orderBy("publish_time", "partition", "index")
+        rows = rows.limit(limit).select(f.to_json(f.struct(*rows.columns)).alias("row"))
+        found = [json.loads(row["row"]) for row in rows.collect()]
+    except PySparkException as error:
+        raise SettingError(f"the topic {topic} cannot be read: {sentence(error)}") from error
     if not found:
         raise SettingError(f"the topic {topic} has no messages")
     return found

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from router.pipelines.jobs.options import KEYS, read
+from router.errors import SettingError
+from router.pipelines.jobs.options import KEYS, read, span_ms
 
 GIVEN: dict[str, dict[str, object]] = {
     "validate": {"schemas": {"*": "any.json"}},
@@ -34,6 +35,7 @@ def test_every_key_has_a_value_when_only_what_must_be_is_given(kind: str) -> Non
         ("replay", {"archive": "x", "rate": float("nan")}, "rate = nan is not from"),
         ("replay", {"archive": "x", "format": "csv"}, "allowed are delta, parquet"),
         ("replay", {"archive": "x", "from": "noon"}, "from = 'noon' is no time"),
+        ("replay", {"archive": "x", "from": "2026-01-02", "until": "2026-01-02"}, "is not after"),
         ("audit", {"topics": "orders", "archive": "x"}, "is no list of texts"),
         ("validate", {"schemas": {"a": 1}}, "is no table of texts"),
         ("maintain", {"table": "x", "vacuum": 1}, "is no true or false"),
@@ -53,3 +55,12 @@ def test_times_are_utc_when_they_name_no_zone() -> None:
     times = {read("replay", {"archive": "x", "from": text}).text("from") for text in texts}
     times.add(read("replay", {"archive": "x", "from": datetime(2026, 1, 31, 10)}).text("from"))
     assert times == {datetime(2026, 1, 31, 10, tzinfo=UTC).isoformat()}
+
+
+def test_span_of_a_command_is_in_order_and_named_by_its_options() -> None:
+    assert span_ms("from", "1970-01-01T00:00:01", "to", "") == (1000, 0)
+    assert span_ms("from", "", "to", "1970-01-01T01:00:00+00:59") == (0, 60_000)
+    with pytest.raises(SettingError, match="--until 'noon' is no time"):
+        span_ms("from", "", "until", "noon")
+    with pytest.raises(SettingError, match="--to 2026-07-01 is not after --from 2026-08-01"):
+        span_ms("from", "2026-08-01", "to", "2026-07-01")

@@ -9,10 +9,11 @@ import pytest
 
 from router import settings as all_settings
 from router.backends.memory import MemoryBackend
+from router.errors import SettingError
 from router.pipelines import jobs
 from router.pipelines.declaration import Pipeline, SourceSpec
 from router.pipelines.lease import RunningError
-from router.pipelines.run import PipelineRun, RunOptions, Stop
+from router.pipelines.run import PipelineRun, RunOptions, Stop, check_complete
 
 
 class Lost:
@@ -58,3 +59,17 @@ def test_job_says_how_it_ended_when_the_lease_is_kept(
 ) -> None:
     monkeypatch.setattr(jobs, "run", lambda _: well)
     assert run(folder, Held()).once(cast("Any", None)) is well
+
+
+def test_rebuild_that_was_stopped_or_failed_is_not_complete(folder: Path) -> None:
+    one = run(folder, Held())
+    check_complete(one.pipeline, one.settings)  # it ran on another machine, if at all
+    for state, error in (("stopped", ""), ("failed", "the disk is full")):
+        one.write(state, error)
+        with pytest.raises(SettingError, match=f"p is not at its end \\({state}\\)"):
+            check_complete(one.pipeline, one.settings)
+    one.stop.event.set()
+    assert not one._watch(cast("Any", None), cast("Any", None)), "stopped before all was read"
+    one.complete = True
+    one.write("stopped")
+    check_complete(one.pipeline, one.settings)

@@ -20,6 +20,7 @@ from router.pipelines.testing.reporting import lines, write_junit
 from router.pipelines.testing.writing import add_case, update
 from tests.unit.pipelines.declared import GOOD
 
+DECLARED = GOOD.replace('topics = ["orders"]', 'topics = ["orders", "other"]')
 TEST = """\
 # Kept.
 [[case]]
@@ -45,7 +46,7 @@ files = '''
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A file of tests beside the declaration that it tests."""
-    (tmp_path / "large.toml").write_text(GOOD)
+    (tmp_path / "large.toml").write_text(DECLARED)
     (tmp_path / "tests").mkdir()
     file = tmp_path / "tests" / "large.toml"
     file.write_text(TEST)
@@ -95,24 +96,38 @@ def test_batches_are_rows_of_the_source(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "line", "words"),
     [
-        ("files = ", "filse = ", "there is no sink 'filse'; did you mean files?"),
-        ("{\"id\": 1}\n'''\n", "{]\n'''\n", "is no JSON"),
-        ("[case.expect]\nfiles = '''\n{\"id\": 1}\n'''\n", "", "expects nothing"),
-        ("records = ", "recrods = ", "there is no key 'case.batch.recrods'"),
-        ("at = 2026-01-01T09:00:00+01:00", 'at = "noon"', "is no time"),
-        ('"/w=="', '"/w"', "no base64"),
-        ("# Kept.", '[[case]]\nname = "one"\nerror = "x"', "two cases"),
-        ("# Kept.", 'pipeline = "nowhere.toml"', "nowhere.toml"),
+        ("files = ", "filse = ", 16, "there is no sink 'filse'; did you mean files?"),
+        ("{\"id\": 1}\n'''\n", "{]\n'''\n", 16, "is no JSON"),
+        ("[case.expect]\nfiles = '''\n{\"id\": 1}\n'''\n", "", 2, "expects nothing"),
+        ("records = ", "recrods = ", 7, "there is no key 'case.batch.recrods'"),
+        ("at = 2026-01-01T09:00:00+01:00", 'at = "noon"', 6, "is no time"),
+        ('"/w=="', '"/w"', 13, "no base64"),
+        ('"other"', '"othr"', 12, "no source reads the topic 'othr'; did you mean other?"),
+        ("# Kept.", '[[case]]\nname = "one"\nerror = "x"', 1, "two cases"),
+        ("# Kept.", 'pipeline = "nowhere.toml"', 0, "nowhere.toml"),
     ],
 )
-def test_what_no_test_says_is_refused(file: Path, old: str, new: str, words: str) -> None:
+def test_what_no_test_says_is_refused(
+    file: Path, old: str, new: str, line: int, words: str
+) -> None:
     head, _, tail = TEST.rpartition(old)
     file.write_text(head + new + tail)
     with pytest.raises(DeclarationError) as caught:
         load(file, file.parent)
     assert words in str(caught.value)
+    assert not line or str(caught.value).startswith(f"{file}:{line}: ")
+
+
+def test_case_is_of_a_topic_that_the_pipeline_reads(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent.parent)
+    command = ["pipeline", "test", "large", "--folder", ".", "--from-topic", "othre"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 78
+    assert result.stderr == "Error: large reads no topic 'othre'; did you mean other?\n"
 
 
 def test_records_of_a_file_are_lines(file: Path) -> None:
@@ -182,7 +197,7 @@ def test_what_came_is_what_is_expected_when_it_is_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row]
 ) -> None:
     folder = tmp_path_factory.mktemp("update")
-    (folder / "large.toml").write_text(GOOD)
+    (folder / "large.toml").write_text(DECLARED)
     file = folder / "test.toml"
     file.write_text(TEST.replace("# Kept.", '# Kept.\npipeline = "large.toml"'))
     came = {"files": tuple(rows), "dead-letters": ()}
