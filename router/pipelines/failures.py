@@ -25,6 +25,11 @@ _GONE: Final = re.compile(
 _CHANGED: Final = re.compile(
     r"\[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS\].*?\bChanges:\s*(.+?)(?:\s*SQLSTATE|\n\n|$)", re.DOTALL
 )
+_ENDLESS: Final = "streaming aggregations without watermark"
+NO_GROUP_ENDS: Final = (
+    "no group is ever complete, so that the mode append never gets one: group by the column of the"
+    " watermark, or by window(COLUMN, '1 minute') of it, or give the sink another mode"
+)
 _CLASS: Final = re.compile(
     r"^(?:\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?(?:\[[A-Z_0-9.]+\]\s*)?"
 )
@@ -41,7 +46,7 @@ def sentence(error: BaseException | str) -> str:
         )
     if _MISSING.search(text):
         return LACKING
-    if message := _of_table(text):
+    if message := NO_GROUP_ENDS if _ENDLESS in text else _of_table(text):
         return bounded(message)
     if found := [message for kind, message in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
         return bounded(found[-1])

@@ -258,6 +258,8 @@ def status_lines(name: str, folder: Path) -> tuple[list[str], bool]:
 
 
 def _sink(sink: dict[str, Any]) -> str:
+    if not sink.get("batches"):
+        return "no batch yet"
     lag = sink.get("lag") or {}
     lagging = sorted(((name, n) for name, n in lag.items() if n), key=lambda one: -one[1])[:5]
     parts = [

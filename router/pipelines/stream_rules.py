@@ -1,6 +1,7 @@
 """What Spark refuses of a stream's SQL, told before it starts: only what is sure, with the line.
 
-Without a watermark no group of a stream is ever complete, so a sink in append mode never gets one.
+Without a watermark no group of a stream is ever complete, so a sink in append mode never gets one;
+DISTINCT makes groups, too. Of a stream there is no subquery within an expression.
 Windows over rows, DISTINCT within an aggregate, and an order of rows that come without end are
 refused whatever the sink is, the last but for the complete mode. Spark says so only when the query
 starts, without file and line.
@@ -10,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from sqlglot import exp
 
 from router.pipelines.declaration import Pipeline, SinkSpec, ViewStep
+
+_EXPRESSIONS: Final = (exp.Predicate, exp.Binary, exp.Where, exp.Having, exp.Alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,26 @@ def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Ref
     sources = source_views(pipeline)
     for sink in pipeline.sinks:
         for name in sorted(below(sink.from_step.lower(), parsed) & parsed.keys()):
+            for line in _subqueries(parsed[name], parsed, sources):
+                yield Refused(
+                    steps[name],
+                    line,
+                    "a subquery in an expression may not read a stream: join it, with a watermark"
+                    " on both and a condition on their times",
+                )
             for select in streaming(parsed[name], parsed, sources):
                 for line, reason in _never(select, sink):
                     yield Refused(steps[name], line, reason)
         yield from _endless(pipeline, parsed, steps, sink)
+
+
+def _subqueries(
+    query: exp.Query, parsed: Mapping[str, exp.Query], sources: Collection[str]
+) -> Iterator[int]:
+    """Yield the lines of subqueries that are values or conditions and read rows of a source."""
+    for inner in query.find_all(exp.Subquery, exp.Select):
+        if isinstance(inner.parent, _EXPRESSIONS) and reads_stream(inner, parsed, sources):
+            yield _line(inner)
 
 
 def _never(select: exp.Select, sink: SinkSpec) -> Iterator[tuple[int, str]]:
@@ -143,11 +163,14 @@ def reads_stream(
 def _aggregates(
     query: exp.Query, parsed: Mapping[str, exp.Query], sources: Collection[str]
 ) -> Iterator[int]:
-    """Yield the lines of a step's aggregates over rows of a source."""
+    """Yield the lines of a step's aggregates over rows of a source; DISTINCT makes groups, too."""
     for select in streaming(query, parsed, sources):
         group = select.args.get("group")
-        if group is not None or _aggregated(select):
+        if group is not None or select.args.get("distinct") is not None or _aggregated(select):
             yield _line(group or select)
+    for union in query.find_all(exp.Union):
+        if union.args.get("distinct") and reads_stream(union, parsed, sources):
+            yield _line(union)
 
 
 def _aggregated(select: exp.Select) -> bool:

@@ -195,6 +195,29 @@ def test_check_refuses_sinks_that_cannot_work(
         check_sink(stream.frame(), sink, sinking.context)
 
 
+@pytest.mark.parametrize(
+    ("column", "partitions", "sentence"),
+    [
+        ("array(struct(NULL AS a))", (), "'x' has the type void"),
+        ("map(name, id * INTERVAL '1' SECOND)", (), "'x' has the type interval day to second"),
+        ("struct(id)", ("x",), "no partitions by the column 'x', of the type struct<id"),
+    ],
+)
+def test_check_refuses_the_types_that_delta_refuses_at_the_first_batch(
+    sinking: Sinking, stream: Stream, column: str, partitions: tuple[str, ...], sentence: str
+) -> None:
+    rows = stream.frame().selectExpr("id", f"{column} AS x")
+    sink = SinkSpec("s", "delta", path=str(sinking.folder / "table"), partition_by=partitions)
+    with pytest.raises(SettingError, match=sentence):
+        check_sink(rows, sink, sinking.context)
+    check_sink(rows, replace(sink, kind="parquet"), sinking.context)
+    writer = rows.writeStream.format("delta").partitionBy(*partitions).trigger(availableNow=True)
+    with pytest.raises(PySparkException, match="DELTA_"):
+        writer.option("checkpointLocation", str(sinking.folder / "own")).start(
+            sink.path
+        ).awaitTermination(60)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_files_have_each_row_once_in_folders_by_date_when_a_commit_is_lost(
     sinking: Sinking, stream: Stream, spark: SparkSession, kind: str

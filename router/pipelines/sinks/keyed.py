@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -11,10 +12,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    CalendarIntervalType,
     DataType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
+    MapType,
+    NullType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
 )
 
 from router.errors import SettingError
@@ -22,6 +30,9 @@ from router.pipelines.declaration import SinkSpec
 
 _NUMBER: Final = "_router_number"
 _MAPPING: Final = "columnMapping.mode"
+_TYPE_CHECK: Final = "spark.databricks.delta.schema.typeCheck.enabled"
+_INTERVALS: Final = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
+_NO_PARTITIONS: Final = (ArrayType, MapType, StructType, VariantType)
 _NOT_IN_DELTA: Final = frozenset(" ,;{}()\n\t=")
 
 
@@ -38,8 +49,45 @@ def check_rows(frame: DataFrame, sink: SinkSpec) -> None:
             f"sink {sink.name}: no column of Delta is called {odd[0]!r}: rename it, without blanks"
             " and , ; { } ( ) =."
         )
+    if sink.kind == "delta" and not sink.key:
+        _check_types(frame, sink)
     if sink.key:
         check_key(frame, sink)
+
+
+def _check_types(frame: DataFrame, sink: SinkSpec) -> None:
+    """Raise SettingError for types that Delta refuses at the first batch.
+
+    A merge by key casts rows to what an existing table has, and is left to Delta.
+    """
+    known = frame.sparkSession.conf.get(_TYPE_CHECK, "true") != "false"
+    refused = (NullType, *_INTERVALS) if known else (NullType,)
+    partitions = {name.lower() for name in sink.partition_by}
+    for field in frame.schema.fields:
+        for kind in _parts(field.dataType):
+            if isinstance(kind, refused):
+                raise SettingError(
+                    f"sink {sink.name}: the column {field.name!r} has the type"
+                    f" {kind.simpleString()}, which Delta has not: cast it."
+                )
+        if field.name.lower() in partitions and isinstance(field.dataType, _NO_PARTITIONS):
+            raise SettingError(
+                f"sink {sink.name}: Delta has no partitions by the column {field.name!r}, of the"
+                f" type {field.dataType.simpleString()}."
+            )
+
+
+def _parts(kind: DataType) -> Iterator[DataType]:
+    """Yield a type, and those within it."""
+    yield kind
+    if isinstance(kind, StructType):
+        within = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        within = [kind.elementType]
+    else:
+        within = [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
+    for one in within:
+        yield from _parts(one)
 
 
 def _maps_names(frame: DataFrame, sink: SinkSpec) -> bool:

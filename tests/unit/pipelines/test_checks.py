@@ -163,6 +163,14 @@ def append(steps: dict[str, str], source: str = "", end: str = "") -> None:
         ({"a": AGGREGATE, "b": "SELECT * FROM a"}, 13),
         ({"a": "WITH r AS (SELECT * FROM records)\nSELECT id FROM r GROUP BY id"}, 14),
         ({"a": "SELECT n FROM (SELECT count(*) AS n FROM records) q"}, 13),
+        ({"a": "SELECT\n  DISTINCT id FROM records"}, 14),
+        (
+            {
+                "a": "SELECT 1 AS id UNION ALL SELECT 2",
+                "b": "SELECT id FROM a\nUNION\nSELECT id FROM records",
+            },
+            18,
+        ),
     ],
 )
 def test_aggregate_without_a_watermark_is_refused_with_its_line(
@@ -187,6 +195,8 @@ def test_aggregate_without_a_watermark_is_refused_with_its_line(
             " FROM delta.`/tables/d`) d ON d.x = r.id"
         },
         {"a": "SELECT max(x) AS m FROM delta.`/tables/d`"},
+        {"a": "SELECT id FROM records WHERE id > (SELECT max(x) FROM delta.`/tables/d`)"},
+        {"a": "SELECT id FROM records UNION ALL SELECT DISTINCT x FROM delta.`/tables/d`"},
         {"unused": AGGREGATE, "b": "SELECT id FROM records"},
         {"a": "SELECT aggregate(array(id), 0, (x, y) -> x + y) AS s FROM records"},
         {
@@ -207,6 +217,10 @@ def test_what_is_no_aggregate_of_the_stream_needs_no_watermark(steps: dict[str, 
          13, "SUM(amount) OVER"),
         ("SELECT\ncount(DISTINCT id) AS n FROM records", 14, "approx_count_distinct"),
         ("SELECT id FROM records\nORDER BY id", 14, "leave ORDER BY away"),
+        ("SELECT id FROM records WHERE amount >\n(SELECT avg(amount) FROM records)", 14, "join it"),
+        ("SELECT id FROM records\nWHERE id IN (SELECT id FROM records)", 14, "join it"),
+        ("SELECT id FROM delta.`/d`\nWHERE NOT EXISTS (SELECT 1 FROM records)", 14, "join it"),
+        ("SELECT id,\n(SELECT max(id) FROM records) AS m FROM records", 14, "join it"),
     ],
 )  # fmt: skip
 def test_what_no_stream_has_is_refused_with_its_line(sql: str, line: int, words: str) -> None:

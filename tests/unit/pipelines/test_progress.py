@@ -180,6 +180,15 @@ def test_status_comes_back_and_is_never_half(progress: PipelineProgress, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
 
 
+def test_status_knows_no_lag_before_the_first_batch(tmp_path: Path) -> None:
+    started = PipelineProgress(lambda: 0.0, ["files"])
+    write_status(tmp_path, {"state": "running", "sinks": started.sinks()})
+    assert status_lines("large", tmp_path)[0][1].split() == ["files", "no", "batch", "yet"]
+    started.add(event())
+    write_status(tmp_path, {"state": "running", "sinks": started.sinks()})
+    assert "lag 4" in status_lines("large", tmp_path)[0][1]
+
+
 def test_status_of_a_run_that_vanished_says_killed(tmp_path: Path) -> None:
     note = {"state": "running", "pid": 2**22 + 1, "host": socket.gethostname(), "sinks": {}}
     write_status(tmp_path, note)

@@ -14,7 +14,7 @@ import pytest
 from router.errors import SettingError
 from router.pipelines import connectors, session
 from router.pipelines.declaration import JobSpec, Pipeline, SinkSpec, SourceSpec
-from router.pipelines.failures import LACKING, sentence
+from router.pipelines.failures import LACKING, NO_GROUP_ENDS, sentence
 
 
 def java(folder: Path, says: str) -> dict[str, str]:
@@ -172,6 +172,12 @@ def test_missing_maven_is_told_with_what_to_install(
             "bad record in topic t, partition 1, position 3:4:0: not JSON",
         ),
         ("Caused by: x\nModuleNotFoundError: No module named 'router'\n at x", LACKING),
+        (
+            "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append."
+            " This output mode is not supported for streaming aggregations without watermark on"
+            " streaming DataFrames/DataSets. SQLSTATE: 42KDE",
+            NO_GROUP_ENDS,
+        ),
         (
             "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
             " [DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] Changed.\nChanges:\nLatest schema is"
