@@ -67,11 +67,11 @@ class Fault:
     proxy: int = 0
 
 
-def plan(chance: random.Random, operations: int, count: int) -> list[Fault]:
+def plan(chance: random.Random, operations: int, count: int, proxies: int) -> list[Fault]:
     """Return faults within so many operations."""
     places = sorted(chance.randint(operations // 10, operations * 9 // 10) for _ in range(count))
     return [
-        Fault(chance.choice(KINDS), place, chance.uniform(*HOLD_SECONDS), chance.randrange(3))
+        Fault(chance.choice(KINDS), place, chance.uniform(*HOLD_SECONDS), chance.randrange(proxies))
         for place in places
     ]
 

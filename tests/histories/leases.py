@@ -14,6 +14,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -83,9 +84,7 @@ class Lease(Scenario):
                 operations[place] = replace(one, input=given)
 
     def _http(self, node: int) -> HttpConnection:
-        made = self.Http(self._nodes[node])
-        self._connections.append(made)
-        return made
+        return self._owned.enter_context(closing(self.Http(self._nodes[node])))
 
     def _producer(self) -> Step:
         kafka = self.kafka()
@@ -198,7 +197,7 @@ def record_leases(
     """
     ports = [proxy.port for proxy in clients]
     name = f"lease_{seed}".replace("-", "_")
-    scenario = Lease(Ports(ports[0], cluster.kafka.port, 0), name, ports)
+    scenario = Lease(Ports(ports[0], cluster.kafka.port, 0, 0), name, ports)
     striking = ClusterFaults(cluster, clients, scenario.history, random.Random(seed))
     try:
         scenario.prepare()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from router.wire.pulsar import pulsar_pb2 as pb
+from tests.broker.raw import RawClient
 from tests.histories.http_client import HttpConnection
 from tests.histories.kafka_client import KafkaConnection
 from tests.histories.kafka_members import MemberConnection
 from tests.histories.nats_client import NatsConnection
+from tests.histories.pulsar_client import PulsarConnection
+from tests.histories.pulsar_wire import PulsarWire
 from tests.histories.recording import Output
 from tests.histories.transactions import TransactionalConnection
 
@@ -62,6 +67,43 @@ class EmptyReads(HttpConnection):
     def read(self, topic: str, after: str = "") -> Output:
         found = super().read(topic, after)
         return {"values": [], "positions": []} if after else found
+
+
+class ForgottenNumbers(PulsarConnection):
+    """Sends each message twice, as what a producer of another name repeats."""
+
+    def append(self, topic: str, value: str) -> Output:
+        self._name = secrets.token_hex(8)
+        self.close()
+        super().append(topic, value)
+        self._name = secrets.token_hex(8)
+        self.close()
+        return super().append(topic, value)
+
+
+class FalseRepeats(PulsarConnection):
+    """Says of what it does not send that it was stored before."""
+
+    def append(self, topic: str, value: str) -> Output:
+        return {"status": "stored"}
+
+
+class SkippingReaders(PulsarConnection):
+    """Reads on behind the message that should come next."""
+
+    def read(self, topic: str, after: str = "") -> Output:
+        found = super().read(topic, after)
+        return {name: some[1:] if after else some for name, some in found.items()}
+
+
+class EarlierEnds(PulsarConnection):
+    """Names the first id that it was told as the last one."""
+
+    _end: Output | None = None
+
+    def end(self, topic: str) -> Output:
+        self._end = self._end or super().end(topic)
+        return self._end
 
 
 class LostPublishes(NatsConnection):
@@ -188,6 +230,28 @@ class LostAcknowledgements(HttpConnection):
 
     def acknowledge(self, topic: str, token: str, consumer: str = "c") -> Output:
         return {}
+
+
+class LostReceipts(PulsarWire):
+    """Confirms acknowledgements that it does not send."""
+
+    def acknowledge(self, client: RawClient, place: pb.MessageIdData) -> None:
+        pass
+
+
+class EmptyHands(PulsarWire):
+    """Says that there is nothing left."""
+
+    def take(self, limit: int, *, acknowledge: bool) -> Output:
+        super().take(limit, acknowledge=False)
+        return {"values": []}
+
+
+class SilentAcknowledgements(PulsarWire):
+    """Acknowledges what it only looks at."""
+
+    def take(self, limit: int, *, acknowledge: bool) -> Output:
+        return super().take(limit, acknowledge=True)
 
 
 class SecondHolders(HttpConnection):

@@ -10,6 +10,7 @@ import itertools
 import random
 import uuid
 from abc import ABC, abstractmethod
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,9 +66,7 @@ class GroupScenario(Scenario):
 
     def member_connection(self) -> MemberConnection:
         """Return a new connection."""
-        made = self.Kafka(self._ports.kafka)
-        self._connections.append(made)
-        return made
+        return self._owned.enter_context(closing(self.Kafka(self._ports.kafka)))
 
     def fetch(self, label: str, kafka: MemberConnection, partition: int) -> Output | None:
         """Record a look at a committed offset."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +66,7 @@ SETTINGS: Final = {
 
 @dataclass
 class Router:
-    """A router whose clients come through proxies: HTTP, Kafka and NATS."""
+    """A router whose clients come through proxies: HTTP, Kafka, NATS and Pulsar."""
 
     stack: Stack
     proxies: list[TcpProxy]
@@ -79,17 +80,18 @@ class Router:
 @contextlib.contextmanager
 def running(folder: Path, **settings: str) -> Iterator[Router]:
     """Run a router on a small disk while the block lasts."""
-    kafka, nats = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    listeners = {"broker_kafka": kafka, "broker_nats": nats}
-    with (
-        mounted(folder / "data"),
-        started(folder, "--workers", "2", **SETTINGS | listeners | settings) as stack,
-    ):
+    kafka, nats, pulsar = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    listeners = {"broker_kafka": kafka, "broker_nats": nats, "broker_pulsar": pulsar}
+    with contextlib.ExitStack() as stacks:
+        proxies = [stacks.enter_context(TcpProxy(address)) for address in (kafka, nats, pulsar)]
+        # The official client goes where a lookup sends it.
+        listeners["broker_advertised"] = f"pulsar://{proxies[-1].address}"
+        stacks.enter_context(mounted(folder / "data"))
+        given = SETTINGS | listeners | settings
+        stack = stacks.enter_context(started(folder, "--workers", "2", **given))
         stack.wait_ready()
-        with contextlib.ExitStack() as stacks:
-            addresses = (f"127.0.0.1:{stack.port}", kafka, nats)
-            proxies = [stacks.enter_context(TcpProxy(address)) for address in addresses]
-            yield Router(stack, proxies)
+        http = stacks.enter_context(TcpProxy(f"127.0.0.1:{stack.port}"))
+        yield Router(stack, [http, *proxies])
 
 
 @contextlib.contextmanager
@@ -148,7 +150,7 @@ def record_in_turn(
         for place in range(steps):
             if between is not None and place == steps // 2:
                 between()
-            chance.choice(workers)(chance)
+            insist(partial(chance.choice(workers), chance))
         scenario.conclude()
     finally:
         scenario.close()
@@ -168,7 +170,8 @@ def _strike_while_working(
     striking = Faults(router.stack, router.proxies, histories, disk)
 
     def strike(operations: int, progress: Progress) -> None:
-        striking.run(plan(random.Random(seed), operations, faults), progress)
+        planned = plan(random.Random(seed), operations, faults, len(router.proxies))
+        striking.run(planned, progress)
 
     work_while(strike, seed, scenarios, steps)
     return striking.struck

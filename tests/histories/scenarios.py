@@ -10,6 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,8 @@ from typing import Any, Final
 from tests.histories.http_client import HttpConnection
 from tests.histories.kafka_client import KafkaConnection
 from tests.histories.nats_client import NatsConnection, message_of
+from tests.histories.pulsar_client import PulsarConnection, place_of
+from tests.histories.pulsar_wire import PulsarWire
 from tests.histories.recording import History, Output, RefusedError, UnknownOutcomeError
 
 Step = Callable[[random.Random], None]
@@ -33,6 +36,7 @@ class Ports:
     http: int
     kafka: int
     nats: int
+    pulsar: int
 
 
 class Scenario(ABC):
@@ -44,12 +48,14 @@ class Scenario(ABC):
     Http: type[HttpConnection] = HttpConnection
     Kafka: type[KafkaConnection] = KafkaConnection
     Nats: type[NatsConnection] = NatsConnection
+    Pulsar: type[PulsarConnection] = PulsarConnection
+    Wire: type[PulsarWire] = PulsarWire
 
     def __init__(self, ports: Ports, name: str) -> None:
         self.name = name
         self.history = History(self.model, f"{self.label}-{name}")
         self._ports = ports
-        self._connections: list[HttpConnection | KafkaConnection | NatsConnection] = []
+        self._owned = ExitStack()
         self._values: Counter[str] = Counter()
 
     def prepare(self) -> None:  # noqa: B027 - nothing, unless a scenario says more
@@ -64,26 +70,27 @@ class Scenario(ABC):
 
     def close(self) -> None:
         """End all connections."""
-        for connection in self._connections:
-            connection.close()
+        self._owned.close()
 
     def http(self) -> HttpConnection:
         """Return a new HTTP connection."""
-        made = self.Http(self._ports.http)
-        self._connections.append(made)
-        return made
+        return self._owned.enter_context(closing(self.Http(self._ports.http)))
 
     def kafka(self) -> KafkaConnection:
         """Return a new Kafka connection."""
-        made = self.Kafka(self._ports.kafka)
-        self._connections.append(made)
-        return made
+        return self._owned.enter_context(closing(self.Kafka(self._ports.kafka)))
 
     def nats(self) -> NatsConnection:
         """Return a new NATS connection."""
-        made = self.Nats(self._ports.nats)
-        self._connections.append(made)
-        return made
+        return self._owned.enter_context(closing(self.Nats(self._ports.nats)))
+
+    def pulsar(self) -> PulsarConnection:
+        """Return a new client of Pulsar, the official one."""
+        return self._owned.enter_context(closing(self.Pulsar(self._ports.pulsar)))
+
+    def wire(self) -> PulsarWire:
+        """Return a new connection of Pulsar's protocol."""
+        return self._owned.enter_context(closing(self.Wire(self._ports.pulsar)))
 
     def value(self, label: str) -> str:
         """Return a value that was not used before, for one client to publish."""
@@ -98,32 +105,47 @@ class Scenario(ABC):
 
 
 class TopicLog(Scenario):
-    """A topic's partition as a log: Kafka and PIP 64 append to it and read it."""
+    """A topic's partition as a log: Kafka, PIP 64 and Pulsar append to it and read it."""
 
     model, label = "log", "topic-log"
 
     def prepare(self) -> None:
         self.create_topic()
+        # The official Pulsar client sends again what was not answered.
+        path = f"/admin/v2/persistent/public/default/{self.name}/deduplicationEnabled"
+        assert self.http().ask("POST", path, True).status == 204
+        # It does not tell an empty topic from a connection that is lost.
+        kafka, value = self.kafka(), self.value("setup")
+        self.history.record("setup", "append", lambda: kafka.append(self.name, value), value=value)
 
     def workers(self) -> list[Step]:
-        return [self._over_kafka(n) for n in range(2)] + [self._over_http(n) for n in range(2)]
+        return [
+            self._over_kafka("kafka-0"),
+            self._over_kafka("kafka-1"),
+            self._by_positions("http", self.http()),
+            self._by_positions("pulsar-0", self.pulsar()),
+            self._by_positions("pulsar-1", self.pulsar()),
+        ]
 
     def conclude(self) -> None:
-        kafka, http = self.kafka(), self.http()
+        kafka, pulsar = self.kafka(), self.pulsar()
         self.history.record("last", "end", lambda: kafka.end(self.name))
-        read_all(self.history, kafka, self.name)
+        values = read_all(self.history, kafka, self.name)
+        self._read_positions("pulsar", pulsar)
+        resolve(self.history, values, self._read_positions("last", self.http()))
+
+    def _read_positions(self, label: str, client: HttpConnection | PulsarConnection) -> list[str]:
         positions: list[str] = []
         while True:
             after = positions[-1] if positions else ""
-            read = partial(http.read, self.name, after)
-            found = required(self.history.record("last", "read", read, offset=0, after=after))
+            read = partial(client.read, self.name, after)
+            found = required(self.history.record(label, "read", read, offset=0, after=after))
             if not found["positions"]:
-                break
+                return positions
             positions += found["positions"]
-        resolve(self.history, positions)
 
-    def _over_kafka(self, number: int) -> Step:
-        kafka, label = self.kafka(), f"kafka-{number}"
+    def _over_kafka(self, label: str) -> Step:
+        kafka = self.kafka()
         known = [0]
 
         def step(chance: random.Random) -> None:
@@ -144,23 +166,25 @@ class TopicLog(Scenario):
 
         return step
 
-    def _over_http(self, number: int) -> Step:
-        http, label = self.http(), f"http-{number}"
-        known = [""]
+    def _by_positions(self, label: str, client: HttpConnection | PulsarConnection) -> Step:
+        appended, read_to = [""], [""]
 
         def step(chance: random.Random) -> None:
-            if chance.random() < 0.5:
+            kind = chance.random()
+            if kind < 0.5:
                 value = self.value(label)
-                done = self.history.record(
-                    label, "append", lambda: http.append(self.name, value), value=value
-                )
-                if done:
-                    known.append(done["position"])
+                append = partial(client.append, self.name, value)
+                done = self.history.record(label, "append", append, value=value)
+                if done and "position" in done:
+                    appended.append(done["position"])
+            elif kind < 0.85 or isinstance(client, HttpConnection):
+                after = chance.choice([appended[-1], chance.choice(appended), read_to[0]])
+                read = partial(client.read, self.name, after)
+                found = self.history.record(label, "read", read, offset=0, after=after)
+                if found and found["positions"]:
+                    read_to[0] = found["positions"][-1]
             else:
-                after = chance.choice([known[-1], chance.choice(known)])
-                self.history.record(
-                    label, "read", lambda: http.read(self.name, after), offset=0, after=after
-                )
+                self.history.record(label, "end", lambda: client.end(self.name))
 
         return step
 
@@ -183,18 +207,22 @@ def read_all(history: History, kafka: KafkaConnection, topic: str) -> list[str]:
         values += found["values"]
 
 
-def resolve(history: History, positions: list[str]) -> None:
-    """Give the operations of PIP 64 the offsets of their positions, by a listing of the whole log.
+def resolve(history: History, values: list[str], positions: list[str]) -> None:
+    """Give operations by positions their offsets, by two listings of the whole log.
 
-    A position that the listing does not have is LOST, an offset that no log agrees to.
+    What the listings do not have is LOST, an offset that no log agrees to.
     """
-    offsets = {position: offset for offset, position in enumerate(positions)}
+    offsets = {place_of(position): offset for offset, position in enumerate(positions)}
     for place, one in enumerate(history.operations):
         given, output = dict(one.input), one.output
         if given.get("after"):
-            given["offset"] = offsets.get(given["after"], LOST - 1) + 1
+            given["offset"] = offsets.get(place_of(given["after"]), LOST - 1) + 1
         if output is not None and "position" in output:
-            output = {**output, "offset": offsets.get(output["position"], LOST)}
+            offset = offsets.get(place_of(output["position"]), LOST)
+            output = {**output, "offset": offset + (one.op == "end")}
+        elif output is not None and output.get("status") == "stored":
+            stored = given["value"] in values
+            output = {**output, "offset": values.index(given["value"]) if stored else LOST}
         history.operations[place] = replace(one, input=given, output=output)
 
 
@@ -329,7 +357,7 @@ class Cursor(Scenario):
 
 
 class Queue(Scenario):
-    """A group of one consumer id, polled over HTTP by two clients while Kafka appends."""
+    """A group that HTTP polls of one id and a Pulsar consumer share; Kafka and Pulsar append."""
 
     model, label = "queue", "queue"
     LIMIT = 5
@@ -338,7 +366,12 @@ class Queue(Scenario):
         self.create_topic()
 
     def workers(self) -> list[Step]:
-        return [self._producer(), self._consumer("http-0"), self._consumer("http-1")]
+        return [
+            self._producer(),
+            self._consumer("http-0"),
+            self._consumer("http-1"),
+            self._exclusive("pulsar"),
+        ]
 
     def conclude(self) -> None:
         http, kafka = self.http(), self.kafka()
@@ -358,12 +391,24 @@ class Queue(Scenario):
                 operations[place] = replace(one, input=given)
 
     def _producer(self) -> Step:
-        kafka = self.kafka()
+        clients = self.kafka(), self.wire()
 
         def step(_chance: random.Random) -> None:
-            for value in (self.value("kafka"), self.value("kafka")):
-                append = partial(kafka.append, self.name, value)
-                self.history.record("kafka", "append", append, value=value)
+            for client in clients:
+                value = self.value("producer")
+                append = partial(client.append, self.name, value)
+                self.history.record("producer", "append", append, value=value)
+
+        return step
+
+    def _exclusive(self, label: str) -> Step:
+        wire = self.wire()
+
+        def step(chance: random.Random) -> None:
+            self.history.record(label, "attach", lambda: wire.attach(self.name))
+            ack = "explicit" if chance.random() < 0.3 else ""
+            take = partial(wire.take, self.LIMIT, acknowledge=not ack)
+            self.history.record(label, "poll", take, ack=ack, member=label, limit=self.LIMIT)
 
         return step
 
@@ -382,6 +427,7 @@ class Queue(Scenario):
                     "ack",
                     partial(http.acknowledge, self.name, token[0]),
                     ack="token",
+                    token=token[0],
                     last=last[0],
                 )
                 token[0] = last[0] = ""
@@ -399,7 +445,8 @@ class Queue(Scenario):
             label,
             "poll",
             lambda: http.poll(self.name, ack, self.LIMIT),
-            ack="token" if ack not in ("", "explicit") else ack,
+            ack="token" if last else ack,
+            token=ack if last else "",
             last=last,
             limit=self.LIMIT,
         )

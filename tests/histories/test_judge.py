@@ -36,6 +36,10 @@ LIES = (
     (TopicLog, lies.RepeatedOffsets),
     (TopicLog, lies.DoubledAppends),
     (TopicLog, lies.EmptyReads),
+    (TopicLog, lies.ForgottenNumbers),
+    (TopicLog, lies.FalseRepeats),
+    (TopicLog, lies.SkippingReaders),
+    (TopicLog, lies.EarlierEnds),
     (StreamLog, lies.LostPublishes),
     (LimitedStream, lies.KeptMessages),
     (Cursor, lies.LostCommits),
@@ -43,6 +47,9 @@ LIES = (
     (Queue, lies.SkippedMessages),
     (Queue, lies.LostAcknowledgements),
     (Queue, lies.RedeliveredMessages),
+    (Queue, lies.LostReceipts),
+    (Queue, lies.EmptyHands),
+    (Queue, lies.SilentAcknowledgements),
     (Lease, lies.SecondHolders),
     (Lease, lies.ReorderedMessages),
     (Lease, lies.LostAcknowledgements),
@@ -78,9 +85,8 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 def lying(kind: type[Scenario], client: type) -> type[Scenario]:
     """Return a scenario whose clients of one protocol lie."""
-    (slot,) = (
-        name for name in ("Http", "Kafka", "Nats") if issubclass(client, getattr(kind, name))
-    )
+    slots = ("Http", "Kafka", "Nats", "Pulsar", "Wire")
+    (slot,) = (name for name in slots if issubclass(client, getattr(kind, name)))
     return type(
         client.__name__, (kind,), {slot: client, "label": f"{kind.label}-{client.__name__}"}
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Final
 
 from router.wire.kafka.error_codes import ErrorCode
@@ -206,9 +207,8 @@ class Transactions(Scenario):
 
     def transactional(self) -> TransactionalConnection:
         """Return a new connection."""
-        made = self.Kafka(self._ports.kafka)
-        self._connections.append(made)
-        return made
+        made: TransactionalConnection = self.Kafka(self._ports.kafka)
+        return self._owned.enter_context(closing(made))
 
     def read(self, label: str, kafka: TransactionalConnection, partition: int) -> Output | None:
         """Record a read of what is committed."""

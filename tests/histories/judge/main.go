@@ -40,6 +40,7 @@ type call struct {
 	Expected *int   `json:"expected"`
 	Ack      string `json:"ack"`
 	Node     string `json:"node"`
+	Token    string `json:"token"`
 	Through  int    `json:"through"`
 	Limit    int    `json:"limit"`
 
@@ -59,6 +60,7 @@ type result struct {
 	Value    string   `json:"value"`
 	Values   []string `json:"values"`
 	Status   string   `json:"status"`
+	Token    string   `json:"token"`
 
 	Epoch      int   `json:"epoch"`
 	Partitions []int `json:"partitions"`

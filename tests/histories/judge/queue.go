@@ -13,8 +13,9 @@ type queue struct {
 	values []string
 	// cursor: everything before is acknowledged; durable: a crash does not take it further back.
 	cursor, durable int
-	// crashed: the broker was started again since the beginning, so tokens may be out of date.
-	crashed bool
+	// tokens: of answers since the broker was started, or a Pulsar consumer had the group: others
+	// may be out of date.
+	tokens []string
 }
 
 // Of polls, ack says what acknowledges: "" the write of the answer, "explicit" nothing, "token" an
@@ -22,8 +23,10 @@ type queue struct {
 //
 //	append value        → offset
 //	read offset         → values   of the log, as in its model
-//	poll                → values   those at the cursor; none: it stands at the end
+//	poll                → values   those at the cursor; none: it stands at the end. A member is a
+//	                               Pulsar consumer, which is told when acknowledgements are on disk
 //	ack through         → ""       the token of an answer, with limit=0: it is on disk; or "outdated"
+//	attach              → ""       a Pulsar consumer has the group, until it has polled
 //	crash               → ""       acknowledgements that are not on disk yet may be lost
 //
 // A poll without an answer has taken nothing or up to its limit.
@@ -40,7 +43,7 @@ func queueModel() porcupine.Model {
 		Equal: func(a, b any) bool {
 			one, other := a.(queue), b.(queue)
 			return one.cursor == other.cursor && one.durable == other.durable &&
-				one.crashed == other.crashed && slices.Equal(one.values, other.values)
+				slices.Equal(one.tokens, other.tokens) && slices.Equal(one.values, other.values)
 		},
 		Hash:              func(state any) uint64 { return maphash.Comparable(seed, fmt.Sprint(state)) },
 		DescribeOperation: described,
@@ -65,6 +68,9 @@ func queueStep(state queue, in call, out result) []queue {
 			return nil
 		}
 		return []queue{state}
+	case "attach":
+		state.tokens = nil
+		return []queue{state}
 	case "crash":
 		return crashed(state)
 	case "ack":
@@ -83,7 +89,7 @@ func crashed(state queue) []queue {
 	var states []queue
 	for cursor := state.durable; cursor <= state.cursor; cursor++ {
 		one := state
-		one.cursor, one.crashed = cursor, true
+		one.cursor, one.tokens = cursor, nil
 		states = append(states, one)
 	}
 	return states
@@ -96,7 +102,7 @@ func beforePoll(state queue, in call, answered bool) []queue {
 	}
 	moved := state
 	moved.cursor = min(in.Through, len(state.values))
-	if state.crashed || !answered {
+	if !slices.Contains(state.tokens, in.Token) || !answered {
 		return []queue{moved, state}
 	}
 	return []queue{moved}
@@ -109,6 +115,12 @@ func polled(state queue, in call, out result) []queue {
 		}
 		if in.Ack == "" {
 			state.cursor += len(out.Values)
+			if in.Member != "" && len(out.Values) > 0 {
+				state.durable = state.cursor
+			}
+		}
+		if out.Token != "" {
+			state.tokens = append(slices.Clip(state.tokens), out.Token)
 		}
 		return []queue{state}
 	}
@@ -131,7 +143,7 @@ func acknowledged(state queue, in call, out result) []queue {
 	case !out.known:
 		return []queue{state, moved}
 	case out.Status == "outdated":
-		if !state.crashed {
+		if slices.Contains(state.tokens, in.Token) {
 			return nil
 		}
 		// It may have been carried out before the broker ended, and was sent again by the router.
