@@ -6,7 +6,8 @@
 #
 #     writing-xxxxxxxxxxxxxxxx   what Spark is writing; after a kill it counts for nothing
 #     rows                       whole: renamed when all is on disk
-#         manifest.json          the files in order, the partitions of topics, for which options
+#         manifest.json          the files in order, the partitions of topics, for which options,
+#                                and how many rows an append has
 #     progress.json              the number of the next file, and when its publishing began
 #
 # A file is one batch of the publisher, its number the batch's: what the store has of it is not
@@ -41,13 +42,16 @@ _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)\.(?:[a-z0-9]+\.)?parquet")
 class ReplayPlan:
     """What is replayed: files in order with their rows, and how many partitions each topic has.
 
-    `identity` is random: the store knows the replay by it. `options` are those it was made for.
+    `identity` is random: the store knows the replay by it. `options` are those it was made for. A
+    file is cut into appends of at most `append_rows` at each attempt, whatever the rate is by then:
+    the store knows an append by its first row, and would drop one that has more rows than before.
     """
 
     identity: str
     files: tuple[tuple[Path, int], ...]
     partitions: Mapping[str, int]
     options: Mapping[str, Any]
+    append_rows: int
 
     @property
     def rows(self) -> int:
@@ -73,7 +77,9 @@ class ReplayFiles:
         try:
             found = json.loads((folder / "manifest.json").read_bytes())
             files = tuple((folder / name, int(rows)) for name, rows in found["files"])
-            plan = ReplayPlan(found["identity"], files, found["partitions"], found["options"])
+            partitions, known = found["partitions"], found["options"]
+            rows = int(found["append_rows"])
+            plan = ReplayPlan(found["identity"], files, partitions, known, rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ReadFailedError(f"{folder} is damaged: {error}") from error
         if plan.options != options:
@@ -90,6 +96,7 @@ class ReplayFiles:
         options: Mapping[str, Any],
         write: Callable[[Path], None],
         partitions: Callable[[Path], Mapping[str, int]],
+        append_rows: int,
     ) -> ReplayPlan:
         """Have the rows written, whole or not at all; `partitions` counts those of their topics."""
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -107,6 +114,7 @@ class ReplayFiles:
             "files": files,
             "partitions": dict(partitions(folder)),
             "options": dict(options),
+            "append_rows": append_rows,
         }
         self._disk.write(folder / "manifest.json", json.dumps(manifest).encode())
         self._disk.rename(folder, self._folder / "rows")

@@ -61,9 +61,7 @@ def replay(context: JobContext, options: JobOptions) -> bool:
     remembered = SinkTopicOptions.from_settings(
         SinkSpec("replay", "topic"), context.settings
     ).remembered
-    rate = options.number("rate")
-    pace = ReplayPace(rate, context.clock, context.stop.wait)
-    max_rows = max(1, min(_APPEND_ROWS, int(rate)))
+    pace = ReplayPace(options.number("rate"), context.clock, context.stop.wait)
     first = files.next(plan)
     if first == len(plan.files):
         context.notify(
@@ -79,7 +77,7 @@ def replay(context: JobContext, options: JobOptions) -> bool:
         if now - begun > remembered * 1000:
             raise ReadFailedError(_too_late(path))
         try:
-            publisher.publish(number, partial(_appends, path, places, max_rows, pace))
+            publisher.publish(number, partial(_appends, path, places, plan.append_rows, pace))
         except _Stopped:
             context.notify(f"stopped: {done} of {plan.rows} messages are replayed for certain")
             return True
@@ -123,7 +121,8 @@ def _plan(context: JobContext, options: JobOptions, files: ReplayFiles) -> Repla
     }
     if plan := files.find(chosen):
         return plan
-    limit = max(1, min(int(options.number("chunk")), int(options.number("rate") * _FILE_SECONDS)))
+    rate = options.number("rate")
+    limit = max(1, min(int(options.number("chunk")), int(rate * _FILE_SECONDS)))
     context.notify(f"reading {options.text('archive')}")
 
     def write(folder: Path) -> None:
@@ -135,7 +134,7 @@ def _plan(context: JobContext, options: JobOptions, files: ReplayFiles) -> Repla
     def partitions(folder: Path) -> dict[str, int]:
         return _partitions(context, topics(folder, MAX_TOPICS))
 
-    return files.make(chosen, write, partitions)
+    return files.make(chosen, write, partitions, max(1, min(_APPEND_ROWS, int(rate))))
 
 
 def _partitions(context: JobContext, highest: dict[str, int]) -> dict[str, int]:

@@ -64,7 +64,7 @@ def test_file_is_refused_when_kafka_may_have_forgotten_its_number(
         for name, value in options.values.items()
         if name not in {"rate", "chunk"}
     }
-    files.begin(files.make(chosen, write, lambda _: {"t": 0}), 0, 1_000)
+    files.begin(files.make(chosen, write, lambda _: {"t": 0}, 1), 0, 1_000)
     store, message = Numbering(), list[str]()
     context = JobContext(
         pipeline=Pipeline("p", SourceSpec(), checkpoint=str(folder)),

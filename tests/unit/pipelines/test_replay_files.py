@@ -51,7 +51,7 @@ def made(files: ReplayFiles, parts: list[list[Row]]) -> ReplayPlan:
             write(part(folder, 0, number), rows)
         (folder / "_SUCCESS").touch()
 
-    return files.make(OPTIONS, fill, lambda _: {"t": 0})
+    return files.make(OPTIONS, fill, lambda _: {"t": 0}, 5)
 
 
 messages = st.tuples(
@@ -131,7 +131,7 @@ def test_plan_is_the_same_after_a_restart(tmp_path: Path) -> None:
 def test_nothing_counts_when_writing_did_not_end(tmp_path: Path) -> None:
     files = ReplayFiles(tmp_path / "replay")
     with pytest.raises(ReadFailedError, match="not written to its end"):
-        files.make(OPTIONS, lambda folder: folder.mkdir(), lambda _: {})
+        files.make(OPTIONS, lambda folder: folder.mkdir(), lambda _: {}, 5)
     assert files.find(OPTIONS) is None
     assert made(files, [rows_of([b"a"])]).rows == 1
     assert [path.name for path in (tmp_path / "replay").iterdir()] == ["rows"]
