@@ -83,6 +83,8 @@ PROTOCOLS = (
 MEAN_PAUSES: Final = (2.0, 8.0, 30.0)
 LONG_MEAN_PAUSES: Final = (4.0, 15.0, 30.0, 30.0, 60.0, 60.0)
 """Of long plans, most of whose clients have something to do now and then."""
+MEAN_FAULT_SECONDS: Final = (20.0, 60.0, 200.0)
+LONG_MEAN_FAULT_SECONDS: Final = (60.0, 200.0, 600.0)
 LONG_HOURS: Final = 1.0
 MIN_DIRTY_RATIOS = (0.01, 0.5)
 MIN_LAGS_MS = (0, 0, 60_000)
@@ -131,7 +133,7 @@ class Plan:
     @classmethod
     def from_seed(cls, seed: str, hours: float) -> Plan:
         """Return the plan that a seed stands for."""
-        chance = Random(f"{seed}:plan")
+        chance, is_long = Random(f"{seed}:plan"), hours >= LONG_HOURS
         topics = [("orders", chance.choice((0, 1, 3, 4, 8)))]
         if chance.random() < 0.6:
             topics.append(("audit", chance.choice((0, 2))))
@@ -162,8 +164,8 @@ class Plan:
                 "min_compaction_lag_ms": chance.choice(MIN_LAGS_MS),
                 "delete_retention_ms": chance.choice(DELETE_RETENTIONS_MS),
             },
-            mean_pause=chance.choice(LONG_MEAN_PAUSES if hours >= LONG_HOURS else MEAN_PAUSES),
-            fault_seconds=chance.choice((20.0, 60.0, 200.0)),
+            mean_pause=chance.choice(LONG_MEAN_PAUSES if is_long else MEAN_PAUSES),
+            fault_seconds=chance.choice(LONG_MEAN_FAULT_SECONDS if is_long else MEAN_FAULT_SECONDS),
             faults=faults,
             options={
                 "storage.journal": chance.choice(("64K", "256K", "1M")),
