@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from router.wire.kafka.error_codes import ErrorCode
 from tests.simulation.history import GroupPartition, PartitionName
 from tests.simulation.kafka_clients import KafkaPeer
-from tests.simulation.protocols import Client
+from tests.simulation.protocols import Client, frequent
 from tests.simulation.seeded import CLOCK
 from tests.simulation.workers import GoneError, World
 
@@ -38,7 +38,7 @@ class KafkaMember(Client):
     def __init__(
         self, world: World, name: str, group: str, topic: str, partitions: int, mean: float
     ) -> None:
-        super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, frequent(mean, MAX_PAUSE_SECONDS))
         self._group, self._topic, self._partitions = group, topic, partitions
         self._member, self._heard_at = "", 0.0
         self._before: tuple[Membership, dict[int, tuple[int, int]]] | None = None

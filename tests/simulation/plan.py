@@ -81,7 +81,7 @@ PROTOCOLS = (
     "pulsar_transactions",
 )
 MEAN_PAUSES: Final = (2.0, 8.0, 30.0)
-LONG_MEAN_PAUSES: Final = (4.0, 15.0, 30.0, 30.0, 60.0, 60.0)
+LONG_MEAN_PAUSES: Final = (8.0, 30.0, 60.0, 60.0, 120.0, 240.0)
 """Of long plans, most of whose clients have something to do now and then."""
 MEAN_FAULT_SECONDS: Final = (20.0, 60.0, 200.0)
 LONG_MEAN_FAULT_SECONDS: Final = (60.0, 200.0, 600.0)

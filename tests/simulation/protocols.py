@@ -58,5 +58,13 @@ class Numbered(Client):
         return self.sent
 
 
+def frequent(mean: float, most: float) -> float:
+    """Return the mean pause of clients that do more than others: `most` seconds, if those rest.
+
+    Where others rest for very long they do, too, but do ten times as much.
+    """
+    return max(min(mean, most), mean / 10)
+
+
 def value_of(name: str, chance: Random) -> bytes:
     return name.encode() + b" " + b"." * chance.choice((0, 10, 300))

@@ -18,7 +18,7 @@ from router.broker.storage import words
 from router.model import Message
 from router.wire.pulsar import Frame, pack, unpack
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.simulation.protocols import Client, value_of
+from tests.simulation.protocols import Client, frequent, value_of
 from tests.simulation.pulsar_clients import LIMIT, PulsarConsumer, read_messages
 from tests.simulation.seeded import CLOCK
 from tests.simulation.transactional_clients import (
@@ -143,7 +143,7 @@ class PulsarTransactionalWriter(Client):
     def __init__(
         self, world: World, law: TransactionLaw, name: str, partitions: int, mean: float
     ) -> None:
-        super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, frequent(mean, MAX_PAUSE_SECONDS))
         self._law, self._partitions = law, range(partitions)
         self._timeout_ms = self.chance.choice(TIMEOUTS_MS)
 

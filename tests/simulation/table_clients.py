@@ -17,7 +17,7 @@ from router.model import Message
 from router.wire.kafka.records import KafkaRecord, write_headers, write_record
 from tests.simulation.history import PartitionName, name_of
 from tests.simulation.kafka_clients import KafkaPeer, KafkaPublisher
-from tests.simulation.protocols import Client
+from tests.simulation.protocols import Client, frequent
 from tests.simulation.seeded import CLOCK
 from tests.simulation.tables import NAME_HEADER, Keyed, Tables
 from tests.simulation.workers import GoneError, Publisher, PulsarPeer, World
@@ -62,7 +62,7 @@ class KeyedProducer(KafkaPublisher):
     def __init__(
         self, world: World, tables: Tables, name: str, partition: int, mean: float
     ) -> None:
-        super().__init__(world, name, TOPIC, partition, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, TOPIC, partition, frequent(mean, MAX_PAUSE_SECONDS))
         self._tables, self._chooser = tables, KeyChooser(tables, name, self.chance)
 
     def _record(self, place: int, name: str) -> bytes:
@@ -81,7 +81,7 @@ class KeyedWorker(Publisher):
     def __init__(
         self, world: World, tables: Tables, name: str, topic: tuple[str, int], mean: float
     ) -> None:
-        super().__init__(world, name, *topic, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, *topic, frequent(mean, MAX_PAUSE_SECONDS))
         self._tables, self._chooser = tables, KeyChooser(tables, name, self._chance)
 
     def _messages(self, partition: int, names: Sequence[str]) -> list[Message]:
@@ -127,7 +127,7 @@ class Scanner(Client):
     def __init__(
         self, world: World, tables: Tables, name: str, partition: int, mean: float
     ) -> None:
-        super().__init__(world, name, 5 * min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, 5 * frequent(mean, MAX_PAUSE_SECONDS))
         self._tables, self._partition = tables, partition
 
     async def work(self) -> None:
@@ -191,7 +191,7 @@ class Viewer(Client):
     def __init__(
         self, world: World, tables: Tables, name: str, topic: tuple[str, int], mean: float
     ) -> None:
-        super().__init__(world, name, 5 * min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, 5 * frequent(mean, MAX_PAUSE_SECONDS))
         self._tables = tables
         self._topic, partitions = topic
         self._partitions = range(max(1, partitions))

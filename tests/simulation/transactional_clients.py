@@ -15,7 +15,7 @@ from router.wire.kafka.record_batches import build_batch
 from router.wire.kafka.records import write_record
 from tests.simulation.history import name_of
 from tests.simulation.kafka_clients import ACCEPTED, KafkaPeer
-from tests.simulation.protocols import Client, value_of
+from tests.simulation.protocols import Client, frequent, value_of
 from tests.simulation.seeded import CLOCK
 from tests.simulation.transactions import CopyCheck, TransactionLaw, View
 from tests.simulation.workers import GoneError, World
@@ -48,7 +48,7 @@ class TransactionalClient(Client):
     def __init__(
         self, world: World, law: TransactionLaw, name: str, transactional_id: str, mean: float
     ) -> None:
-        super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, frequent(mean, MAX_PAUSE_SECONDS))
         self.law = law
         self._id = transactional_id
         self._second = self.chance.random() < 0.5
@@ -308,7 +308,7 @@ class CommittedReader(Client):
     def __init__(
         self, world: World, law: TransactionLaw, name: str, partition: int, mean: float
     ) -> None:
-        super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, frequent(mean, MAX_PAUSE_SECONDS))
         self._law, self._partition = law, partition
         self._view = View()
 
@@ -332,7 +332,7 @@ class CopyReader(Client):
     def __init__(
         self, world: World, check: CopyCheck, name: str, topic: str, partition: int, mean: float
     ) -> None:
-        super().__init__(world, name, min(mean, MAX_PAUSE_SECONDS))
+        super().__init__(world, name, frequent(mean, MAX_PAUSE_SECONDS))
         self._check, self._topic, self._partition = check, topic, partition
         self._names: list[str] = []
         self._position = 0
