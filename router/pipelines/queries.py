@@ -86,7 +86,7 @@ class Queries:
 
     One that ends with a failure that passes is started again, for `retry_seconds` in which it
     brings no batch and does not run that long. One that misses a file of a table is once, when
-    `reread` has looked for the new ones, unless that returns False.
+    `reread` has looked for the new ones and returns True: none is being written.
     """
 
     def __init__(
@@ -132,15 +132,14 @@ class Queries:
                     # A job that overwrites the table removes its files before it writes new ones.
                     self._not_before = now + RESTART_SECONDS
             late = now - one.failing_since > self._retry_seconds
-            if one.reread if missed else (late or not is_transient(error)):
+            if late or (one.reread if missed else not is_transient(error)):
                 raise RunFailedError(f"sink {name}: {reasons.get(name) or sentence(error)}")
             if now >= self._not_before:
-                _log.warning("pipeline.restarting", sink=name, reason=sentence(error))
                 self._not_before = now + RESTART_SECONDS
-                if missed:
-                    one.reread = True
-                    if not self._reread():
-                        continue
+                if missed and not self._reread():
+                    continue
+                _log.warning("pipeline.restarting", sink=name, reason=sentence(error))
+                one.reread = missed
                 one.query, one.restarted = one.start(), now
 
     def between(self, name: str, before: int) -> bool:

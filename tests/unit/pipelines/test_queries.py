@@ -136,15 +136,14 @@ def test_wrong_password_ends_the_run_at_once(clock: ManualClock) -> None:
         found.check({})
 
 
-@pytest.mark.parametrize("some", [True, False])
-def test_table_that_was_written_again_is_read_once_more_if_it_has_files(
-    clock: ManualClock, some: bool
+def test_table_that_was_written_again_is_read_once_more_when_it_has_files(
+    clock: ManualClock,
 ) -> None:
     looked: list[float] = []
 
     def reread() -> bool:
         looked.append(clock.now)
-        return some
+        return len(looked) > 1
 
     found, begun = queries(clock, reread=reread), clock.now
     starts = Starts(FakeQuery(MISSED), FakeQuery(MISSED))
@@ -155,11 +154,25 @@ def test_table_that_was_written_again_is_read_once_more_if_it_has_files(
         assert looked == []
         clock.now += RESTART_SECONDS / 2
     found.check({})
-    assert looked == [begun + RESTART_SECONDS]
-    assert starts.count == (2 if some else 1)
+    assert starts.count == 1
+    clock.now += RESTART_SECONDS
+    found.check({})
+    assert looked == [begun + RESTART_SECONDS, begun + 2 * RESTART_SECONDS]
+    assert starts.count == 2
     with pytest.raises(RunFailedError, match=r"the file /tables/1\.json is not there any more"):
         found.check({})
-    assert len(looked) == 1
+    assert len(looked) == 2
+
+
+def test_table_that_is_not_written_again_ends_the_run(clock: ManualClock) -> None:
+    found = queries(clock, 2 * RESTART_SECONDS, reread=lambda: False)
+    found.start("files", starts := Starts(FakeQuery(MISSED)))
+    for _ in range(3):
+        found.check({})
+        clock.now += RESTART_SECONDS
+    with pytest.raises(RunFailedError, match=r"the file /tables/1\.json is not there any more"):
+        found.check({})
+    assert starts.count == 1
 
 
 def test_query_that_ended_well_is_done(clock: ManualClock) -> None:
