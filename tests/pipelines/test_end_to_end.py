@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from router.clocks import wall_ms
-from router.errors import RouterError
+from router.errors import RouterError, SettingError
 from router.model import REPLAYED, Message
 from router.pipelines import finding
 from router.pipelines.derived import rebuild_of, swap_of
@@ -254,6 +255,16 @@ def test_rebuilt_rows_of_a_range_of_time_are_swapped_in_for_those_of_the_table(h
     }
     with pytest.raises(RouterError, match="id = 1"):
         here.run_pipeline(swap_of(changed, "", (since, until), "id = 1"))
+    more = here.declared(declared.replace("'old' rule", "'new' rule, 1 AS more"))
+    here.run_pipeline(rebuild_of(more, "", since, until))
+    with pytest.raises(SettingError, match="mergeSchema"):
+        here.run_pipeline(swap_of(more, "", (since, until), "id = 2"))
+    growing = replace(more.sinks[0], options={"mergeSchema": "true"})
+    more = replace(more, sinks=(growing,))
+    here.run_pipeline(rebuild_of(more, "", since, until))
+    here.run_pipeline(swap_of(more, "", (since, until), "id = 2"))
+    found = here.spark.read.format("delta").load(table).where("more = 1").collect()
+    assert [row.id for row in found] == [2]
 
 
 def test_last_batch_counts_in_the_status_and_in_the_share_of_bad_records(here: Site) -> None:

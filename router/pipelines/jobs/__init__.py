@@ -69,7 +69,7 @@ def run(context: JobContext) -> bool:
     if job.kind == "swap":
         from router.pipelines.jobs import swapping  # noqa: PLC0415
 
-        swapping.swap(context.spark, options, context.notify)
+        swapping.swap(context.spark, context.pipeline.sinks, options, context.notify)
         return True
     from router.pipelines.jobs import maintaining  # noqa: PLC0415
 

@@ -63,7 +63,7 @@ def merge(sink: SinkSpec, frame: DataFrame, batch: int) -> None:
         tried(lambda: spark.sql(_statement(sink, columns)))
 
 
-def _grows(sink: SinkSpec) -> bool:
+def grows(sink: SinkSpec) -> bool:
     """Return whether a table gets the columns that rows have and it has not."""
     return any(
         name.lower() == "mergeschema" and text.lower() == "true"
@@ -75,7 +75,7 @@ def _check_scales(frame: DataFrame, sink: SinkSpec) -> None:
     """Raise SettingError for numbers that the table would round without a word."""
     try:
         found = frame.sparkSession.read.format("delta").load(sink.path).schema
-        if _grows(sink) and properties(frame, sink).get(_WIDENING, "") == "true":
+        if grows(sink) and properties(frame, sink).get(_WIDENING, "") == "true":
             return  # types of columns grow as the rows do
     except PySparkException:
         return  # the first batch makes the table
@@ -133,7 +133,7 @@ def _statement(sink: SinkSpec, columns: list[str]) -> str:
     gone = f"coalesce(s.{quoted(sink.deletes)}, false)" if sink.deletes else "false"
     order = quoted(sink.order)
     newer = f"coalesce(s.{order} >= t.{order}, t.{order} IS NULL)" if sink.order else "true"
-    evolving = "WITH SCHEMA EVOLUTION " if _grows(sink) else ""
+    evolving = "WITH SCHEMA EVOLUTION " if grows(sink) else ""
     parts = [
         f"MERGE {evolving}INTO delta.{quoted(sink.path)} AS t",
         f"USING {_SOURCE} AS s ON {same}",
