@@ -112,8 +112,13 @@ def parsed_steps(pipeline: Pipeline) -> dict[str, exp.Query]:
 
 
 def check_folders(pipeline: Pipeline) -> None:
-    """Raise DeclarationError for a folder of this machine that cannot be created or written."""
+    """Raise DeclarationError for folders that cannot work.
+
+    These are a folder of this machine that cannot be created or written, and a table around the
+    checkpoint or another table, whose files `maintain` would delete: its log does not name them.
+    """
     origin = DeclarationOrigin(pipeline.file, pipeline.lines)
+    _check_around(origin, pipeline)
     folders: list[tuple[Place, str]] = [
         (("sink", place, "path"), sink.path) for place, sink in enumerate(pipeline.sinks)
     ]
@@ -127,6 +132,28 @@ def check_folders(pipeline: Pipeline) -> None:
             raise origin.error(path, f"{folder} cannot be a folder: {there} is a file")
         if not os.access(there, os.W_OK | os.X_OK):
             raise origin.error(path, f"{folder} cannot be written: {there} belongs to another user")
+
+
+def _check_around(origin: DeclarationOrigin, pipeline: Pipeline) -> None:
+    tables = [_whole(sink.path) for sink in pipeline.sinks if sink.path]
+    for place, sink in enumerate(pipeline.sinks):
+        table = _whole(sink.path)
+        others = [_whole(pipeline.checkpoint), *(one for one in tables if one != table)]
+        for other in others if sink.path else ():
+            within = f"{other}/".removeprefix(f"{table}/")
+            # A log names no files in folders that begin so either, and leaves them alone.
+            if within != f"{other}/" and not within.startswith(("_", ".")):
+                raise origin.error(
+                    ("sink", place, "path"),
+                    f"the table {sink.path} is around {other}, whose files maintain would delete:"
+                    " give another folder",
+                )
+
+
+def _whole(path: str) -> str:
+    """Return a path in full without a slash at its end, nothing for nothing."""
+    local = path.removeprefix("file://")
+    return os.path.abspath(local) if path and is_local(path) else path.rstrip("/")  # noqa: PTH100 - a text
 
 
 def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> None:

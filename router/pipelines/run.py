@@ -137,14 +137,16 @@ def check_declared(pipeline: Pipeline) -> None:
     session.require_modules(session.READERS)
     from router.pipelines.checks import check_folders, check_sql  # noqa: PLC0415 - needs an extra
 
+    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
+    for key, value in session.FIXED.items():
+        if pipeline.resources.get(key, value) != value:
+            raise origin.error(("resources", key), f"{key} is {value} in each pipeline")
     check_folders(pipeline)
     if pipeline.job is not None:
         try:
             jobs.check(pipeline.job, pipeline.file.parent, pipeline.checkpoint)
         except ValueError as error:
-            raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
-                ("job",), str(error)
-            ) from error
+            raise origin.error(("job",), str(error)) from error
         if not jobs.streams(pipeline.job):
             return
     check_sql(pipeline)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 from hypothesis import given
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from router.backends.opening import open_backend, open_node
 from router.model import TopicInfo, TopicName
-from router.pipelines.checks import check_sql, check_topics
+from router.pipelines.checks import check_folders, check_sql, check_topics
 from router.pipelines.reading import DeclarationError
+from router.pipelines.run import check_declared
 from router.settings import load
 from tests.unit.pipelines.declared import FILE, GOOD, read
 
@@ -34,6 +35,7 @@ from tests.unit.pipelines.declared import FILE, GOOD, read
         ("name: STRING>", "name: STRING, ok BOOL>", 8, "no type BOOL: write BOOLEAN"),
         ("amount DOUBLE", "amount ARRAY<MAP<STRING, JSON>>", 8, "no type JSON"),
         ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
+        ("amount DOUBLE", "amount", 8, "the column amount has no type"),
     ],
 )
 def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: str) -> None:
@@ -142,6 +144,7 @@ def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
     good = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"
     assert good in GOOD
     check_sql(read(GOOD.replace(good, schema)))
+    check_sql(read(GOOD.replace(good, "id: BIGINT, customer: STRUCT<name STRING>, amount DOUBLE")))
 
 
 AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
@@ -253,6 +256,39 @@ def test_step_that_is_not_checked_passes_whatever_it_says() -> None:
             )
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "path", "around"),
+    [
+        ("t/ck", "t/", True),
+        ("t", "t", True),
+        ("s3a://b/t/ck", "s3a://b/t", True),
+        ("t/_ck/orders", "t", False),
+        ("ck/x", "ck/xy", False),
+        ("ck", "ck/table", False),
+        ("", "t", False),
+    ],
+)
+def test_table_is_not_around_what_its_log_does_not_name(
+    checkpoint: str, path: str, around: bool
+) -> None:
+    text = GOOD.replace('checkpoint = "ck"', f'checkpoint = "{checkpoint}"')
+    with pytest.raises(DeclarationError, match=r":26: .* is around ") if around else nullcontext():
+        check_folders(read(text.replace('path = "out"', f'path = "{path}"')))
+
+
+def test_table_is_not_around_another_one() -> None:
+    other = '[[sink]]\nname = "o"\nkind = "delta"\nfrom = "large"\npath = "out/other"\n'
+    with pytest.raises(DeclarationError, match=r":26: the table out is around .*/out/other"):
+        check_folders(read(GOOD + other))
+
+
+def test_settings_of_spark_that_promises_rest_on_stay() -> None:
+    zone = '[resources]\n"spark.sql.session.timeZone" = "{}"'
+    check_declared(read(GOOD.replace("[resources]", zone.format("UTC"))))
+    with pytest.raises(DeclarationError, match=r":37: .*timeZone is UTC in each pipeline"):
+        check_declared(read(GOOD.replace("[resources]", zone.format("Europe/Paris"))))
 
 
 def test_columns_that_come_with_the_data_are_left_to_spark() -> None:
