@@ -150,7 +150,8 @@ class SinkKind:
 
     `merged` are the modes of a sink with a key, none: the kind has no keys. `messages`: its rows
     are messages. `one_writer`: no other sink may write to its folder. `connectors` are those of
-    Spark that it needs.
+    Spark that it needs. `options` are those that it takes, none: those of Spark's writer. `url` is
+    how its URL begins.
     """
 
     modes: tuple[str, ...]
@@ -159,10 +160,17 @@ class SinkKind:
     messages: bool = False
     one_writer: bool = False
     connectors: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    url: str = ""
 
 
 KINDS: Final[Mapping[str, SinkKind]] = {
-    "topic": SinkKind(("append", "update", "complete"), place=("topic",), messages=True),
+    "topic": SinkKind(
+        ("append", "update", "complete"),
+        place=("topic",),
+        messages=True,
+        options=("patience", "remembered", "on_forgotten"),
+    ),
     "parquet": SinkKind(("append",), one_writer=True),
     "delta": SinkKind(
         ("append", "complete"), ("append", "update", "complete"), connectors=("delta",)
@@ -172,6 +180,8 @@ KINDS: Final[Mapping[str, SinkKind]] = {
         ("append", "update", "complete"),
         place=("url", "table"),
         connectors=("postgresql",),
+        options=("user", "password_file", "batchsize"),
+        url="jdbc:postgresql:",
     ),
 }
 PLACES: Final = ("topic", "path", "url", "table")

@@ -44,7 +44,7 @@ from router.pipelines.reading import (
     places,
     sql_line,
 )
-from router.settings import BY_NAME
+from router.settings import BY_NAME, without_password
 from router.wire.nats.subjects import is_valid
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -309,6 +309,14 @@ def _check_sink(table: Table, sink: SinkSpec, views: Sequence[str]) -> None:
             table.refuse(key, f"sink {sink.name!r}: a sink of kind {sink.kind} has no {key}")
         if not given and key in kind.place and not kind.messages:
             table.refuse(key, f"sink {sink.name!r}: a sink of kind {sink.kind} needs {key}")
+    if not sink.url.startswith(kind.url):
+        url = without_password(sink.url)
+        table.refuse("url", f"sink {sink.name!r}: the url {url} does not begin with {kind.url}")
+    for option in sink.options if kind.options else ():
+        if option not in kind.options:
+            near = nearest(option, kind.options)
+            sentence = f"a sink of kind {sink.kind} has no option {option!r}{near}"
+            table.refuse("options", f"sink {sink.name!r}: {sentence}")
     if sink.partition_by and kind.place != ("path",):
         table.refuse("partition_by", f"a sink of kind {sink.kind} is no folder of files")
 

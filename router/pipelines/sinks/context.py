@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,15 +90,7 @@ class SinkTopicOptions:
 
     @classmethod
     def from_settings(cls, sink: SinkSpec, settings: Settings) -> SinkTopicOptions:
-        """Read them; raise SettingError for others, and for values that none can have."""
-        known = {"patience", "remembered", "on_forgotten"}
-        for name in sink.options:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = (
-                    f" Did you mean {near[0]}?" if near else f" Known: {', '.join(sorted(known))}."
-                )
-                raise SettingError(f"sink {sink.name}: a topic has no option {name!r}.{hint}")
+        """Read them; raise SettingError for values that none can have."""
         return cls(
             _read(sink, "patience", duration, 120.0),
             _read(sink, "remembered", duration, _remembered(settings)),

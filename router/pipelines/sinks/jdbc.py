@@ -12,7 +12,6 @@ rolled back: does the table exist, do types fit, is there an index for the key, 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,9 +43,7 @@ from router.pipelines.sinks.keyed import check_rows, check_scale, kept, newest, 
 from router.pipelines.sinks.postgresql import TargetTable
 from router.settings import without_password
 
-URL: Final = "jdbc:postgresql:"
 DRIVER: Final = "org.postgresql.Driver"
-_OPTIONS: Final = ("user", "password_file", "batchsize")
 # Of these the URL may say otherwise, which goes before. Text fits whatever the database reads from
 # text, such as a UUID or JSON. The last two are seconds.
 _CONNECTION: Final = {
@@ -64,19 +61,11 @@ _DECLARED: Final = ("28", "08004", "3D", "42")
 
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     """Raise SettingError for a sink that cannot be written."""
-    if not sink.url.startswith(URL):
-        raise SettingError(
-            f"sink {sink.name}: the url {without_password(sink.url)} does not begin with {URL}."
-        )
     if _has_password(sink.url):
         raise SettingError(
             f"sink {sink.name}: a password does not belong into the url: name a file that has it"
             ' with options = { password_file = "…" }, or have it in ~/.pgpass.'
         )
-    for option in sink.options:
-        if option not in _OPTIONS:
-            near = difflib.get_close_matches(option, _OPTIONS, 1, 0)[0]
-            raise SettingError(f"sink {sink.name}: no option {option!r}. Did you mean {near}?")
     check_rows(frame, sink)
 
 

@@ -80,6 +80,20 @@ def test_line_of_sql_is_where_its_text_begins() -> None:
         ("[trigger]", "[stream]\n[trigger]", 33, "stream is written as tables, [[stream]]"),
         ("[trigger]", "[[steps]]\n[trigger]", 33, "there is no key 'steps'; did you mean step?"),
         ('topics = ["orders"]', 'topics = ["a", "a"]', 6, "twice"),
+        ('topic = "minutes"', 'options = { patienc = "1s" }', 31, "did you mean patience?"),
+        (
+            'kind = "parquet"\nfrom = "large"\npath = "out"',
+            'kind = "jdbc"\nfrom = "large"\nurl = "jdbc:mysql://a/b"\ntable = "t"',
+            26,
+            "the url jdbc:mysql://a/b does not begin with jdbc:postgresql:",
+        ),
+        (
+            'kind = "parquet"\nfrom = "large"\npath = "out"',
+            'kind = "jdbc"\nfrom = "large"\nurl = "jdbc:postgresql:b"\ntable = "t"\n'
+            'options = { usr = "x" }',
+            28,
+            "a sink of kind jdbc has no option 'usr'; did you mean user?",
+        ),
         ("[resources]", "[limits]\nbad_share = 2\n[resources]", 37, "from 0 to 1"),
     ],
 )
