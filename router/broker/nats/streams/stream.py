@@ -168,8 +168,9 @@ class Stream:
     ) -> StreamState:
         """Return what the stream holds. Raises OSError, JetStreamError."""
         log = self.log
-        messages = log.messages
         last = log.last_sequence
+        # The index has what is not on disk yet, too.
+        messages = min(log.messages, self.visible.count(self.visible.first_number, last))
         first = min(log.first_sequence, last + 1) if last else 0
         oldest = await self._time(first) if messages else None
         return StreamState(

@@ -316,3 +316,20 @@ def test_a_first_sequence_is_refused_for_a_topic_that_is_there(tmp_path: Path) -
         assert await caller.call("STREAM.CREATE.u", config) == {"error": 10052}
 
     with_caller(tmp_path, test)
+
+
+def test_a_state_counts_the_messages_up_to_its_last_sequence(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s.>")
+            await rig.publish("s.a")
+            reply = rig.send("s.b")
+            rig.publisher.flush()
+            assert stream.log.messages == 2  # the second is not on disk yet
+            state = await stream.state()
+            assert (state.messages, state.last_seq) == (1, 1)
+            await rig.answer(reply)
+            state = await stream.state()
+            assert (state.messages, state.last_seq) == (2, 2)
+
+    asyncio.run(run())
