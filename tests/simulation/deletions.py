@@ -8,13 +8,11 @@ and the stream's limit does not reach it.
 from __future__ import annotations
 
 import asyncio
-import json
-from base64 import b64decode
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from tests.simulation.history import History
-from tests.simulation.nats_clients import NatsPeer
+from tests.simulation.nats_clients import NOT_FOUND, NatsPeer, code_of, read_answer
 from tests.simulation.protocols import Client, value_of
 from tests.simulation.seeded import CLOCK
 from tests.simulation.workers import World
@@ -25,7 +23,6 @@ MAX_MESSAGES: Final = 100
 """The stream's limit."""
 KEPT_MESSAGES: Final = MAX_MESSAGES - 10
 """What the limit does not reach, though publishes without an answer may have been stored."""
-NOT_FOUND: Final = frozenset({10037, 10043})
 RECENT: Final = 8
 MAX_LOOKS: Final = 12
 LOOKED_AT: Final = 60
@@ -115,7 +112,7 @@ class NatsLooker(Client):
             "allow_direct": True,
             "allow_msg_ttl": True,
         }
-        await self.call(peer, f"STREAM.CREATE.{STREAM}", config)
+        await peer.call(f"STREAM.CREATE.{STREAM}", config)
         return peer
 
     async def act(self, peer: NatsPeer) -> None:
@@ -134,25 +131,11 @@ class NatsLooker(Client):
     async def look_for(self, peer: NatsPeer, sequence: int) -> None:
         """Read a message that was stored."""
         asked_at = CLOCK.now
-        if self.chance.random() < 0.5:
-            request = json.dumps({"seq": sequence}).encode()
-            found = await peer.ask(f"$JS.API.DIRECT.GET.{STREAM}", request)
-            if found.startswith(b"NATS/1.0 404"):
-                self.law.missed(sequence)
-            elif not found.startswith(b"NATS/1.0 "):
-                self.law.found(sequence, found.partition(b" ")[0].decode(), asked_at)
-            return
-        answer = await self.call(peer, f"STREAM.MSG.GET.{STREAM}", {"seq": sequence})
-        if "message" in answer:
-            value = b64decode(answer["message"].get("data", ""))
-            self.law.found(sequence, value.partition(b" ")[0].decode(), asked_at)
-        elif _code(answer) in NOT_FOUND:
+        name = await peer.look_for(STREAM, sequence, self.chance)
+        if name:
+            self.law.found(sequence, name, asked_at)
+        elif name is not None:
             self.law.missed(sequence)
-
-    async def call(self, peer: NatsPeer, subject: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a call of the API."""
-        found = await peer.ask(f"$JS.API.{subject}", json.dumps(body).encode())
-        return dict(json.loads(found)) if found.startswith(b"{") else {}
 
 
 class NatsDeleter(NatsLooker):
@@ -182,29 +165,24 @@ class NatsDeleter(NatsLooker):
         headers = (
             b"" if lives else b"NATS/1.0\r\nNats-TTL: %ds\r\n\r\n" % self.chance.randint(1, 60)
         )
-        found = await peer.ask(subject, value_of(name, self.chance), headers)
-        answer: dict[str, Any] = json.loads(found) if found.startswith(b"{") else {"error": found}
-        if "error" not in answer:
+        answer = read_answer(await peer.ask(subject, value_of(name, self.chance), headers))
+        if "seq" in answer and "error" not in answer:
             self.law.stored(answer["seq"], subject, name, lives=lives)
         else:
             await asyncio.sleep(self.chance.uniform(0.1, 2))
 
     async def _delete(self, peer: NatsPeer, sequence: int) -> None:
         self.law.deleting([sequence])
-        answer = await self.call(peer, f"STREAM.MSG.DELETE.{STREAM}", {"seq": sequence})
-        if answer.get("success") or _code(answer) in NOT_FOUND:
+        answer = await peer.call(f"STREAM.MSG.DELETE.{STREAM}", {"seq": sequence})
+        if answer.get("success") or code_of(answer) in NOT_FOUND:
             self.world.history.count("messages deleted")
             self.law.missed(sequence)
 
     async def _purge(self, peer: NatsPeer, subject: str, before: int) -> None:
         known = self.law.purging(subject, before)
         body = {"filter": subject, "seq": before}
-        answer = await self.call(peer, f"STREAM.PURGE.{STREAM}", body)
+        answer = await peer.call(f"STREAM.PURGE.{STREAM}", body)
         if answer.get("success"):
             self.world.history.count("messages deleted", answer["purged"])
             for sequence in known:
                 self.law.missed(sequence)
-
-
-def _code(answer: dict[str, Any]) -> int:
-    return int(answer.get("error", {}).get("err_code", 0))

@@ -36,6 +36,7 @@ class Mutation(NamedTuple):
 
 _STORAGE: Final = "router.broker.storage"
 _CONSUME: Final = "router.broker.consume"
+_STREAMS: Final = "router.broker.nats.streams"
 _COMPACTION: Final = "router.broker.compaction"
 _TRANSACTIONS: Final = "router.broker.transactions"
 _COORDINATION: Final = "router.coordination.zookeeper"
@@ -239,6 +240,27 @@ MUTATIONS: Final = (
         f"{_STORAGE}.metadata",
         "CREATE TABLE subscriptions (\n    id INTEGER PRIMARY KEY AUTOINCREMENT",
         "CREATE TABLE subscriptions (\n    id INTEGER PRIMARY KEY",
+    ),
+    Mutation(
+        "deletion",
+        "a new stream knows the ids of the deleted one",
+        f"{_STREAMS}.stream",
+        "self.ids = MessageIds()",
+        "self.ids = globals().setdefault((context.store, record.name), MessageIds())",
+    ),
+    Mutation(
+        "deletion",
+        "a deleted stream stays in use",
+        f"{_STREAMS}.streams",
+        "self._streams.pop(full, None)",
+        "self._streams.get(full)",
+    ),
+    Mutation(
+        "deletion",
+        "a subject leads to the stream that is deleted",
+        f"{_STREAMS}.streams",
+        "        self._routes.clear()\n        self._named.clear()",
+        "        self._named.clear()",
     ),
     Mutation(
         "retention",

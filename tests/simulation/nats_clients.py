@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Final
+from abc import abstractmethod
+from base64 import b64decode
+from random import Random
+from typing import Any, Final
 
 from tests.simulation.history import GroupPartition, PartitionName, Place, name_of
 from tests.simulation.network import Stream
@@ -93,15 +96,50 @@ class NatsPeer:
             if to == inbox:
                 return answer or found
 
+    async def call(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer to a call of the API, empty: there is no such service."""
+        data = b"" if body is None else json.dumps(body).encode()
+        return read_answer(await self.ask(f"$JS.API.{subject}", data))
 
+    async def look_for(self, stream: str, sequence: int, chance: Random) -> str | None:
+        """Return the name of a message of a stream, empty: it is not there, None: a refusal."""
+        if chance.random() < 0.5:
+            request = json.dumps({"seq": sequence}).encode()
+            found = await self.ask(f"$JS.API.DIRECT.GET.{stream}", request)
+            if found.startswith(b"NATS/1.0 "):
+                return "" if found.startswith(b"NATS/1.0 404") else None
+            return name_of(found)
+        answer = await self.call(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+        if "message" in answer:
+            return name_of(b64decode(answer["message"].get("data", "")))
+        return "" if code_of(answer) in NOT_FOUND else None
+
+
+def read_answer(found: bytes) -> dict[str, Any]:
+    """Return an answer that is JSON, or an empty one."""
+    return dict(json.loads(found)) if found.startswith(b"{") else {}
+
+
+def code_of(answer: dict[str, Any]) -> int:
+    """Return the code of a refusal, 0: it is none."""
+    return int(answer.get("error", {}).get("err_code", 0))
+
+
+NOT_FOUND: Final = frozenset({10037, 10043})
+"""There is no such message."""
 STREAM: Final = "S"
 HOUR_NS: Final = 3600 * 10**9
 
 
-async def make_stream(peer: NatsPeer) -> None:
-    """Make the stream of all NATS clients, if it is not there."""
-    config = {"name": STREAM, "subjects": ["s.>"], "duplicate_window": 2 * HOUR_NS}
-    await peer.ask(f"$JS.API.STREAM.CREATE.{STREAM}", json.dumps(config).encode())
+async def make_stream(peer: NatsPeer, name: str = STREAM) -> bool:
+    """Make a stream of its name's subjects, if it is not there; return whether it is."""
+    config = {
+        "name": name,
+        "subjects": [f"{name.lower()}.>"],
+        "duplicate_window": 2 * HOUR_NS,
+        "allow_direct": True,
+    }
+    return "config" in await peer.call(f"STREAM.CREATE.{name}", config)
 
 
 class NatsPublisher(Numbered):
@@ -131,50 +169,76 @@ class NatsPublisher(Numbered):
         peer.stream.close()
 
 
-class NatsPuller(Client):
+class Puller(Client):
     """Pulls from a durable consumer, and acknowledges each message by a request."""
+
+    stream: str
+
+    async def work(self) -> None:
+        peer = await NatsPeer.open(self.world)
+        await self.make(peer)
+        while True:
+            found = await self.pull(peer)
+            quiet = self.world.is_quiet
+            self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found else 0
+            for reply, message in found:
+                if quiet or self.chance.random() < 0.8:
+                    await self.acknowledge(peer, reply, message)
+            await self.pause()
+
+    async def make(self, peer: NatsPeer) -> bool:
+        """Make the stream and the consumer if they are not there; return whether it is."""
+        await make_stream(peer, self.stream)
+        config = {"durable_name": self.name, "ack_policy": "explicit", "ack_wait": 10 * 10**9}
+        body = {"stream_name": self.stream, "config": config}
+        answer = await peer.call(f"CONSUMER.CREATE.{self.stream}.{self.name}", body)
+        return "config" in answer
+
+    @abstractmethod
+    async def acknowledge(self, peer: NatsPeer, reply: str, message: str) -> None:
+        """Acknowledge a message."""
+
+    @abstractmethod
+    def delivered(self, message: str, sequence: int, asked_at: float) -> None:
+        """Check and note a message that was asked for at a time."""
+
+    async def pull(self, peer: NatsPeer) -> list[tuple[str, str]]:
+        """Return the messages of a pull, with where each is acknowledged."""
+        asked_at, found = CLOCK.now, []
+        # Longer than messages that were not acknowledged are held back.
+        body = {"batch": self.chance.randint(1, 20), "expires": 12 * 10**9}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.name}"
+        inbox = peer.publish(subject, json.dumps(body).encode())
+        for _ in range(body["batch"]):
+            while True:
+                to, reply, headers, payload = await peer.message()
+                if to == inbox or to.startswith(f"{self.stream.lower()}."):
+                    break
+            if headers.startswith(b"NATS/1.0 ") or not reply:
+                break
+            message = name_of(payload)
+            self.delivered(message, int(reply.split(".")[5]), asked_at)
+            found.append((reply, message))
+        return found
+
+
+class NatsPuller(Puller):
+    """Pulls from the stream of all NATS clients."""
+
+    stream = STREAM
 
     def __init__(self, world: World, name: str, mean: float) -> None:
         super().__init__(world, name, mean)
         self._group = GroupPartition(PartitionName(f"nats:{STREAM}", 0), name)
         world.history.progress(self._group)
 
-    async def work(self) -> None:
-        peer = await NatsPeer.open(self.world)
-        await make_stream(peer)
-        config = {"durable_name": self.name, "ack_policy": "explicit", "ack_wait": 10 * 10**9}
-        body = json.dumps({"stream_name": STREAM, "config": config}).encode()
-        await peer.ask(f"$JS.API.CONSUMER.CREATE.{STREAM}.{self.name}", body)
-        while True:
-            found = await self._pull(peer)
-            quiet = self.world.is_quiet
-            self.empty_in_quiet = self.empty_in_quiet + 1 if quiet and not found else 0
-            for reply, message in found:
-                if quiet or self.chance.random() < 0.8:
-                    self.world.history.acknowledging_one(self._group, message)
-                    await peer.ask(reply, b"+ACK")
-                    self.world.history.confirmed_one(self._group, message)
-            await self.pause()
+    async def acknowledge(self, peer: NatsPeer, reply: str, message: str) -> None:
+        self.world.history.acknowledging_one(self._group, message)
+        await peer.ask(reply, b"+ACK")
+        self.world.history.confirmed_one(self._group, message)
 
-    async def _pull(self, peer: NatsPeer) -> list[tuple[str, str]]:
-        """Return the messages of a pull, with where each is acknowledged."""
-        asked_at, found = CLOCK.now, []
-        # Longer than messages that were not acknowledged are held back.
-        body = {"batch": self.chance.randint(1, 20), "expires": 12 * 10**9}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{self.name}"
-        inbox = peer.publish(subject, json.dumps(body).encode())
-        for _ in range(body["batch"]):
-            while True:
-                to, reply, headers, payload = await peer.message()
-                if to == inbox or to.startswith("s."):
-                    break
-            if headers.startswith(b"NATS/1.0 ") or not reply:
-                break
-            message, sequence = name_of(payload), int(reply.split(".")[5])
-            history = self.world.history
-            history.delivered_one(self._group, Place(sequence - 1), message, asked_at)
-            found.append((reply, message))
-        return found
+    def delivered(self, message: str, sequence: int, asked_at: float) -> None:
+        self.world.history.delivered_one(self._group, Place(sequence - 1), message, asked_at)
 
 
 class NatsPushed(Client):

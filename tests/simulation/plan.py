@@ -74,6 +74,7 @@ PROTOCOLS = (
     "deleters",
     "administrators",
     "renewers",
+    "stream_renewers",
     "fetchers",
     "explicit",
     "tables",
@@ -114,6 +115,8 @@ class Plan:
     administrators: int = 1
     renewers: int = 1
     """Of a topic that has messages, which is made again under its name; at most one."""
+    stream_renewers: int = 1
+    """Of a stream, as of that topic; at most one."""
     fetchers: int = 1
     """Of each topic of the node protocol, as those below."""
     explicit: int = 1
@@ -181,12 +184,14 @@ class Plan:
         writers = chance.choice((0, 1)) if retention == "7d" else 0
         deleters = chance.choice((0, 0, 1))
         renewers = chance.choice((0, 1)) if retention == "7d" else 0
+        stream_renewers = chance.choice((0, 0, 1))
         return replace(
             found,
             transactions=pairs,
             pulsar_transactions=writers,
             deleters=deleters,
             renewers=renewers,
+            stream_renewers=stream_renewers,
         )
 
     @property

@@ -38,12 +38,12 @@ RENEWING_PAUSES: Final = 8.0
 class RenewalLaw:
     """What is known of the topics of the name, by their ledgers."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, topic: str = TOPIC) -> None:
         self.sent_at = -inf
         """When the last deletion was sent."""
         self.done_at = -inf
         """When the last deletion was known to be over."""
-        self._history = history
+        self._history, self._topic = history, topic
         self._certain: set[int] = set()
         self._gone: dict[int, float] = {}
         self._names: dict[str, int] = {}
@@ -56,6 +56,10 @@ class RenewalLaw:
     def unchanged_since(self, at: float) -> bool:
         """Return whether nothing was deleted since a time, nor is being deleted."""
         return not self.is_deleting and self.done_at < at
+
+    def is_gone(self, at: float, asked_at: float) -> bool:
+        """Return whether what was there at a time is deleted for who asks at another."""
+        return at < self.sent_at < self.done_at < asked_at
 
     def deleting(self) -> None:
         """Note that a deletion is about to be sent, first of all or again."""
@@ -88,7 +92,8 @@ class RenewalLaw:
     def published(self, ledger: int, name: str, sent_at: float) -> None:
         """Note the receipt of a message."""
         if ledger == NO_POSITION:
-            self._history.violation("a new message was taken for a duplicate", f"{TOPIC}: {name}")
+            text = f"{self._topic}: {name}"
+            self._history.violation("a new message was taken for a duplicate", text)
         log = self.seen(ledger, sent_at)
         self._names[name] = ledger
         self._history.published(log, [name], sent_at)
@@ -97,15 +102,14 @@ class RenewalLaw:
         """Check what one read of the whole topic, begun at a time, has."""
         for name in names & self._names.keys():
             if self._gone.get(self._names[name], asked_at) < asked_at:
-                self._history.violation("a deleted message came back", f"{TOPIC}: {name}")
+                self._history.violation("a deleted message came back", f"{self._topic}: {name}")
 
     def required(self) -> set[str]:
         """Return what a read must have that begins now, if nothing is deleted meanwhile."""
         return {name for name, ledger in self._names.items() if ledger in self._certain}
 
-    @staticmethod
-    def _log(ledger: int) -> PartitionName:
-        return PartitionName(f"{TOPIC}#{ledger}", NOT_PARTITIONED)
+    def _log(self, ledger: int) -> PartitionName:
+        return PartitionName(f"{self._topic}#{ledger}", NOT_PARTITIONED)
 
 
 class Renewer(Client):
@@ -118,31 +122,43 @@ class Renewer(Client):
     async def work(self) -> None:
         if self.law.is_deleting:
             await asyncio.sleep(LATE_SECONDS)
-        peer = await PulsarPeer.open(self.world, "node")
+        peer = await self.opened()
         while not self.world.is_quiet or self.law.is_deleting:
             if not self.law.is_deleting:
                 await self.world.pause(self.chance, RENEWING_PAUSES * self.mean)
             if self.world.is_quiet and not self.law.is_deleting:
                 break
             self.law.deleting()
-            if await self._delete(peer):
+            if await self.delete(peer):
                 self.law.deleted()
                 if self.chance.random() < 0.5:
-                    await peer.admin(create_topic={"topic": TOPIC, "partitions": 0})
+                    await self.make(peer)
             else:
                 await asyncio.sleep(self.chance.uniform(0.1, 2))
-        answer = await peer.admin(create_topic={"topic": TOPIC, "partitions": 0})
-        if not answer.HasField("code") or answer.code == "topic-exists":
+        if await self.make(peer):
             self.empty_in_quiet += 1
         peer.stream.close()
 
-    async def _delete(self, peer: PulsarPeer) -> bool:
+    async def opened(self) -> Any:
+        """Return a connection to delete and make it by."""
+        return await PulsarPeer.open(self.world, "node")
+
+    async def make(self, peer: Any) -> bool:
+        """Make it if it is not there; return whether it is."""
+        answer = await peer.admin(create_topic={"topic": TOPIC, "partitions": 0})
+        return not answer.HasField("code") or answer.code == "topic-exists"
+
+    async def delete(self, peer: Any) -> bool:
         """Return whether it is deleted for certain."""
         if self.chance.random() < 0.6:
             answer = await peer.admin(delete_topic={"topic": TOPIC})
             return not answer.HasField("code") or answer.code == NOT_FOUND
+        return await self.delete_by_kafka(NAME)
+
+    async def delete_by_kafka(self, name: str) -> bool:
+        """Return whether the topic that Kafka knows by a name is deleted for certain."""
         kafka = await KafkaPeer.open(self.world)
-        found = await kafka.ask("DeleteTopics", 5, topic_names=[NAME], timeout_ms=30_000)
+        found = await kafka.ask("DeleteTopics", 5, topic_names=[name], timeout_ms=30_000)
         kafka.stream.close()
         return found.responses[0].error_code in KAFKA_DELETED
 
@@ -199,7 +215,7 @@ class RenewedPublisher(Numbered):
     def _check(self, last: int, asked_at: float) -> None:
         """Check what a topic has of this producer, all of whose messages have receipts."""
         law, text = self.law, f"{self.name}: {last}, it sent {self._sequence}"
-        if self._stored_at < law.sent_at < law.done_at < asked_at and last != -1:
+        if law.is_gone(self._stored_at, asked_at) and last != -1:
             self.world.history.violation("a new topic has a producer of the old one", text)
         if law.unchanged_since(self._sent_at) and last != self._sequence:
             self.world.history.violation("a topic forgot a producer", text)
@@ -282,7 +298,7 @@ class RenewedScanner(Client):
     def _check(self, committed: int, asked_at: float) -> None:
         """Check the position of a group all of whose commits are answered."""
         law, text = self.law, f"{self.name}-{self._groups}: {committed}, it was {self._position}"
-        if self._committed_at < law.sent_at < law.done_at < asked_at and committed:
+        if law.is_gone(self._committed_at, asked_at) and committed:
             self.world.history.violation("a new topic has a group of the old one", text)
         if law.unchanged_since(self._sent_at) and committed != self._position:
             self.world.history.violation("a topic forgot a position", text)

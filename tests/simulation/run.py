@@ -45,6 +45,7 @@ from tests.simulation.pulsar_transactions import (
     Transformer,
 )
 from tests.simulation.renewals import (
+    GROUP,
     RenewalLaw,
     RenewedPoller,
     RenewedPublisher,
@@ -52,6 +53,13 @@ from tests.simulation.renewals import (
     Renewer,
 )
 from tests.simulation.seeded import CLOCK
+from tests.simulation.stream_renewals import (
+    StreamLaw,
+    StreamLooker,
+    StreamPublisher,
+    StreamPuller,
+    StreamRenewer,
+)
 from tests.simulation.table_clients import (
     TOPIC,
     Follower,
@@ -200,6 +208,8 @@ class Run:
             self._start_deleters()
         if plan.renewers:
             self._start_renewal()
+        if plan.stream_renewers:
+            self._start_stream_renewal()
         if plan.tables:
             await self._start_table()
         if plan.transactions or plan.pulsar_transactions:
@@ -282,6 +292,16 @@ class Run:
             self.pollers.append(poller)
             self._spawn(poller.run(), self.others)
         self._consume(RenewedScanner(world, law, "rs0", mean))
+
+    def _start_stream_renewal(self) -> None:
+        """Begin what deletes a stream, and the clients of each under its name."""
+        world, law, mean = self.world, StreamLaw(self.history), self.plan.mean_pause
+        self._consume(StreamRenewer(world, law, "sn0", mean))
+        for number in range(2):
+            publisher = StreamPublisher(world, law, f"sp{number}", mean)
+            self._spawn(publisher.run(), self.publishing)
+        self._consume(StreamPuller(world, law, GROUP, mean))
+        self._consume(StreamLooker(world, law, "sl0", mean))
 
     async def _start_transactions(self) -> None:
         """Begin the clients of transactions, which have two topics of their own."""
