@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import re2
 
 from router.model import SchemaType
 
@@ -261,3 +263,15 @@ class Pipeline:
 def is_local(folder: str) -> bool:
     """Tell whether a folder, as a declaration names it, is one of this machine."""
     return "://" not in folder.removeprefix("file://")
+
+
+def compiled_pattern(pattern: str) -> Any:
+    """Return an expression of RE2, compiled; raise ValueError with what is wrong with it."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        [reason] = error.args
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(text) from error

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import re2
-
 from router.errors.quoting import nearest
 from router.pipelines.declaration import (
     DEAD_LETTERS,
@@ -35,6 +33,7 @@ from router.pipelines.declaration import (
     Trigger,
     ViewStep,
     Watermark,
+    compiled_pattern,
 )
 from router.pipelines.reading import (
     DeclarationError,
@@ -183,8 +182,8 @@ def _check_source(table: Table, source: SourceSpec, *, needed: bool) -> None:
     if needed and bool(topics) == bool(source.pattern):
         table.refuse("topics", "a source has either topics or a pattern")
     try:
-        re2.compile(source.pattern)
-    except re2.error as error:
+        compiled_pattern(source.pattern)
+    except ValueError as error:
         table.refuse("pattern", f"source.pattern = {source.pattern!r}: {error}")
     if len(set(topics)) != len(topics):
         table.refuse("topics", "source.topics names a topic twice")

@@ -6,14 +6,13 @@ import re
 from pathlib import Path
 from typing import Final
 
-import re2
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from router.backends.kafka import KafkaConnectionOptions
 from router.backends.kafka.names import INTERNAL, Names
 from router.errors import SettingError
-from router.pipelines.declaration import DEAD_SUFFIX
+from router.pipelines.declaration import DEAD_SUFFIX, compiled_pattern
 from router.pipelines.source.offsets import EARLIEST
 from router.pipelines.source.options import SourceOptions
 from router.pipelines.source_columns import from_kafka
@@ -107,8 +106,8 @@ def _topics(options: SourceOptions) -> dict[str, str]:
         found = (names(options).topic(options.settings.topic(name)) for name in options.topics)
         return {"subscribe": ",".join(found)}
     try:
-        re2.compile(options.pattern)
-    except re2.error as error:
+        compiled_pattern(options.pattern)
+    except ValueError as error:
         raise SettingError(f"pattern = {options.pattern!r}: {error}") from error
     # What RE2 knows Java does too.
     matched, dead = f"(?:{options.pattern})", re.escape(DEAD_SUFFIX)

@@ -23,14 +23,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-import re2
-
 from router.backends import Backend, NullMailbox
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.extents import EntryExtent, EntryPosition, EntryRead, ExtentRequests
 from router.errors import NotSupportedError, SettingError, TopicNotFoundError
 from router.model import Position, TopicName
-from router.pipelines.declaration import DEAD_SUFFIX
+from router.pipelines.declaration import DEAD_SUFFIX, compiled_pattern
 from router.pipelines.source.losses import REWOUND, Loss, suffer
 from router.pipelines.source.offsets import (
     EARLIEST,
@@ -361,8 +359,8 @@ def matcher(options: SourceOptions) -> Callable[[str], bool]:
     """Return what tells whether a pattern finds a name; raise SettingError for a bad pattern."""
     pattern = options.pattern
     try:
-        compiled = re2.compile(pattern)
-    except re2.error as error:
+        compiled = compiled_pattern(pattern)
+    except ValueError as error:
         raise SettingError(f"pattern = {pattern!r}: {error}") from error
 
     def matches(name: str) -> bool:

@@ -73,7 +73,7 @@ def test_line_of_sql_is_where_its_text_begins() -> None:
         ('kind = "parquet"', 'kind = "iceberg"', 24, "is none of topic, parquet, delta"),
         ('topic = "minutes"', 'topic = "minutes"\npath = "x"', 32, "of kind topic has no path"),
         ('topics = ["orders"]', 'topics = ["a"]\npattern = "b"', 6, "either topics or a pattern"),
-        ('topics = ["orders"]', 'pattern = "("', 6, "source.pattern = '('"),
+        ('topics = ["orders"]', 'pattern = "("', 6, "source.pattern = '(': missing ): ("),
         ('bad_records = "dlq"', 'bad_records = "drop"', 3, "none of fail, skip, dlq"),
         ("[trigger]", "[trigger", 33, "no TOML"),
         ("[trigger]", "[[trigger]]", 33, "trigger is one table: [trigger], not [[trigger]]"),
