@@ -33,6 +33,7 @@ KAFKA_DELETED: Final = frozenset({0, 3})
 """It is deleted, or there is none."""
 RENEWING_PAUSES: Final = 8.0
 """Between two deletions, in pauses of a client."""
+MAX_PAUSE_SECONDS: Final = 300.0
 
 
 class RenewalLaw:
@@ -125,7 +126,8 @@ class Renewer(Client):
         peer = await self.opened()
         while not self.world.is_quiet or self.law.is_deleting:
             if not self.law.is_deleting:
-                await self.world.pause(self.chance, RENEWING_PAUSES * self.mean)
+                mean = min(RENEWING_PAUSES * self.mean, MAX_PAUSE_SECONDS)
+                await self.world.pause(self.chance, mean)
             if self.world.is_quiet and not self.law.is_deleting:
                 break
             self.law.deleting()
