@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 import sqlglot
@@ -36,6 +35,7 @@ _SPARK_TYPES: Final = frozenset(
     | {"numeric", "real", "short", "smallint", "string", "struct", "time", "timestamp"}
     | {"timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"}
 )
+_WRITTEN: Final = "source.schema is written like id BIGINT, name STRING"
 _QUOTED: Final = frozenset({TokenType.IDENTIFIER, TokenType.STRING})
 _FIXED: Final = {
     "bytes": {"value": "BINARY"},
@@ -78,33 +78,20 @@ def declared(schema: str) -> dict[str, str]:
     for word in _type_words(schema):
         if foreign := foreign_type(word):
             raise ValueError(f"source.schema: {foreign}")
+    try:
+        table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
+    except SqlglotError as error:
+        raise ValueError(f"{_WRITTEN}: {str(error).partition('.')[0]}") from error
     found: dict[str, str] = {}
-    for column in _definitions(schema):
+    for column in table.this.expressions:
         if not isinstance(column, exp.ColumnDef) or column.kind is None:
-            raise ValueError(f"source.schema: the column {column.name} has no type")
+            text = column.sql(dialect="spark")
+            raise ValueError(f"{_WRITTEN}, and {text} is no name and type")
         if column.name.lower() in {name.lower() for name in found}:
             raise ValueError(f"source.schema names the column {column.name} twice")
         found[column.name] = column.kind.sql(dialect="spark")
     if not found:
         raise ValueError("source.schema names no column")
-    return found
-
-
-def _definitions(schema: str) -> list[exp.Expr]:
-    """Return what a schema says of each column; raise ValueError for a text that is none."""
-    with suppress(SqlglotError):
-        # Spark also takes what is within a STRUCT, where names may have colons.
-        cast = sqlglot.parse_one(f"CAST(NULL AS STRUCT<{schema}>)", dialect="spark")
-        columns: list[exp.Expr] = cast.args["to"].expressions
-        if all(isinstance(one, exp.ColumnDef) for one in columns):
-            return columns
-    try:
-        table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
-    except SqlglotError as error:
-        raise ValueError(
-            f"source.schema is written like id BIGINT, name STRING: {str(error).partition('.')[0]}"
-        ) from error
-    found: list[exp.Expr] = table.this.expressions
     return found
 
 

@@ -92,6 +92,7 @@ def test_json_without_declared_columns_has_those_of_the_case(
         ("       props", "       substring(id)", 15, "requires [2, 3] parameters"),
         ("       props", "       props + 1 AS x", 15, "data type mismatch"),
         ("SELECT id,\n       props", "SELECT DISTINCT id", 14, "window(COLUMN"),
+        ("id BIGINT", "id BIGINT PRIMARY KEY", 9, "Syntax error at or near 'BIGINT'"),
         ("FROM all_of_them", "FROM nowhere.tables", 16, "`nowhere`.`tables` cannot be found"),
         ("SELECT id,", "SELECT count(DISTINCT id),", 14, "step one: "),
         ('kind = "parquet"\npath = "out"', 'kind = "topic"', 18, "sink topic: it names no topic"),

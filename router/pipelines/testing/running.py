@@ -59,7 +59,8 @@ def start(pipeline: Pipeline, connectors: Collection[str] = ()) -> SparkSession:
     """Return a local session for tests of a pipeline. Raises SettingError."""
     # Every call to the JVM is a line otherwise, and what is refused a page.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     resources = {**pipeline.resources, **_QUICK}
     return session.start(f"test {pipeline.name}", resources, connectors)
 
@@ -83,9 +84,19 @@ def run(
 ) -> dict[str, tuple[Row, ...]]:
     """Return the rows that each sink got; files of the case are left in `folder`, which is empty.
 
-    Raises DeclarationError for what Spark refuses, SettingError for rows that a sink refuses, and
-    RunFailedError for a query that ends with a failure or not in time.
+    Raises DeclarationError for what Spark refuses of steps, SettingError for rows that a sink
+    refuses, and RunFailedError for a query that ends with a failure or not in time, and for what
+    Spark refuses of the source.
     """
+    try:
+        return _run(spark, pipeline, case, folder)
+    except PySparkException as error:
+        raise RunFailedError(sentence(error)) from error
+
+
+def _run(
+    spark: SparkSession, pipeline: Pipeline, case: Case, folder: Path
+) -> dict[str, tuple[Row, ...]]:
     messages = folder / "messages"
     messages.mkdir()
     sources = {

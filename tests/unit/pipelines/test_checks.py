@@ -35,7 +35,8 @@ from tests.unit.pipelines.declared import FILE, GOOD, read
         ("name: STRING>", "name: STRING, ok BOOL>", 8, "no type BOOL: write BOOLEAN"),
         ("amount DOUBLE", "amount ARRAY<MAP<STRING, JSON>>", 8, "no type JSON"),
         ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
-        ("amount DOUBLE", "amount", 8, "the column amount has no type"),
+        ("amount DOUBLE", "amount", 8, "and amount is no name and type"),
+        ("id BIGINT", "id: BIGINT", 8, "name STRING, and id is no name and type"),
     ],
 )
 def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: str) -> None:
@@ -144,7 +145,6 @@ def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
     good = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"
     assert good in GOOD
     check_sql(read(GOOD.replace(good, schema)))
-    check_sql(read(GOOD.replace(good, "id: BIGINT, customer: STRUCT<name STRING>, amount DOUBLE")))
 
 
 AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
