@@ -184,7 +184,7 @@ class Plan:
         writers = chance.choice((0, 1)) if retention == "7d" else 0
         deleters = chance.choice((0, 0, 1))
         renewers = chance.choice((0, 1)) if retention == "7d" else 0
-        stream_renewers = chance.choice((0, 0, 1))
+        stream_renewers = chance.choice((0, 1))
         return replace(
             found,
             transactions=pairs,

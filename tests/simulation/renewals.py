@@ -31,8 +31,6 @@ LATE_SECONDS: Final = 300.0
 NOT_FOUND: Final = "topic-not-found"
 KAFKA_DELETED: Final = frozenset({0, 3})
 """It is deleted, or there is none."""
-RENEWING_PAUSES: Final = 8.0
-"""Between two deletions, in pauses of a client."""
 MAX_PAUSE_SECONDS: Final = 300.0
 
 
@@ -116,6 +114,9 @@ class RenewalLaw:
 class Renewer(Client):
     """Deletes the topic by one protocol or another, and makes it again unless its clients do."""
 
+    pauses = 8.0
+    """Between two deletions, in pauses of a client."""
+
     def __init__(self, world: World, law: RenewalLaw, name: str, mean: float) -> None:
         super().__init__(world, name, mean)
         self.law = law
@@ -126,7 +127,7 @@ class Renewer(Client):
         peer = await self.opened()
         while not self.world.is_quiet or self.law.is_deleting:
             if not self.law.is_deleting:
-                mean = min(RENEWING_PAUSES * self.mean, MAX_PAUSE_SECONDS)
+                mean = min(self.pauses * self.mean, MAX_PAUSE_SECONDS)
                 await self.world.pause(self.chance, mean)
             if self.world.is_quiet and not self.law.is_deleting:
                 break

@@ -90,6 +90,7 @@ class StreamRenewer(Renewer):
     """Deletes the stream by its protocol or another, now and then purged before."""
 
     law: StreamLaw
+    pauses = 3.0
 
     async def opened(self) -> NatsPeer:
         return await NatsPeer.open(self.world)
