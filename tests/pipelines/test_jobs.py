@@ -284,8 +284,15 @@ def test_maintain_leaves_a_parquet_table_that_spark_writes_readable(
     for path in [torn, *committed]:
         os.utime(path, (old, old))
     os.utime(young, (NOW / 1000, NOW / 1000))
+    # `check` lets a checkpoint be here.
+    hidden = table / ".checkpoint" / "offsets" / "0"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("v1\n")
+    os.utime(hidden, (old, old))
 
     assert job("maintain", table=str(table), format="parquet", into=str(into))
+
+    assert hidden.exists()
 
     assert files(table) == sorted([*committed, young])
     for folder in (table, into):

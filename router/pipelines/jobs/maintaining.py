@@ -224,11 +224,11 @@ class _HadoopFolder:
         """Yield the statuses of all data files below, but not what is the log's or hidden."""
         for status in self._files.listStatus(folder):
             name = _name(status)
-            if name.startswith("_") and "=" not in name:
+            if name.startswith(".") or (name.startswith("_") and "=" not in name):
                 continue
             if status.isDirectory():
                 yield from self._walk(status.getPath())
-            elif not name.startswith("."):
+            else:
                 yield status
 
 
