@@ -215,6 +215,19 @@ def test_check_refuses_the_types_that_delta_refuses_at_the_first_batch(
         ).awaitTermination(60)
 
 
+def test_intervals_are_text_in_a_delta_table_that_has_text_for_them(
+    sinking: Sinking, stream: Stream, spark: SparkSession
+) -> None:
+    rows = stream.frame().selectExpr("id", "INTERVAL '1' SECOND AS x")
+    sink = SinkSpec("out", "delta", path=str(sinking.folder / "table"))
+    with pytest.raises(SettingError, match="'x' has the type interval second"):
+        check_sink(rows, sink, sinking.context)
+    spark.sql("SELECT 0L AS id, '' AS x").write.format("delta").save(sink.path)
+    sinking.run(rows, sink)
+    found = spark.read.format("delta").load(sink.path).where("id > 0").collect()
+    assert {row["x"] for row in found} == {"INTERVAL '01' SECOND"}
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_files_have_each_row_once_in_folders_by_date_when_a_commit_is_lost(
     sinking: Sinking, stream: Stream, spark: SparkSession, kind: str

@@ -58,14 +58,16 @@ def check_rows(frame: DataFrame, sink: SinkSpec) -> None:
 def _check_types(frame: DataFrame, sink: SinkSpec) -> None:
     """Raise SettingError for types that Delta refuses at the first batch.
 
-    A merge by key casts rows to what an existing table has, and is left to Delta.
+    A merge by key casts rows to what an existing table has, and is left to Delta, as are intervals
+    where there is a table: it may have text for them.
     """
     known = frame.sparkSession.conf.get(_TYPE_CHECK, "true") != "false"
     refused = (NullType, *_INTERVALS) if known else (NullType,)
     partitions = {name.lower() for name in sink.partition_by}
     for field in frame.schema.fields:
         for kind in _parts(field.dataType):
-            if isinstance(kind, refused):
+            cast = isinstance(kind, _INTERVALS) and _is_there(frame, sink)
+            if isinstance(kind, refused) and not cast:
                 raise SettingError(
                     f"sink {sink.name}: the column {field.name!r} has the type"
                     f" {kind.simpleString()}, which Delta has not: cast it."
@@ -75,6 +77,12 @@ def _check_types(frame: DataFrame, sink: SinkSpec) -> None:
                 f"sink {sink.name}: Delta has no partitions by the column {field.name!r}, of the"
                 f" type {field.dataType.simpleString()}."
             )
+
+
+def _is_there(frame: DataFrame, sink: SinkSpec) -> bool:
+    with suppress(PySparkException):
+        return bool(frame.sparkSession.read.format("delta").load(sink.path).columns)
+    return False
 
 
 def _parts(kind: DataType) -> Iterator[DataType]:
