@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import SqlglotError
 
@@ -75,18 +75,22 @@ def _fields(source: SourceSpec) -> dict[str, str] | None:
 
 def declared(schema: str) -> dict[str, str]:
     """Return the columns of `a INT, b STRING`; raise ValueError."""
-    for word in _type_words(schema):
-        if foreign := foreign_type(word):
+    names: list[Token] = []
+    for is_name, word in _words(schema):
+        if is_name:
+            names.append(word)
+        elif foreign := foreign_type(word.text):
             raise ValueError(f"source.schema: {foreign}")
     try:
-        table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
+        table = sqlglot.parse_one(f"CREATE TABLE t ({_quoted(schema, names)})", dialect="spark")
     except SqlglotError as error:
         raise ValueError(f"{_WRITTEN}: {str(error).partition('.')[0]}") from error
+    if not isinstance(table.this, exp.Schema):
+        raise ValueError(f"{_WRITTEN}, with nothing behind")  # noqa: TRY004 - of a text
     found: dict[str, str] = {}
     for column in table.this.expressions:
         if not isinstance(column, exp.ColumnDef) or column.kind is None:
-            text = column.sql(dialect="spark")
-            raise ValueError(f"{_WRITTEN}, and {text} is no name and type")
+            raise ValueError(f"{_WRITTEN}, and {column.name} is no name and type")
         if column.name.lower() in {name.lower() for name in found}:
             raise ValueError(f"source.schema names the column {column.name} twice")
         found[column.name] = column.kind.sql(dialect="spark")
@@ -95,8 +99,18 @@ def declared(schema: str) -> dict[str, str]:
     return found
 
 
-def _type_words(schema: str) -> Iterator[str]:
-    """Yield the first word of each type; nothing behind what cannot be read."""
+def _quoted(schema: str, names: Sequence[Token]) -> str:
+    """Return a schema with names in quotes: Spark takes any word, the parser not LIKE or UNIQUE."""
+    for name in reversed(names):
+        schema = f"{schema[: name.start]}`{name.text}`{schema[name.end + 1 :]}"
+    return schema
+
+
+def _words(schema: str) -> Iterator[tuple[bool, Token]]:
+    """Yield the first word of each type, and with True the name of each column without quotes.
+
+    Nothing behind what cannot be read.
+    """
     try:
         tokens = Spark().tokenize(schema)
     except SqlglotError:
@@ -120,7 +134,9 @@ def _type_words(schema: str) -> Iterator[str]:
             words += 1
             if words == 1 + named[-1]:
                 kind = text.lower()
-                yield token.text
+                yield False, token
+            elif words == len(named) == 1 and text.isidentifier():
+                yield True, token
 
 
 def foreign_type(word: str) -> str:

@@ -37,6 +37,7 @@ from tests.unit.pipelines.declared import FILE, GOOD, read
         ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
         ("amount DOUBLE", "amount", 8, "and amount is no name and type"),
         ("id BIGINT", "id: BIGINT", 8, "name STRING, and id is no name and type"),
+        ("amount DOUBLE", "amount DOUBLE) x", 8, "name STRING, with nothing behind"),
     ],
 )
 def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: str) -> None:
@@ -140,7 +141,7 @@ def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
         " text BIGINT, amount DECIMAL(9, 2),"
         " e ARRAY<ARRAY<STRUCT<x INT, json: MAP<STRING, ARRAY<INT>>, z DATE>>>, id INT,"
         " customer STRUCT<name: STRING COMMENT 'c', bool BOOLEAN>, t TIMESTAMP WITHOUT TIME ZONE,"
-        " i INTERVAL DAY TO SECOND, v VARCHAR(5)"
+        " i INTERVAL DAY TO SECOND, v VARCHAR(5), like INT, unique STRING, select DATE"
     )
     good = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"
     assert good in GOOD
