@@ -369,6 +369,9 @@ class PipelineRun:
             self._check_bad()
             self._show()
             if not queries.running():
+                queries.check(self.reasons)  # one may have failed since
+                if queries.running():
+                    continue
                 if self.pipeline.trigger.available_now:
                     return True
                 raise RunFailedError("all queries ended, and none says why")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,9 +13,12 @@ from router import settings as all_settings
 from router.backends.memory import MemoryBackend
 from router.errors import SettingError
 from router.pipelines import jobs
-from router.pipelines.declaration import Pipeline, SourceSpec
+from router.pipelines.declaration import Pipeline, SourceSpec, Trigger
 from router.pipelines.lease import RunningError
 from router.pipelines.run import PipelineRun, RunOptions, Stop, check_complete
+from router.pipelines.tables import Tables
+from tests.processes import ManualClock
+from tests.unit.pipelines.test_queries import LATE, FakeQuery, Starts, queries
 
 
 class Lost:
@@ -24,10 +29,14 @@ class Lost:
 
 
 class Held:
-    """A lease that stays."""
+    """A lease that stays; who looks at it does what is `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._meanwhile = meanwhile
 
     def check(self) -> None:
         """Say nothing."""
+        self._meanwhile()
 
 
 def run(folder: Path, lease: object) -> PipelineRun:
@@ -73,3 +82,21 @@ def test_rebuild_that_was_stopped_or_failed_is_not_complete(folder: Path) -> Non
     one.complete = True
     one.write("stopped")
     check_complete(one.pipeline, one.settings)
+
+
+def test_query_that_fails_behind_the_check_is_started_again(
+    folder: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.pipelines.run.POLL_SECONDS", 0)
+    query, again = FakeQuery(), FakeQuery()
+    again.active = False  # it comes to its end at once
+
+    def fail() -> None:
+        query.error, query.active = LATE, False
+
+    one = run(folder, Held(fail))
+    one.pipeline = replace(one.pipeline, trigger=Trigger(available_now=True))
+    found = queries(clock)
+    found.start("files", starts := Starts(query, again))
+    assert one._watch(found, Tables(cast("Any", None), [], clock))
+    assert starts.count == 2
