@@ -67,7 +67,8 @@ def sql_line(text: str, line: int) -> int:
 def _table(header: re.Match[str], counts: dict[Place, int]) -> Place:
     """Return the path of a header's table; `counts` are of the arrays so far, by their paths."""
     path: Place = ()
-    *around, last = _parts(header[2])
+    # Nothing: a line within a text that looks like a header, such as [*].
+    *around, last = _parts(header[2]) or [""]
     for part in around:
         path = (*path, part)
         path = (*path, counts[path]) if path in counts else path

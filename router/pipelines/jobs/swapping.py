@@ -56,7 +56,7 @@ def swap(
             raise
         raise SettingError(
             f"{shadow} has columns that {table} has not, or of other types: new ones need"
-            ' options = { mergeSchema = "true" } of the sink'
+            ' options = { mergeSchema = "true" } of the sink, and another rebuild with it'
         ) from error
     notify(
         f"{table}: {replaced} rows became the {new.count()} of {shadow};"

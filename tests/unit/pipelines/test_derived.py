@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from router.cli import main
 from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.derived import maintain_of, rebuild_of, swap_of
+from router.pipelines.finding import named
+from router.pipelines.progress import write_status
 from router.pipelines.run import check_declared
-from tests.unit.pipelines.declared import read
+from tests.unit.pipelines.declared import GOOD, read
 
 TABLE = SinkSpec("table", "delta", "large", path="tables/large/")
 
@@ -56,3 +61,19 @@ def test_rebuild_names_the_tables_that_there_are(name: str) -> None:
     several = replace(read(), sinks=(*read().sinks, TABLE, replace(TABLE, name="second")))
     with pytest.raises(SettingError, match="table, second"):
         rebuild_of(several, name, 0, 0)
+
+
+def test_command_swaps_no_rebuild_in_that_is_not_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("router.cli.pipeline._run", lambda *_: pytest.fail("it runs"))
+    table = '[[sink]]\nname = "table"\nkind = "delta"\nfrom = "large"\npath = "tables/large"\n'
+    Path("large.toml").write_text(GOOD + table)
+    rebuild = rebuild_of(named("large", tmp_path), "", 0, 0)
+    write_status(Path(rebuild.checkpoint), {"state": "stopped", "complete": False})
+    command = ["pipeline", "rebuild", "large", "--folder", "."]
+    result = CliRunner().invoke(main, [*command, "--swap"])
+    assert (result.exit_code, "is not at its end (stopped)" in result.stderr) == (78, True)
+    result = CliRunner().invoke(main, [*command, "--where", "id = 1"])
+    assert (result.exit_code, "--where is for --swap" in result.stderr) == (78, True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from router.pipelines.declaration import SinkSpec, Trigger
 from router.pipelines.finding import GENERAL, SHIPPED, found, named, write_new
 from router.pipelines.loading import load, parse
-from router.pipelines.reading import DeclarationError
+from router.pipelines.reading import DeclarationError, places
 from router.pipelines.run import check_declared
 from tests.unit.pipelines.declared import FILE, GOOD, read
 
@@ -146,6 +146,11 @@ def test_new_pipeline_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     one, two = named("one", tmp_path), named("two", tmp_path)
     assert one.checkpoint != two.checkpoint
     assert one.steps[0].sql == two.steps[0].sql
+
+
+def test_line_of_a_text_may_look_like_a_header() -> None:
+    found = places('a = [{ b = """\n[*]\n""" }]\n[c]\nd = 1\n')
+    assert (found["a",], found["c", "d"]) == (1, 5)
 
 
 def test_new_pipeline_never_replaces_a_file(tmp_path: Path) -> None:
