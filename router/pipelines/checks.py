@@ -141,13 +141,17 @@ def _check_around(origin: DeclarationOrigin, pipeline: Pipeline) -> None:
         others = [_whole(pipeline.checkpoint), *(one for one in tables if one != table)]
         for other in others if sink.path else ():
             within = f"{other}/".removeprefix(f"{table}/")
-            # A log names no files in folders that begin so either, and leaves them alone.
-            if within != f"{other}/" and not within.startswith(("_", ".")):
+            # A log names no files in such folders either, and leaves them alone.
+            if within != f"{other}/" and not any(map(_is_hidden, within.split("/"))):
                 raise origin.error(
                     ("sink", place, "path"),
                     f"the table {sink.path} is around {other}, whose files maintain would delete:"
                     " give another folder",
                 )
+
+
+def _is_hidden(folder: str) -> bool:
+    return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)
 
 
 def _whole(path: str) -> str:
