@@ -35,7 +35,7 @@ _SPARK_TYPES: Final = frozenset(
     | {"numeric", "real", "short", "smallint", "string", "struct", "time", "timestamp"}
     | {"timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"}
 )
-_WRITTEN: Final = "source.schema is written like id BIGINT, name STRING"
+_WRITTEN: Final = "the schema is written like id BIGINT, name STRING"
 _QUOTED: Final = frozenset({TokenType.IDENTIFIER, TokenType.STRING})
 _FIXED: Final = {
     "bytes": {"value": "BINARY"},
@@ -69,7 +69,7 @@ def _fields(source: SourceSpec) -> dict[str, str] | None:
         try:
             return columns_of(source.schema)
         except InvalidSchemaError as error:
-            raise ValueError(f"source.schema is no {source.format} definition: {error}") from error
+            raise ValueError(f"the schema is no {source.format} definition: {error}") from error
     return declared(source.schema)
 
 
@@ -80,7 +80,7 @@ def declared(schema: str) -> dict[str, str]:
         if is_name:
             names.append(word)
         elif foreign := foreign_type(word.text):
-            raise ValueError(f"source.schema: {foreign}")
+            raise ValueError(f"the schema: {foreign}")
     try:
         table = sqlglot.parse_one(f"CREATE TABLE t ({_quoted(schema, names)})", dialect="spark")
     except SqlglotError as error:
@@ -92,10 +92,10 @@ def declared(schema: str) -> dict[str, str]:
         if not isinstance(column, exp.ColumnDef) or column.kind is None:
             raise ValueError(f"{_WRITTEN}, and {column.name} is no name and type")
         if column.name.lower() in {name.lower() for name in found}:
-            raise ValueError(f"source.schema names the column {column.name} twice")
+            raise ValueError(f"the schema names the column {column.name} twice")
         found[column.name] = column.kind.sql(dialect="spark")
     if not found:
-        raise ValueError("source.schema names no column")
+        raise ValueError("the schema names no column")
     return found
 
 

@@ -28,7 +28,7 @@ from tests.unit.pipelines.declared import FILE, GOOD, read
         ("amount * 2", "upperr(id)", 14, "there is no function 'upperr'; did you mean upper?"),
         ("count(*) AS n", "cuont(*) AS n", 20, "there is no function 'cuont'"),
         ('mode = "update"\n', "", 20, "step minutes: the aggregate has no watermark"),
-        ("amount DOUBLE", "amount DOUBLE(", 8, "source.schema is written like"),
+        ("amount DOUBLE", "amount DOUBLE(", 8, ": the schema is written like"),
         ("amount DOUBLE", "_topic STRING", 8, "router's own"),
         ("amount DOUBLE", "amount DOUBEL", 8, "no type DOUBEL; did you mean double?"),
         ("amount DOUBLE", "amount TEXT", 8, "no type TEXT: write STRING"),
@@ -146,6 +146,12 @@ def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
     good = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"
     assert good in GOOD
     check_sql(read(GOOD.replace(good, schema)))
+
+
+def test_schema_of_a_table_is_refused_at_its_line_and_not_as_that_of_the_source() -> None:
+    table = '[[table]]\nname = "t"\npath = "p"\nformat = "json"\nschema = "id INTT"\n'
+    with pytest.raises(DeclarationError, match=":42: the schema: Spark has no type INTT"):
+        check_sql(read(GOOD + table))
 
 
 AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
