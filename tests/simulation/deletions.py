@@ -30,14 +30,13 @@ LOOKED_AT: Final = 60
 
 
 class DeletionLaw:
-    """What is known of the stream; `keeps_all`: retention takes nothing from it."""
+    """What is known of the stream, from which no retention of the broker takes anything."""
 
-    def __init__(self, history: History, *, keeps_all: bool) -> None:
+    def __init__(self, history: History) -> None:
         self.subjects: dict[int, str] = {}
         self.recent: list[int] = []
         self.begun = asyncio.Event()
         self._history = history
-        self._keeps_all = keeps_all
         self._names: dict[int, str] = {}
         self._newest = 0
         self._may_be_gone: set[int] = set()
@@ -68,8 +67,7 @@ class DeletionLaw:
     def missed(self, sequence: int) -> None:
         """Note that a stored message was not found, or that its deletion was confirmed."""
         self._gone.setdefault(sequence, CLOCK.now)
-        is_kept = sequence > self._newest - KEPT_MESSAGES and sequence not in self._may_be_gone
-        if is_kept and self._keeps_all:
+        if sequence > self._newest - KEPT_MESSAGES and sequence not in self._may_be_gone:
             self._history.violation("acknowledged and not delivered", f"{STREAM}: {sequence}")
 
     def found(self, sequence: int, name: str, asked_at: float) -> None:

@@ -264,6 +264,20 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "retention",
+        "the broker's retention takes from streams",
+        f"{_STREAMS}.streams",
+        "Policies(retention_ms=-1, retention_bytes=-1)",
+        "Policies()",
+    ),
+    Mutation(
+        "recovery",
+        "a start forgets the consumers of a stream",
+        "router.broker.nats.consumers.consumers",
+        "                    await self._restore(stream, record)\n",
+        "                    pass\n",
+    ),
+    Mutation(
+        "retention",
         "retention does not wait for groups",
         f"{_STORAGE}.retention",
         "done = acked is None or segment.next_entry - 1 <= acked",

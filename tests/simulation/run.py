@@ -276,8 +276,7 @@ class Run:
 
     def _start_deleters(self) -> None:
         """Begin what deletes from a stream, and what looks whether that stays so."""
-        keeps_all = self.plan.options.get("retention.time", "7d") == "7d"
-        law, mean = DeletionLaw(self.history, keeps_all=keeps_all), self.plan.mean_pause
+        law, mean = DeletionLaw(self.history), self.plan.mean_pause
         self._consume(NatsDeleter(self.world, law, "nx0", mean))
         self._consume(NatsLooker(self.world, law, "nx1", mean))
 

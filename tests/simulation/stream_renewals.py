@@ -173,18 +173,11 @@ class StreamPuller(Puller):
     def __init__(self, world: World, law: StreamLaw, name: str, mean: float) -> None:
         super().__init__(world, name, mean)
         self.law = law
-        self._made_at = self._make_sent_at = float("-inf")
+        self._made_at = self._there_at = float("-inf")
+        """When the last request to make it was over, and after when it was there."""
 
     async def make(self, peer: NatsPeer) -> bool:
-        at, self._make_sent_at = CLOCK.now, float("-inf")
-        self._made_at = at + LATE_SECONDS
-        is_made = await super().make(peer)
-        self._made_at = CLOCK.now
-        if is_made:
-            self._make_sent_at = at
-        return is_made
-
-    async def pull(self, peer: NatsPeer) -> list[tuple[str, str]]:
+        """Make what is not there, on a new connection too: what was made before may not be gone."""
         at, law, history = CLOCK.now, self.law, self.world.history
         answer = await peer.call(f"CONSUMER.INFO.{STREAM}.{self.name}")
         if "config" in answer:
@@ -193,10 +186,22 @@ class StreamPuller(Puller):
             for place in (answer["delivered"], answer["ack_floor"]):
                 law.counted(place["stream_seq"], at)
             law.counted(answer["num_pending"] + answer["num_ack_pending"], at)
-        elif code_of(answer) in {NO_STREAM, NO_CONSUMER}:
-            if law.unchanged_since(self._make_sent_at):
-                history.violation("a topic forgot a position", repr(answer))
-            await self.make(peer)
+            self._there_at = max(self._there_at, at)
+            return True
+        if code_of(answer) not in {NO_STREAM, NO_CONSUMER}:
+            return False
+        if law.unchanged_since(self._there_at):
+            history.violation("a topic forgot a position", repr(answer))
+        at, late = CLOCK.now, self._made_at
+        self._made_at = at + LATE_SECONDS
+        is_made = await super().make(peer)
+        self._made_at = max(late, CLOCK.now)
+        if is_made:
+            self._there_at = at
+        return is_made
+
+    async def pull(self, peer: NatsPeer) -> list[tuple[str, str]]:
+        await self.make(peer)
         return await super().pull(peer)
 
     async def acknowledge(self, peer: NatsPeer, reply: str, message: str) -> None:

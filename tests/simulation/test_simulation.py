@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from tests.simulation import run
 from tests.simulation.mutations import MUTATIONS, mutated
+from tests.simulation.plan import PROTOCOLS, Plan
 
 SEEDS = 6
 HOURS = 0.1
@@ -81,6 +83,15 @@ def test_a_seed_is_a_run_byte_for_byte_in_any_checkout_wherever_objects_are_in_m
 
     assert "ok seed all" in first.stdout, first.stdout + first.stderr
     assert _without_time(first.stdout) == _without_time(second.stdout)
+
+
+def test_nobody_sleeps_through_the_quiet_time() -> None:
+    # By its chance this client's first pause would last 4,104 s.
+    clients: dict[str, Any] = {**dict.fromkeys(PROTOCOLS, 0), "administrators": 1}
+    plan = Plan("10", 0.05, publishers=1, pollers=1, mean_pause=240.0, faults=(), **clients)
+    done = simulate("--plan", repr(plan))
+
+    assert "ok seed 10" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_run_removes_what_killed_ones_left(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ from tests.simulation.network import Network, Stream
 from tests.simulation.seeded import CLOCK
 
 ANSWER_SECONDS: Final = 40.0
-EMPTY_POLLS: Final = 3
 CLOSES_CONSUMER: Final = bytes((8, pb.BaseCommand.CLOSE_CONSUMER))
 """What each command begins with that closes a consumer."""
+EMPTY_POLLS: Final = 3
 """A client that found nothing so often in the quiet time has settled."""
 QUIET_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 900.0
+"""So that nobody sleeps through the quiet time of an hour."""
 SETTLED_PAUSE_SECONDS: Final = 4.0
 """Shorter than the session of a member of a Kafka group."""
 DEDUPLICATE: Final = [pb.KeyValue(key="router-dedup", value="true")]
@@ -53,7 +55,7 @@ class World:
 
         In the quiet time little, and longer if so many polls found nothing.
         """
-        seconds = chance.expovariate(1 / mean)
+        seconds = min(chance.expovariate(1 / mean), LONGEST_PAUSE_SECONDS)
         if self.is_quiet:
             has_settled = empty_in_quiet >= EMPTY_POLLS
             seconds = SETTLED_PAUSE_SECONDS if has_settled else min(seconds, QUIET_PAUSE_SECONDS)
