@@ -179,7 +179,7 @@ class SystemService:
             "disabled": not server.jetstream,
             "streams": len(streams),
             "consumers": sum(len(stream.consumers) for stream in streams),
-            "messages": sum(stream.log.messages for stream in streams),
+            "messages": sum(stream.messages for stream in streams),
             "bytes": size,
         }
 

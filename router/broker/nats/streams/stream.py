@@ -119,6 +119,12 @@ class Stream:
         """Return when it was made, in nanoseconds since 1970."""
         return self.record.created_ns
 
+    @property
+    def messages(self) -> int:
+        """Return how many messages may be read; the index has what is not on disk yet, too."""
+        visible = self.visible
+        return min(self.log.messages, visible.count(visible.first_number, visible.end_number))
+
     def accepts(self, subject: str) -> bool:
         """Return whether the stream takes a subject."""
         return any(matches(pattern, subject) for pattern in self.record.config.subjects)
@@ -168,9 +174,7 @@ class Stream:
     ) -> StreamState:
         """Return what the stream holds. Raises OSError, JetStreamError."""
         log = self.log
-        last = log.last_sequence
-        # The index has what is not on disk yet, too.
-        messages = min(log.messages, self.visible.count(self.visible.first_number, last))
+        last, messages = log.last_sequence, self.messages
         first = min(log.first_sequence, last + 1) if last else 0
         oldest = await self._time(first) if messages else None
         return StreamState(
@@ -310,13 +314,13 @@ class Stream:
     def _count_subjects(self) -> int:
         index = self.log.index
         if index is None:
-            return 1 if self.log.messages else 0
+            return 1 if self.messages else 0
         return len(index.subjects)
 
     def _subjects(self, pattern: str) -> dict[str, int]:
         index = self.log.index
         if index is None:
-            count = self.log.messages
+            count = self.messages
             own = self.record.default_subject
             return {own: count} if count and matches(pattern, own) else {}
         if index.overflowed:

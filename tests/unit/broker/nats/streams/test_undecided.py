@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.storage import Undecided
+from router.model.policies import Policies
 from tests.unit.broker.nats.streaming import streaming
 
 
@@ -76,5 +77,25 @@ def test_subjects_behind_an_open_transaction_are_not_looked_at_with_each_message
             ledger.announce()
             await stream.settle()
             assert [index.subjects[f"k.{number}"].count for number in range(20)] == [1] * 20
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_is_a_stream_by_itself_counts_nothing_of_an_open_transaction(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            await rig.topics.create(rig.topics.parse("plain"), 0, Policies(), {})
+            stream = rig.streams.find("plain")
+            await stream.open()
+            ledger = stream.ledger
+            ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+            await rig.append_foreign(stream, "")
+            state = await stream.state(subjects_filter=">")
+            assert (state.messages, state.num_subjects, state.subjects) == (0, 0, {})
+            ledger.undecided = None
+            state = await stream.state(subjects_filter=">")
+            assert (state.messages, state.num_subjects, state.subjects) == (1, 1, {"plain": 1})
 
     asyncio.run(run())
