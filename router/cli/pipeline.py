@@ -116,8 +116,8 @@ def check_(name: str, folder: Path, offline: bool, deep: bool, as_json: bool, **
         from router.pipelines.testing.running import start  # noqa: PLC0415 - as above
 
         analyse(start(pipeline, needed(pipeline, "embedded:")), pipeline)
-    document = {"name": name, "file": str(pipeline.file), "in_order": True}
-    output.respond(as_json, document, f"{pipeline.file}: in order")
+    document = {"name": name, "file": str(pipeline.origin.file), "in_order": True}
+    output.respond(as_json, document, f"{pipeline.origin.file}: in order")
 
 
 @command.command(

@@ -39,7 +39,7 @@ from router.pipelines.declaration import (
     ViewStep,
     is_local,
 )
-from router.pipelines.declared_columns import columns, declared
+from router.pipelines.declared_columns import BadColumnsError, columns, declared, failed_at, offset
 from router.pipelines.reading import DeclarationOrigin, Place
 from router.pipelines.select_rules import (
     aliases_in_where,
@@ -71,35 +71,36 @@ _GRAMMAR: Final = frozenset({"identifier", "timestampadd", "timestampdiff", "try
 
 
 def check_sql(pipeline: Pipeline) -> None:
-    """Raise DeclarationError for SQL that cannot work, with its line."""
-    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
+    """Raise DeclarationError for SQL that cannot work, with its place."""
+    origin = pipeline.origin
     views: dict[str, Columns] = {}
     for name, source in pipeline.sources().items():
         path = pipeline.source_path(name)
         try:
             views[name.lower()] = columns(source)
-        except ValueError as error:
-            raise origin.error((*path, "schema"), str(error)) from error
+        except BadColumnsError as error:
+            raise origin.error((*path, "schema"), str(error), error.offset) from error
         _check_watermark(origin, path, source.watermark, views[name.lower()])
     for number, table in enumerate(pipeline.tables):
         try:
             views[table.name.lower()] = declared(table.schema) if table.schema else None
-        except ValueError as error:
-            raise origin.error(("table", number, "schema"), str(error)) from error
+        except BadColumnsError as error:
+            path = ("table", number, "schema")
+            raise origin.error(path, str(error), error.offset) from error
     parsed = parsed_steps(pipeline)
     later = {step.name.lower() for step in pipeline.steps}
-    for place, step in enumerate(pipeline.steps):
+    for step in pipeline.steps:
         query = parsed.get(step.name.lower())
         if query is not None and _EXTENSIONS not in pipeline.resources:
             _check_functions(origin, step, query)
         views[step.name.lower()] = (
             None if query is None else _check_step(origin, step, query, views, later)
         )
-        _check_watermark(origin, ("step", place), step.watermark, views[step.name.lower()])
-    for place, sink in enumerate(pipeline.sinks):
-        _check_sink(origin, ("sink", place), sink, views[sink.from_step.lower()])
+        _check_watermark(origin, step.declared, step.watermark, views[step.name.lower()])
+    for sink in pipeline.sinks:
+        _check_sink(origin, sink, views[sink.from_step.lower()])
     for found in refused(pipeline, parsed):
-        raise origin.at(found.step.line + found.line - 1, str(found))
+        raise found.step.error(origin, found.reason, found.offset)
 
 
 def parsed_steps(pipeline: Pipeline) -> dict[str, exp.Query]:
@@ -107,7 +108,7 @@ def parsed_steps(pipeline: Pipeline) -> dict[str, exp.Query]:
 
     Functions `window` are named STAND_IN there. Raises DeclarationError.
     """
-    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
+    origin = pipeline.origin
     return {s.name.lower(): _parsed(origin, s) for s in pipeline.steps if s.checked}
 
 
@@ -117,10 +118,10 @@ def check_folders(pipeline: Pipeline) -> None:
     These are a folder of this machine that cannot be created or written, and a table around the
     checkpoint or another table, whose files `maintain` would delete: its log does not name them.
     """
-    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
+    origin = pipeline.origin
     _check_around(origin, pipeline)
     folders: list[tuple[Place, str]] = [
-        (("sink", place, "path"), sink.path) for place, sink in enumerate(pipeline.sinks)
+        ((*sink.declared, "path"), sink.path) for sink in pipeline.sinks
     ]
     for path, folder in [*folders, (("checkpoint",), pipeline.checkpoint)]:
         if not folder or not is_local(folder):
@@ -136,7 +137,7 @@ def check_folders(pipeline: Pipeline) -> None:
 
 def _check_around(origin: DeclarationOrigin, pipeline: Pipeline) -> None:
     tables = [_whole(sink.path) for sink in pipeline.sinks if sink.path]
-    for place, sink in enumerate(pipeline.sinks):
+    for sink in pipeline.sinks:
         table = _whole(sink.path)
         others = [_whole(pipeline.checkpoint), *(one for one in tables if one != table)]
         for other in others if sink.path else ():
@@ -144,7 +145,7 @@ def _check_around(origin: DeclarationOrigin, pipeline: Pipeline) -> None:
             # A log names no files in such folders either, and leaves them alone.
             if within != f"{other}/" and not any(map(_is_hidden, within.split("/"))):
                 raise origin.error(
-                    ("sink", place, "path"),
+                    (*sink.declared, "path"),
                     f"the table {sink.path} is around {other}, whose files maintain would delete:"
                     " give another folder",
                 )
@@ -165,7 +166,7 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
 
     Raises BackendUnavailableError, BackendTimeoutError if the store does not answer.
     """
-    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
+    origin = pipeline.origin
     timeout = settings.seconds("backend.timeout")
     for name, source in pipeline.sources().items():
         path = (*pipeline.source_path(name), "topics")
@@ -188,8 +189,8 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
 def _check_circle(origin: DeclarationOrigin, pipeline: Pipeline, settings: Settings) -> None:
     """Raise DeclarationError for a topic that is read and written: that never comes to an end."""
     reads = reader(pipeline, settings)
-    written: list[tuple[tuple[str | int, ...], str]] = [
-        (("sink", place, "topic"), sink.topic) for place, sink in enumerate(pipeline.sinks)
+    written: list[tuple[Place, str]] = [
+        ((*sink.declared, "topic"), sink.topic) for sink in pipeline.sinks
     ]
     for path, name in [*written, (("dead_letters",), pipeline.dead_letters)]:
         if not name:
@@ -220,9 +221,8 @@ def _check_functions(origin: DeclarationOrigin, step: ViewStep, parsed: exp.Quer
     for call in parsed.find_all(exp.Anonymous):
         name = str(call.this)
         if name.lower() not in functions() | {STAND_IN}:
-            line = step.line + int(call.meta.get("line", 1)) - 1
             sentence = f"there is no function {name!r}{nearest(name.lower(), functions())}"
-            raise origin.at(line, f"step {step.name}: {sentence}")
+            raise step.error(origin, sentence, offset(call))
 
 
 def _check_step(
@@ -245,7 +245,7 @@ def _check_step(
             sentence = f"there is no view {table.name!r}{nearest(table.name, views)}"
             if table.name.lower() in later:
                 sentence = f"the step {table.name!r} stands behind it, and may not be read"
-            raise origin.at(step.line + _line(table) - 1, f"step {step.name}: {sentence}")
+            raise step.error(origin, sentence, offset(table))
     schema: dict[str, Columns] = {t.name.lower(): views.get(t.name.lower()) for t in tables}
     if any(schema[name] is None for name in schema.keys() - inner) or _foreign(parsed):
         return None
@@ -254,29 +254,22 @@ def _check_step(
 
 
 def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
-    text = _WINDOW.sub(STAND_IN, step.sql.strip().rstrip(";"))
-    lead = step.sql[: len(step.sql) - len(step.sql.lstrip())].count("\n")
+    text = _WINDOW.sub(STAND_IN, step.sql.rstrip().rstrip(";"))
     try:
         found = sqlglot.parse(text, dialect="spark")
     except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        line = step.line + lead + int(first.get("line") or 1) - 1
-        near = str(first.get("highlight") or "").replace(STAND_IN, "window")
-        message = str(first.get("description") or error).replace(" / ", ", ")
-        raise origin.at(line, f"step {step.name}: bad SQL near {near!r}: {message}") from error
+        at, token, reason = failed_at(text, error)
+        near, message = token.replace(STAND_IN, "window"), reason.replace(" / ", ", ")
+        raise step.error(origin, f"bad SQL near {near!r}: {message}", at) from error
     except SqlglotError as error:
         description = _flat(error).replace(STAND_IN, "window")
-        raise origin.at(step.line, f"step {step.name}: bad SQL: {description}") from error
+        raise step.error(origin, f"bad SQL: {description}") from error
     if (comma := trailing_comma(text)) is not None:
-        line = step.line + lead + comma - 1
-        raise origin.at(line, f"step {step.name}: bad SQL: nothing follows a comma")
+        raise step.error(origin, "bad SQL: nothing follows a comma", comma)
     if (foreign := foreign_cast(text)) is not None:
-        raise origin.at(step.line + lead + foreign[0] - 1, f"step {step.name}: {foreign[1]}")
+        raise step.error(origin, foreign[1], foreign[0])
     if len(found) != 1 or not isinstance(found[0], exp.Query):
-        raise origin.at(step.line, f"step {step.name}: a step is one SELECT")
-    for node in found[0].walk():
-        if "line" in node.meta:
-            node.meta["line"] += lead
+        raise step.error(origin, "a step is one SELECT")
     return found[0]
 
 
@@ -289,7 +282,7 @@ def _resolved(
     follow = not (_generates(parsed) or _windowed(parsed))
     names = {column for table in known.values() for column in table}
     for node, sentence in misplaced(parsed, names):
-        raise origin.at(step.line + _line(node) - 1, f"step {step.name}: {sentence}")
+        raise step.error(origin, sentence, offset(node))
     try:
         whole: exp.Query = qualify(parsed.copy(), schema=dict(known), dialect="spark")
     except OptimizeError as error:
@@ -301,14 +294,12 @@ def _resolved(
         sentence = f"there is no column {name!r}{nearest(name, names)}"
         if name.lower() in names:
             sentence = f"no view that it reads, or more than one, has a column {name!r} here"
-        raise origin.at(
-            step.line + _where(parsed, name) - 1, f"step {step.name}: {sentence}"
-        ) from error
+        raise step.error(origin, sentence, _where(parsed, name, str(error))) from error
     except SqlglotError:
         return None
     if follow:
         for node, sentence in unlike_widths(whole):
-            raise origin.at(step.line + _line(node) - 1, f"step {step.name}: {sentence}")
+            raise step.error(origin, sentence, offset(node))
         _check_aliases(origin, step, parsed, known)
     given = whole.named_selects
     if not follow or "*" in given or any(name.startswith("_col_") for name in given):
@@ -333,7 +324,7 @@ def _check_aliases(
         )
         for column in aliases_in_where(kept):
             sentence = f"WHERE does not know the alias {column.name!r}: write what it stands for"
-            raise origin.at(step.line + _line(column) - 1, f"step {step.name}: {sentence}")
+            raise step.error(origin, sentence, offset(column))
 
 
 def _generates(parsed: exp.Query) -> bool:
@@ -373,23 +364,20 @@ def _lower(found: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): kind or "unknown" for name, kind in found.items()}
 
 
-def _line(node: exp.Expr) -> int:
-    for inner in node.walk():
-        if "line" in inner.meta:
-            return int(inner.meta["line"])
-    return 1
-
-
-def _where(parsed: exp.Query, name: str) -> int:
-    """Return the line, in the SQL, of the first column of that name."""
-    for column in parsed.find_all(exp.Column):
-        if column.name.lower() == name.lower():
-            return _line(column)
-    return 1
+def _where(parsed: exp.Query, name: str, message: str) -> int:
+    """Return the offset, in the SQL, of the column that a message means, or else the first one."""
+    columns: Iterator[exp.Column] = parsed.find_all(exp.Column)
+    names = [one.this for one in columns if one.name.lower() == name.lower()]
+    meant = [
+        one
+        for one in names
+        if message.endswith(f"Line: {one.meta.get('line')}, Col: {one.meta.get('col')}")
+    ]
+    return min(map(offset, meant or names), default=0)
 
 
 def _check_watermark(
-    origin: DeclarationOrigin, path: tuple[str | int, ...], watermark: object, known: Columns
+    origin: DeclarationOrigin, path: Place, watermark: object, known: Columns
 ) -> None:
     column = getattr(watermark, "column", None)
     if known is None or column is None:
@@ -405,9 +393,7 @@ def _check_watermark(
         )
 
 
-def _check_sink(
-    origin: DeclarationOrigin, path: tuple[str | int, ...], sink: SinkSpec, known: Columns
-) -> None:
+def _check_sink(origin: DeclarationOrigin, sink: SinkSpec, known: Columns) -> None:
     if known is None:
         return
     names: Sequence[str] = list(_lower(known))
@@ -415,16 +401,16 @@ def _check_sink(
         dated = column == DATE and not set(names).isdisjoint(TIMES)
         if column.lower() not in names and not dated:
             sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
-            raise origin.error((*path, "partition_by"), sentence)
+            raise origin.error((*sink.declared, "partition_by"), sentence)
     named = [("key", column) for column in sink.key]
     named += [("order", sink.order), ("deletes", sink.deletes)]
     for key, column in named:
         if column and column.lower() not in names:
             sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
-            raise origin.error((*path, key), sentence)
+            raise origin.error((*sink.declared, key), sentence)
     if KINDS[sink.kind].messages and not sink.topic and "topic" not in names:
         sentence = f"sink {sink.name}: name a topic, or give each row one in a column topic"
-        raise origin.error((*path, "topic"), sentence)
+        raise origin.error((*sink.declared, "topic"), sentence)
 
 
 def _flat(error: Exception) -> str:

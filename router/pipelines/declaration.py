@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import re2
 
 from router.model import SchemaType
+from router.pipelines.reading import DeclarationError, DeclarationOrigin, Place
 
 RECORDS: Final = "records"
 # The sink that bad records go to when the policy is `dlq`; no declared sink may be named so.
@@ -105,7 +105,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class ViewStep:
-    """A view: its SQL reads `records` and the steps before; `line` is where the SQL begins.
+    """A view: its SQL reads `records` and the steps before; `declared` is the path of its table.
 
     `checked` false: only Spark itself judges the SQL.
     """
@@ -113,8 +113,14 @@ class ViewStep:
     name: str
     sql: str
     watermark: Watermark | None = None
-    line: int = 0
+    declared: Place = ()
     checked: bool = True
+
+    def error(self, origin: DeclarationOrigin, sentence: str, offset: int = 0) -> DeclarationError:
+        """Return the error about what stands at an offset of the SQL, in characters."""
+        first = len(self.sql) - len(self.sql.lstrip())
+        at = min(max(offset, first), len(self.sql))
+        return origin.error((*self.declared, "sql"), f"step {self.name}: {sentence}", at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class SinkSpec:
     `properties` and `event_time` where there are such; without a `topic` a column `topic` says
     where each row goes. Files are below `path`, in folders by the columns `partition_by`; a table
     of a database is `table` at `url`. `mode` is Spark's output mode: append, update or complete.
-    `options` are the sink's own.
+    `options` are the sink's own, and `declared` is the path of its table.
     With a `key`, columns, a row replaces the one of the same key, unless that is newer by the
     column `order`, and takes it away if the column `deletes` is true.
     """
@@ -143,7 +149,7 @@ class SinkSpec:
     key: tuple[str, ...] = ()
     order: str = ""
     deletes: str = ""
-    line: int = 0
+    declared: Place = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One declared pipeline; `lines` says where each key stands in `file`, for what is said of it.
+    """One declared pipeline; `origin` is its file, for what is said of it.
 
     `checkpoint` is a folder: each sink has one of its own below it. `streams` are more sources, by
     the names of their views. `resources` are Spark's own settings. `dead_letters` is the topic of
@@ -243,15 +249,14 @@ class Pipeline:
     resources: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
     job: JobSpec | None = None
-    file: Path = Path()
-    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+    origin: DeclarationOrigin = field(default_factory=DeclarationOrigin)
 
     def sources(self) -> dict[str, SourceSpec]:
         """Return all sources by the names of their views, the one of RECORDS first."""
         return {RECORDS: self.source, **self.streams}
 
-    def source_path(self, name: str) -> tuple[str | int, ...]:
-        """Return where the source of a view is declared, as `lines` has it."""
+    def source_path(self, name: str) -> Place:
+        """Return the path of the table that declares the source of a view."""
         return ("source",) if name == RECORDS else ("stream", list(self.streams).index(name))
 
     def sink_names(self) -> list[str]:

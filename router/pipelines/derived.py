@@ -16,6 +16,7 @@ from router.pipelines.declaration import (
     SourceSpec,
 )
 from router.pipelines.loading import NAME
+from router.pipelines.reading import DeclarationOrigin
 
 
 def replay_of(name: str, archive: str, given: Mapping[str, object]) -> Pipeline:
@@ -30,7 +31,7 @@ def replay_of(name: str, archive: str, given: Mapping[str, object]) -> Pipeline:
         name=name,
         source=SourceSpec(url=""),
         job=JobSpec("replay", options),
-        file=Path("command line"),
+        origin=DeclarationOrigin(Path("command line")),
         description=f"Replays {archive}.",
     )
 
@@ -46,8 +47,7 @@ def maintain_of(pipeline: Pipeline, given: Mapping[str, object]) -> Pipeline:
         sinks=tuple(replace(sink, from_step=RECORDS) for sink in pipeline.sinks),
         resources=pipeline.resources,
         job=JobSpec("maintain", given),
-        file=pipeline.file,
-        lines=pipeline.lines,
+        origin=pipeline.origin,
     )
 
 
@@ -68,7 +68,7 @@ def rebuild_of(pipeline: Pipeline, name: str, since_ms: int, until_ms: int) -> P
     source = bounded(pipeline.source)
     streams = {view: bounded(one) for view, one in pipeline.streams.items()}
     steps = [(step.name, step.sql, step.watermark) for step in pipeline.steps]
-    made_of = repr((replace(table, line=0), source, streams, pipeline.tables, steps))
+    made_of = repr((replace(table, declared=()), source, streams, pipeline.tables, steps))
     suffix = f".rebuild-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
     return replace(
         pipeline,

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from router.pipelines import formats, jobs
 from router.pipelines.declaration import DEAD_LETTERS, Pipeline, SinkSpec, SourceSpec, ViewStep
 from router.pipelines.failures import sentence
-from router.pipelines.reading import DeclarationError, DeclarationOrigin
+from router.pipelines.reading import DeclarationError, offset_of
 
-_WHERE: Final = re.compile(r"line (\d+)[,)]? ?pos")
+_WHERE: Final = re.compile(r"line (\d+)[,)]? ?pos(?:ition)? (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _split(
 def _problem(pipeline: Pipeline) -> Callable[[Column, Column], Column] | None:
     if pipeline.job is None:
         return None
-    return jobs.problem(pipeline.job, pipeline.file.parent)
+    return jobs.problem(pipeline.job, pipeline.origin.file.parent)
 
 
 def step_views(pipeline: Pipeline, good: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -77,11 +77,8 @@ def step_views(pipeline: Pipeline, good: Mapping[str, DataFrame]) -> dict[str, D
         try:
             views[name.lower()] = _within(_late(good[name], source.watermark), source)
         except PySparkException as error:
-            origin, path = (
-                DeclarationOrigin(pipeline.file, pipeline.lines),
-                pipeline.source_path(name),
-            )
-            raise origin.error((*path, "watermark"), sentence(error)) from error
+            path = (*pipeline.source_path(name), "watermark")
+            raise pipeline.origin.error(path, sentence(error)) from error
         views[name.lower()].createOrReplaceTempView(name)
     spark = next(iter(views.values())).sparkSession
     for step in pipeline.steps:
@@ -108,7 +105,7 @@ def _late(rows: DataFrame, watermark: Any) -> DataFrame:
 
 
 def refused(pipeline: Pipeline, step: ViewStep, error: Exception) -> DeclarationError:
-    """Return what Spark says of a step's SQL, with the line of the file."""
+    """Return what Spark says of a step's SQL, with its place in the file."""
     where = _WHERE.search(str(error))
-    line = step.line + (int(where[1]) - 1 if where else 0)
-    return DeclarationError(f"{pipeline.file}:{line}: step {step.name}: {sentence(error)}")
+    offset = offset_of(step.sql, int(where[1]), int(where[2])) if where else 0
+    return step.error(pipeline.origin, sentence(error), offset)

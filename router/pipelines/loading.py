@@ -1,4 +1,4 @@
-"""A declaration's file becomes a Pipeline, or one sentence that begins with FILE:LINE.
+"""A declaration's file becomes a Pipeline, or one sentence that begins with FILE:LINE:COLUMN.
 
 Only the file is read: whether topics exist and SQL fits is said by `checks`. Neither needs Spark or
 Java, so that a pipeline may be checked where it will never run.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,11 +36,9 @@ from router.pipelines.declaration import (
 )
 from router.pipelines.reading import (
     DeclarationError,
-    DeclarationOrigin,
     Place,
     Table,
-    places,
-    sql_line,
+    document,
 )
 from router.settings import BY_NAME, without_password
 from router.wire.nats.subjects import is_valid
@@ -65,26 +62,18 @@ def load(file: Path, name: str) -> Pipeline:
 
 def parse(text: str, file: Path, name: str) -> Pipeline:
     """Read a declaration's text; `file` is for sentences about it."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        located = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-        line, sentence = (
-            (located[2], f"{located[1]}, column {located[3]}") if located else ("1", str(error))
-        )
-        raise DeclarationError(f"{file}:{line}: no TOML: {sentence}") from error
-    origin = DeclarationOrigin(file, places(text))
+    top = document(text, file)
     if not NAME.fullmatch(name):
-        origin.refuse((), f"a pipeline's name is 1 to 100 of a-z 0-9 . _ -, not {name!r}")
-    return _pipeline(Table(origin, (), document), name, text)
+        top.origin.refuse((), f"a pipeline's name is 1 to 100 of a-z 0-9 . _ -, not {name!r}")
+    return _pipeline(top, name)
 
 
-def _pipeline(top: Table, name: str, text: str) -> Pipeline:
+def _pipeline(top: Table, name: str) -> Pipeline:
     job = _job(top)
     source = _source(top.table("source"), needed=job is None)
     streams = _streams(top, source)
     tables = _tables(top, [RECORDS, *streams])
-    steps = _steps(top, text, [*streams, *(table.name for table in tables)])
+    steps = _steps(top, [*streams, *(table.name for table in tables)])
     sinks = _sinks(top, [*streams, RECORDS, *(step.name for step in steps)])
     if not sinks and job is None:
         top.refuse("sink", "a pipeline has at least one sink: [[sink]]")
@@ -108,8 +97,7 @@ def _pipeline(top: Table, name: str, text: str) -> Pipeline:
         resources=_resources(top),
         description=top.text("description"),
         job=job,
-        file=top.origin.file,
-        lines=top.origin.lines,
+        origin=top.origin,
     )
     if pipeline.dead_letters and pipeline.bad_records != "dlq":
         top.refuse("dead_letters", 'dead_letters is for bad_records = "dlq" only')
@@ -134,7 +122,7 @@ def _tables(top: Table, views: Sequence[str]) -> tuple[TableSpec, ...]:
             name=_view(table, "a table", [*views, *(one.name for one in found)]),
             path=table.text("path"),
             format=table.choice("format", TABLE_FORMATS, "delta"),
-            schema=table.text("schema").strip(),
+            schema=table.text("schema").rstrip(),
             options=table.texts("options"),
             refresh=table.seconds("refresh", 60.0),
         )
@@ -162,7 +150,7 @@ def _source(table: Table, *, needed: bool, beside: SourceSpec | None = None) -> 
         topics=table.words("topics"),
         pattern=table.text("pattern"),
         format=table.choice("format", FORMATS, "text"),
-        schema=table.text("schema").strip(),
+        schema=table.text("schema").rstrip(),
         options=table.texts("options"),
         starting=_starting(table),
         max_rows=table.number("max_rows", 100_000, 1),
@@ -224,20 +212,19 @@ def _settings(table: Table) -> dict[str, str]:
         if name not in BY_NAME:
             path: Place = (*table.path, "settings", name)
             near = nearest(name, BY_NAME)
-            table.origin.refuse(path, f"the router has no setting {name!r}{near}")
+            raise table.origin.key_error(path, f"the router has no setting {name!r}{near}")
     return given
 
 
-def _steps(top: Table, text: str, views: Sequence[str]) -> tuple[ViewStep, ...]:
+def _steps(top: Table, views: Sequence[str]) -> tuple[ViewStep, ...]:
     steps: list[ViewStep] = []
     for table in top.tables("step"):
         name = _view(table, "a step", [RECORDS, *views, *(step.name for step in steps)])
         sql = table.text("sql")
         if not sql.strip():
             table.refuse("sql", f"the step {name!r} has no sql")
-        line = sql_line(text, table.origin.line((*table.path, "sql")))
         checked = table.flag("checked", default=True)
-        steps.append(ViewStep(name, sql, _watermark(table), line, checked))
+        steps.append(ViewStep(name, sql, _watermark(table), table.path, checked))
         table.done()
     return tuple(steps)
 
@@ -285,7 +272,7 @@ def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
         key=key,
         order=table.text("order"),
         deletes=table.text("deletes"),
-        line=table.origin.line(table.path),
+        declared=table.path,
     )
     table.done()
     for name in ("order", "deletes"):
@@ -346,7 +333,7 @@ def _resources(top: Table) -> dict[str, str]:
     for key in given:
         if not key.startswith("spark."):
             sentence = f"resources are Spark's own settings, which begin with spark., not {key!r}"
-            top.origin.refuse(("resources", key), sentence)
+            raise top.origin.key_error(("resources", key), sentence)
     return given
 
 

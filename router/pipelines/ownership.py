@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from router.pipelines.declaration import DEAD_LETTERS, PLACES, Pipeline, is_local
-from router.pipelines.reading import DeclarationError
+from router.pipelines.reading import Place
 from router.settings import without_password
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ def _sinks(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
 def _check(pipeline: Pipeline, folder: CheckpointFolder) -> dict[str, Any]:
     """Return what is noted; raise DeclarationError for what is declared otherwise."""
     place, file = pipeline.checkpoint.rstrip("/"), f"{pipeline.checkpoint.rstrip('/')}/{OWNER}"
-    line = pipeline.lines.get(("checkpoint",), 1)
     noted: dict[str, Any] = {}
     try:
         noted |= json.loads(folder.read() or "{}")
@@ -157,40 +156,43 @@ def _check(pipeline: Pipeline, folder: CheckpointFolder) -> dict[str, Any]:
         owner = ""
     if owner != pipeline.name:
         known = f"the pipeline {owner}" if owner else "another pipeline"
-        raise DeclarationError(
-            f"{pipeline.file}:{line}: the checkpoint {place} is that of {known}, so what"
-            f" {pipeline.name} is to read would count as read. Name another folder. If it is the"
-            f" same pipeline under a new name, delete {file}"
+        raise pipeline.origin.error(
+            ("checkpoint",),
+            f"the checkpoint {place} is that of {known}, so what {pipeline.name} is to read would"
+            " count as read. Name another folder. If it is the same pipeline under a new name,"
+            f" delete {file}",
         )
     sinks = {name: one for name, one in noted.get("sinks", {}).items() if folder.begun(name)}
     if sinks and noted["source"] != (source := _source(pipeline)):
-        raise DeclarationError(
-            f"{pipeline.file}:{line}: the checkpoint {place} has positions of"
-            f" {noted['source']}, and the source is {source} now. Name another folder. If it is the"
-            f" same store under a new address, delete {file}"
+        raise pipeline.origin.error(
+            ("checkpoint",),
+            f"the checkpoint {place} has positions of {noted['source']}, and the source is {source}"
+            " now. Name another folder. If it is the same store under a new address,"
+            f" delete {file}",
         )
-    for at, sentence in _changes(pipeline, sinks):
-        raise DeclarationError(
-            f"{pipeline.file}:{at}: {sentence}. Give the sink another name, under which it begins"
-            f" at source.starting, or declare what it was. If you know that it fits, delete {file}"
+    for path, sentence in _changes(pipeline, sinks):
+        raise pipeline.origin.error(
+            path,
+            f"{sentence}. Give the sink another name, under which it begins at source.starting, or"
+            f" declare what it was. If you know that it fits, delete {file}",
         )
     return noted
 
 
-def _changes(pipeline: Pipeline, noted: dict[str, Any]) -> Iterator[tuple[int, str]]:
-    """Yield the line and the sentence of each sink that is another one than it was."""
-    lines = {sink.name: sink.line for sink in pipeline.sinks}
+def _changes(pipeline: Pipeline, noted: dict[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Yield the table and the sentence of each sink that is another one than it was."""
+    paths = {sink.name: sink.declared for sink in pipeline.sinks}
     for name, now in _sinks(pipeline).items():
         was = noted.get(name, now)
         if was["place"] != now["place"]:
             yield (
-                lines.get(name, 1),
+                paths.get(name, ()),
                 f"sink {name} has written to {was['place']}, and is declared for {now['place']}:"
                 " what is there would stay behind",
             )
         if was["state"] != now["state"]:
             kept, new = ("; ".join(one["state"]) or "no groups" for one in (was, now))
             yield (
-                lines.get(name, 1),
+                paths.get(name, ()),
                 f"sink {name}: its checkpoint keeps {kept}, which cannot become {new}",
             )

@@ -1,16 +1,19 @@
 """Tables of a declaration, read key by key: every key is known, and of its type, or is refused.
 
-Sentences name the line of a key. The standard library's parser, which says what the file means,
-keeps no places. `places` reads the same text once more, line by line, and understands only so much
-of TOML as declarations are written in: headers, keys at the beginning of a line, and texts of
-several lines. A key that it does not find is said to stand where its table begins, so a sentence
-may be a few lines off, and never wrong.
+Sentences name the line and the column of a value, or of a character of a text such as SQL. The
+standard library's parser, which says what the file means, keeps no places. `places` reads the same
+text once more, where there is something to say, and understands only so much of TOML as
+declarations are written in: headers, keys at the beginning of a line, and texts of several lines.
+A key that it does not find is said to stand where its table begins, so a sentence may be a few
+lines off, and never wrong.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -19,49 +22,55 @@ from router.errors.quoting import nearest
 from router.settings import duration
 
 Place = tuple[str | int, ...]
-_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
-_KEY: Final = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*[\w"'-]+)*)\s*=""")
+_HEADER: Final = re.compile(
+    r"[ \t]*(\[\[?)[ \t]*([^\[\]\n]+?)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE
+)
+_KEY: Final = re.compile(
+    r"""[ \t]*((?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*[\w"'-]+)*)[ \t]*=[ \t]*"""
+)
 _PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
-_QUOTES: Final = ('"""', "'''")
+_TEXT_OF_LINES: Final = re.compile(r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}''', re.DOTALL)
+# A line break directly behind the opening quotes is no part of the text.
+_QUOTES: Final = re.compile(r'''("""|\'{3})\n?|["\']''')
+# What stands for one character in quotes that know escapes; the first stands for none.
+_CHARACTER: Final = re.compile(r"(\\[ \t]*\n\s*)|\\u.{4}|\\U.{8}|\\.|.", re.DOTALL)
 
 
 def places(text: str) -> dict[Place, int]:
-    """Return the line, from 1, of each table and key; tables of an array are numbered from 0."""
-    found: dict[Place, int] = {(): 1}
+    """Return where each table and key begins, in characters; tables of an array count from 0."""
+    found: dict[Place, int] = {}
     table: Place = ()
     counts: dict[Place, int] = {}
-    quote = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if quote:
-            quote = "" if quote in line else quote
-            continue
-        if header := _HEADER.fullmatch(line):
+    at = 0
+    while 0 <= at < len(text):
+        if header := _HEADER.match(text, at):
             table = _table(header, counts)
-            found[table] = number
-        elif key := _KEY.match(line):
-            found[table + tuple(_parts(key[1]))] = number
-            quote = _open(line[key.end() :])
+            found[table] = header.start(1)
+        elif key := _KEY.match(text, at):
+            found[table + tuple(_parts(key[1]))] = key.start(1)
+            several = _TEXT_OF_LINES.match(text, key.end())
+            at = several.end() if several else at
+        at = text.find("\n", at) + 1 or len(text)
     return found
 
 
-def place(found: dict[Place, int], path: Place) -> int:
-    """Return the line of a key or of the first of its tables, or else of what is around it."""
-    while path:
-        for known, line in found.items():
-            if known[: len(path)] == path:
-                return line
-        path = path[:-1]
-    return 1
+def offset_of(text: str, line: int, column: int) -> int:
+    """Return where a line of a text, from 1, and a column of it, from 0, are in characters."""
+    return sum(len(one) + 1 for one in text.split("\n")[: line - 1]) + column
 
 
-def sql_line(text: str, line: int) -> int:
-    """Return the line on which a text begins whose key stands on `line`."""
-    lines = text.splitlines()
-    if not 0 < line <= len(lines):
-        return line
-    after = lines[line - 1].partition("=")[2].strip()
-    # A line break directly behind the opening quotes is no part of the text.
-    return line + 1 if after in _QUOTES else line
+def _character(text: str, at: int, offset: int) -> int:
+    """Return where the character `offset` of a value stands, which begins at `at` if it is text."""
+    quotes = _QUOTES.match(text, at)
+    if quotes is None:
+        return at
+    if "'" in quotes[0]:
+        return quotes.end() + offset
+    for one in _CHARACTER.finditer(text, quotes.end()):
+        offset -= not one[1]
+        if offset < 0:
+            return one.start()
+    return at
 
 
 def _table(header: re.Match[str], counts: dict[Place, int]) -> Place:
@@ -83,14 +92,6 @@ def _parts(key: str) -> list[str]:
     return [part.strip("\"'") for part in _PART.findall(key)]
 
 
-def _open(rest: str) -> str:
-    """Return the quotes of a text that goes on behind this line, nothing if none does."""
-    for quote in _QUOTES:
-        if rest.strip().startswith(quote) and rest.count(quote) == 1:
-            return quote
-    return ""
-
-
 T = TypeVar("T")
 _WORDS: Final[dict[type, str]] = {
     str: "a text",
@@ -103,31 +104,66 @@ _WORDS: Final[dict[type, str]] = {
 
 
 class DeclarationError(SettingError):
-    """A declaration that says nothing that could be run; the sentence begins with FILE:LINE."""
+    """A declaration that says nothing that could be run.
+
+    The sentence begins with FILE:LINE:COLUMN, as compilers write it: both count from 1, columns in
+    characters. What stands nowhere in the file has no column.
+    """
 
 
+@dataclass(frozen=True, slots=True)
 class DeclarationOrigin:
-    """A file and where its keys stand: what sentences about it begin with."""
+    """A file and its text, whose lines end with a line feed: what sentences about it begin with."""
 
-    def __init__(self, file: Path, lines: Mapping[Place, int]) -> None:
-        self.file = file
-        self.lines = dict(lines)
-
-    def line(self, path: Place) -> int:
-        """Return the line of a key."""
-        return place(self.lines, path)
+    file: Path = Path()
+    text: str = ""
 
     def refuse(self, path: Place, sentence: str) -> NoReturn:
-        """Raise DeclarationError about a key."""
+        """Raise DeclarationError about the value of a key."""
         raise self.error(path, sentence)
 
-    def error(self, path: Place, sentence: str) -> DeclarationError:
-        """Return the error about a key."""
-        return self.at(self.line(path), sentence)
+    def error(self, path: Place, sentence: str, offset: int | None = None) -> DeclarationError:
+        """Return the error about the value of a key, or about a character of the text that it is.
 
-    def at(self, line: int, sentence: str) -> DeclarationError:
-        """Return the error about a line."""
-        return DeclarationError(f"{self.file}:{line}: {sentence}")
+        What is not found is said of the table around it.
+        """
+        at = self._place(path)
+        if at is None:
+            return DeclarationError(f"{self.file}:1: {sentence}")
+        if key := _KEY.match(self.text, at):
+            at = key.end() if offset is None else _character(self.text, key.end(), offset)
+        return self._at(at, sentence)
+
+    def key_error(self, path: Place, sentence: str) -> DeclarationError:
+        """Return the error about a key itself."""
+        at = self._place(path)
+        return self.error(path, sentence) if at is None else self._at(at, sentence)
+
+    def _at(self, at: int, sentence: str) -> DeclarationError:
+        line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+        return DeclarationError(f"{self.file}:{line}:{column}: {sentence}")
+
+    def _place(self, path: Place) -> int | None:
+        """Return where a key, or the first of its tables, or else what is around it begins."""
+        found = places(self.text)
+        while path:
+            for known, at in found.items():
+                if known[: len(path)] == path:
+                    return at
+            path = path[:-1]
+        return None
+
+
+def document(text: str, file: Path) -> Table:
+    """Return the table that a file's text is; raise DeclarationError."""
+    # The parser takes lines for what they are without the carriage returns, too.
+    origin = DeclarationOrigin(file, text.replace("\r\n", "\n"))
+    try:
+        return Table(origin, (), tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        where = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error), re.DOTALL)
+        at, sentence = (f"{where[2]}:{where[3]}", where[1]) if where else ("1", str(error))
+        raise DeclarationError(f"{file}:{at}: no TOML: {sentence}") from error
 
 
 class Table:
@@ -242,7 +278,8 @@ class Table:
         for key in self.values:
             if key not in self._read_keys:
                 near = nearest(key, self._read_keys)
-                self.refuse(key, f"there is no key {self._name(key)!r}{near}")
+                sentence = f"there is no key {self._name(key)!r}{near}"
+                raise self.origin.key_error((*self.path, key), sentence)
 
     def _typed(self, key: str, kind: type[T], default: T) -> T:
         if not self.has(key):

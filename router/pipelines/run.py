@@ -40,7 +40,6 @@ from router.pipelines.metrics import serve
 from router.pipelines.ownership import check_owner, own, own_remote
 from router.pipelines.progress import PipelineProgress, write_status
 from router.pipelines.queries import Queries, Retries, RunFailedError
-from router.pipelines.reading import DeclarationOrigin
 from router.services.pipelines import FOLDER, read_status, run_state
 from router.settings import Settings
 
@@ -137,16 +136,15 @@ def check_declared(pipeline: Pipeline) -> None:
     session.require_modules(session.READERS)
     from router.pipelines.checks import check_folders, check_sql  # noqa: PLC0415 - needs an extra
 
-    origin = DeclarationOrigin(pipeline.file, pipeline.lines)
     for key, value in session.FIXED.items():
         if pipeline.resources.get(key, value) != value:
-            raise origin.error(("resources", key), f"{key} is {value} in each pipeline")
+            raise pipeline.origin.error(("resources", key), f"{key} is {value} in each pipeline")
     check_folders(pipeline)
     if pipeline.job is not None:
         try:
-            jobs.check(pipeline.job, pipeline.file.parent, pipeline.checkpoint)
+            jobs.check(pipeline.job, pipeline.origin.file.parent, pipeline.checkpoint)
         except ValueError as error:
-            raise origin.error(("job",), str(error)) from error
+            raise pipeline.origin.error(("job",), str(error)) from error
         if not jobs.streams(pipeline.job):
             return
     check_sql(pipeline)

@@ -19,15 +19,15 @@ _WINDOWS: Final = frozenset({"window", "session_window"})
 
 
 def trailing_comma(sql: str) -> int | None:
-    """Return the line of a comma that nothing follows, None: there is none."""
+    """Return the offset of a comma that nothing follows, None: there is none."""
     for comma, after in pairwise(Spark().tokenize(sql)):
         if comma.token_type is TokenType.COMMA and after.token_type in _ENDS:
-            return int(comma.line)
+            return int(comma.start)
     return None
 
 
 def foreign_cast(sql: str) -> tuple[int, str] | None:
-    """Return line and reason of a CAST to a type that Spark does not have, None: there is none."""
+    """Return where a CAST has a type that is none of Spark's, and why; None: none has."""
     casts: list[bool] = []
     for before, token in pairwise(Spark().tokenize(sql)):
         follows_as = before.token_type is TokenType.ALIAS and token.text.isidentifier()
@@ -36,7 +36,7 @@ def foreign_cast(sql: str) -> tuple[int, str] | None:
         elif token.token_type is TokenType.R_PAREN:
             casts = casts[:-1]
         elif any(casts[-1:]) and follows_as and (no := foreign_type(token.text)):
-            return int(token.line), no
+            return int(token.start), no
     return None
 
 
@@ -51,7 +51,7 @@ def misplaced(query: exp.Query, names: Collection[str]) -> Iterator[tuple[exp.Ex
             for found in where.find_all(exp.AggFunc):
                 if found.parent_select is select:
                     sql = found.sql(dialect="spark")
-                    yield where, f"{sql} is of groups, and WHERE of rows: HAVING is for groups"
+                    yield found, f"{sql} is of groups, and WHERE of rows: HAVING is for groups"
         # What is not read FROM may have columns of the SELECT around it.
         if isinstance(select.find_ancestor(exp.From, exp.Join, exp.CTE, exp.Select), exp.Select):
             continue

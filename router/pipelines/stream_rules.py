@@ -1,4 +1,4 @@
-"""What Spark refuses of a stream's SQL, told before it starts: only what is sure, with the line.
+"""What Spark refuses of a stream's SQL, told before it starts: only what is sure, with its place.
 
 Without a watermark no group of a stream is ever complete, so a sink in append mode never gets one;
 DISTINCT makes groups, too. Of a stream there is no subquery within an expression.
@@ -16,20 +16,18 @@ from typing import Final
 from sqlglot import exp
 
 from router.pipelines.declaration import Pipeline, SinkSpec, ViewStep
+from router.pipelines.declared_columns import offset
 
 _EXPRESSIONS: Final = (exp.Predicate, exp.Binary, exp.Where, exp.Having, exp.Alias)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A part of a step's SQL that a stream cannot have; `line` counts from the SQL's first."""
+    """A part of a step's SQL that a stream cannot have; `offset` is where it begins there."""
 
     step: ViewStep
-    line: int
+    offset: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"step {self.step.name}: {self.reason}"
 
 
 def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Refused]:
@@ -38,26 +36,26 @@ def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Ref
     sources = source_views(pipeline)
     for sink in pipeline.sinks:
         for name in sorted(below(sink.from_step.lower(), parsed) & parsed.keys()):
-            for line in _subqueries(parsed[name], parsed, sources):
+            for at in _subqueries(parsed[name], parsed, sources):
                 yield Refused(
                     steps[name],
-                    line,
+                    at,
                     "a subquery in an expression may not read a stream: join it, with a watermark"
                     " on both and a condition on their times",
                 )
             for select in streaming(parsed[name], parsed, sources):
-                for line, reason in _never(select, sink):
-                    yield Refused(steps[name], line, reason)
+                for at, reason in _never(select, sink):
+                    yield Refused(steps[name], at, reason)
         yield from _endless(pipeline, parsed, steps, sink)
 
 
 def _subqueries(
     query: exp.Query, parsed: Mapping[str, exp.Query], sources: Collection[str]
 ) -> Iterator[int]:
-    """Yield the lines of subqueries that are values or conditions and read rows of a source."""
+    """Yield the offsets of subqueries that are values or conditions and read rows of a source."""
     for inner in query.find_all(exp.Subquery, exp.Select):
         if isinstance(inner.parent, _EXPRESSIONS) and reads_stream(inner, parsed, sources):
-            yield _line(inner)
+            yield offset(inner)
 
 
 def _never(select: exp.Select, sink: SinkSpec) -> Iterator[tuple[int, str]]:
@@ -65,14 +63,14 @@ def _never(select: exp.Select, sink: SinkSpec) -> Iterator[tuple[int, str]]:
     order = select.args.get("order")
     if order is not None and sink.mode != "complete":
         yield (
-            _line(order),
+            offset(order),
             f"rows of a stream come without end, so that the sink {sink.name} (mode {sink.mode})"
             " never gets them in an order: leave ORDER BY away, and sort what reads the sink",
         )
     for window in select.find_all(exp.Window):
         if window.parent_select is select:
             yield (
-                _line(window),
+                offset(window),
                 f"{window.this.sql(dialect='spark')} OVER (…) looks at rows that come later: group"
                 " by window(TIME, '1 minute'), or keep the newest with max_by(COLUMN, TIME)",
             )
@@ -80,7 +78,7 @@ def _never(select: exp.Select, sink: SinkSpec) -> Iterator[tuple[int, str]]:
         function = distinct.parent
         if isinstance(function, exp.AggFunc) and function.parent_select is select:
             yield (
-                _line(function),
+                offset(function),
                 f"{function.sql(dialect='spark')} would keep each value for ever:"
                 " approx_count_distinct(COLUMN) counts them nearly",
             )
@@ -103,11 +101,11 @@ def _endless(
         if any(steps[one].watermark is not None for one in later if one in steps):
             continue
         query = parsed.get(name)
-        line = None if query is None else next(_aggregates(query, parsed, sources), None)
-        if line is not None:
+        at = None if query is None else next(_aggregates(query, parsed, sources), None)
+        if at is not None:
             yield Refused(
                 steps[name],
-                line,
+                at,
                 f"the aggregate has no watermark, without which the sink {sink.name} (mode append)"
                 " never gets a row: declare source.watermark, or another mode of the sink",
             )
@@ -163,14 +161,14 @@ def reads_stream(
 def _aggregates(
     query: exp.Query, parsed: Mapping[str, exp.Query], sources: Collection[str]
 ) -> Iterator[int]:
-    """Yield the lines of a step's aggregates over rows of a source; DISTINCT makes groups, too."""
+    """Yield where a step has aggregates over rows of a source; DISTINCT makes groups, too."""
     for select in streaming(query, parsed, sources):
         group = select.args.get("group")
         if group is not None or select.args.get("distinct") is not None or _aggregated(select):
-            yield _line(group or select)
+            yield offset(group or select)
     for union in query.find_all(exp.Union):
         if union.args.get("distinct") and reads_stream(union, parsed, sources):
-            yield _line(union)
+            yield offset(union)
 
 
 def _aggregated(select: exp.Select) -> bool:
@@ -181,7 +179,3 @@ def _aggregated(select: exp.Select) -> bool:
             if within is select:
                 return True
     return False
-
-
-def _line(node: exp.Expr) -> int:
-    return next((int(one.meta["line"]) for one in node.walk() if "line" in one.meta), 1)

@@ -90,7 +90,7 @@ def test_pipeline_runs_until_it_is_told_to_stop(tmp_path: Path, broker: BrokerPr
     user = Folder(tmp_path / "user", broker)
     refused = user.done("pipeline", "check", "words")
     assert refused.returncode == 78
-    assert "words.toml:5: there is no topic 'words'" in refused.stderr
+    assert "words.toml:5:10: there is no topic 'words'" in refused.stderr
     assert user.done("topics", "create", "words", "--partitions", "2").returncode == 0
     user.done("pub", "words", stdin="one\nto\nthree\n")
     assert user.done("pipeline", "check", "words").returncode == 0

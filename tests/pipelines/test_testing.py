@@ -87,24 +87,24 @@ def test_json_without_declared_columns_has_those_of_the_case(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
+    ("old", "new", "where", "words"),
     [
-        ("       props", "       substring(id)", 15, "requires [2, 3] parameters"),
-        ("       props", "       props + 1 AS x", 15, "data type mismatch"),
-        ("SELECT id,\n       props", "SELECT DISTINCT id", 14, "window(COLUMN"),
-        ("id BIGINT", "id BIGINT PRIMARY KEY", 9, "Syntax error at or near 'BIGINT'"),
-        ("FROM all_of_them", "FROM nowhere.tables", 16, "`nowhere`.`tables` cannot be found"),
-        ("SELECT id,", "SELECT count(DISTINCT id),", 14, "step one: "),
-        ('kind = "parquet"\npath = "out"', 'kind = "topic"', 18, "sink topic: it names no topic"),
+        ("       props", "       substring(id)", "15:8", "requires [2, 3] parameters"),
+        ("       props", "       props + 1 AS x", "15:8", "data type mismatch"),
+        ("SELECT id,\n       props", "SELECT DISTINCT id", "14:1", "window(COLUMN"),
+        ("id BIGINT", "id BIGINT PRIMARY KEY", "9:8", "Syntax error at or near 'BIGINT'"),
+        ("FROM all_of_them", "FROM nowhere.tables", "16:6", "`nowhere`.`tables` cannot be found"),
+        ("SELECT id,", "SELECT count(DISTINCT id),", "14:1", "step one: "),
+        ('kind = "parquet"\npath = "out"', 'kind = "topic"', "18:1", "sink topic: it names no"),
     ],
 )  # fmt: skip
-def test_spark_refuses_with_the_line_of_the_step(
-    spark: SparkSession, old: str, new: str, line: int, words: str
+def test_spark_refuses_with_the_place_in_the_step(
+    spark: SparkSession, old: str, new: str, where: str, words: str
 ) -> None:
     changed = declared(old, new)
     with pytest.raises(DeclarationError) as caught:
         analyse(spark, changed)
-    assert str(caught.value).startswith(f"orders.toml:{line}: ")
+    assert str(caught.value).startswith(f"orders.toml:{where}: ")
     assert words in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from router.errors import SettingError
 from router.pipelines.declaration import SELF_DESCRIBED, Pipeline, SinkSpec
 from router.pipelines.queries import RunFailedError
-from router.pipelines.reading import DeclarationError, DeclarationOrigin
+from router.pipelines.reading import DeclarationError
 from router.pipelines.testing.cases import Case
 from router.pipelines.testing.running import run
 
@@ -24,16 +24,16 @@ _EMPTY: Final = Case("analysis", ((),), {}, "")
 
 
 def analyse(spark: SparkSession, pipeline: Pipeline) -> None:
-    """Raise DeclarationError for what Spark refuses, with its line."""
+    """Raise DeclarationError for what Spark refuses, with its place."""
     for name, source in pipeline.sources().items():
         if source.format in SELF_DESCRIBED and not source.schema:
-            raise DeclarationOrigin(pipeline.file, pipeline.lines).error(
+            raise pipeline.origin.error(
                 pipeline.source_path(name),
                 "its columns come with the messages: declare its schema to have it analysed",
             )
     for sink in pipeline.sinks:
         if error := _failure(spark, replace(pipeline, sinks=(sink,))):
-            raise DeclarationError(f"{_place(spark, pipeline, sink, error)}{error}")
+            raise _located(spark, pipeline, sink, error)
 
 
 def _failure(spark: SparkSession, pipeline: Pipeline) -> str:
@@ -48,10 +48,12 @@ def _failure(spark: SparkSession, pipeline: Pipeline) -> str:
     return ""
 
 
-def _place(spark: SparkSession, pipeline: Pipeline, sink: SinkSpec, error: str) -> str:
-    """Return FILE:LINE of the first step that fails in the same way, or else of the sink."""
+def _located(
+    spark: SparkSession, pipeline: Pipeline, sink: SinkSpec, error: str
+) -> DeclarationError:
+    """Return the error about the first step that fails in the same way, or else about the sink."""
     for step in pipeline.steps:
         part = replace(sink, kind="parquet", from_step=step.name, partition_by=(), key=())
         if _failure(spark, replace(pipeline, sinks=(part,))) == error:
-            return f"{pipeline.file}:{step.line}: step {step.name}: "
-    return f"{pipeline.file}:{sink.line}: sink {sink.name}: "
+            return step.error(pipeline.origin, error)
+    return pipeline.origin.error(sink.declared, f"sink {sink.name}: {error}")

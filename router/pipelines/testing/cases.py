@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any, Final
 from router.errors.quoting import nearest
 from router.pipelines.declaration import Pipeline
 from router.pipelines.finding import named
-from router.pipelines.reading import DeclarationError, DeclarationOrigin, Table, places
+from router.pipelines.reading import DeclarationError, Table, document
 
 MAX_FILE_BYTES: Final = 64 << 20
 FIRST_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,16 +59,15 @@ def load(file: Path, folder: Path, *, complete: bool = True) -> TestFile:
     """Return the tests of a file; `folder` has the declarations that are named without a path.
 
     With `complete` each case says what it expects; otherwise a file that is missing has no case.
-    Raises DeclarationError with file and line.
+    Raises DeclarationError with file, line and column.
     """
     try:
         text = file.read_text("utf-8") if complete or file.exists() else ""
-        document = tomllib.loads(text)
     except FileNotFoundError:
         raise DeclarationError(f"there is no test {file}") from None
     except (OSError, ValueError) as error:
         raise DeclarationError(f"{file}: {error}") from error
-    top = Table(DeclarationOrigin(file, places(text)), (), document)
+    top = document(text, file)
     pipeline = _pipeline(top, folder)
     reader = _CaseReader(pipeline, file.parent, complete=complete)
     cases = tuple(reader.read(table) for table in top.tables("case"))
@@ -125,7 +123,8 @@ class _CaseReader:
         found = {}
         for name in inner.values:
             if name not in known:
-                inner.refuse(name, f"there is no {what} {name!r}{nearest(name, known)}")
+                sentence = f"there is no {what} {name!r}{nearest(name, known)}"
+                raise inner.origin.key_error((*inner.path, name), sentence)
             found[name] = tuple(_rows(inner, name))
         return found
 

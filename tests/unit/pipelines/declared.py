@@ -52,3 +52,10 @@ every = "10s"
 def read(text: str = GOOD) -> Pipeline:
     """Return what a text declares."""
     return parse(text, FILE, "large")
+
+
+def is_at(text: str, sentence: str, line: int, there: str) -> None:
+    """Assert that a sentence about FILE names a line, and the column at which `there` begins."""
+    _, named, column, _ = sentence.split(":", 3)
+    assert sentence.startswith(f"{FILE}:{line}:{column}: ")
+    assert text.split("\n")[int(named) - 1][int(column) - 1 :].startswith(there)

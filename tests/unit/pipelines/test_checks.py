@@ -14,37 +14,70 @@ from router.pipelines.checks import check_folders, check_sql, check_topics
 from router.pipelines.reading import DeclarationError
 from router.pipelines.run import check_declared
 from router.settings import load
-from tests.unit.pipelines.declared import FILE, GOOD, read
+from tests.unit.pipelines.declared import GOOD, is_at, read
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
+    ("old", "new", "line", "there", "words"),
     [
-        ("amount * 2", "amont * 2", 14, "there is no column 'amont'; did you mean amount?"),
-        ("FROM records\n", "FROM record\n", 15, "there is no view 'record'; did you mean records?"),
-        ("FROM records\n", "FRM records\n", 15, "bad SQL near 'FRM'"),
-        ("SELECT id", "DELETE id", 14, "step large: "),
-        ('["twice"]', '["twyce"]', 27, "there is no column 'twyce'; did you mean twice?"),
-        ("amount * 2", "upperr(id)", 14, "there is no function 'upperr'; did you mean upper?"),
-        ("count(*) AS n", "cuont(*) AS n", 20, "there is no function 'cuont'"),
-        ('mode = "update"\n', "", 20, "step minutes: the aggregate has no watermark"),
-        ("amount DOUBLE", "amount DOUBLE(", 8, ": the schema is written like"),
-        ("amount DOUBLE", "_topic STRING", 8, "router's own"),
-        ("amount DOUBLE", "amount DOUBEL", 8, "no type DOUBEL; did you mean double?"),
-        ("amount DOUBLE", "amount TEXT", 8, "no type TEXT: write STRING"),
-        ("name: STRING>", "name: STRING, ok BOOL>", 8, "no type BOOL: write BOOLEAN"),
-        ("amount DOUBLE", "amount ARRAY<MAP<STRING, JSON>>", 8, "no type JSON"),
-        ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
-        ("amount DOUBLE", "amount", 8, "and amount is no name and type"),
-        ("id BIGINT", "id: BIGINT", 8, "name STRING, and id is no name and type"),
-        ("amount DOUBLE", "amount DOUBLE) x", 8, "name STRING, with nothing behind"),
+        (
+            "amount * 2",
+            "amont * 2",
+            14,
+            "amont",
+            "there is no column 'amont'; did you mean amount?",
+        ),
+        (
+            "FROM records\n",
+            "FROM record\n",
+            15,
+            "record",
+            "there is no view 'record'; did you mean records?",
+        ),
+        ("FROM records\n", "FRM records\n", 15, "FRM", "bad SQL near 'FRM'"),
+        ("SELECT id", "DELETE id", 14, "2", "step large: "),
+        ('["twice"]', '["twyce"]', 27, "[", "there is no column 'twyce'; did you mean twice?"),
+        (
+            "amount * 2",
+            "upperr(id)",
+            14,
+            "upperr",
+            "there is no function 'upperr'; did you mean upper?",
+        ),
+        ("count(*) AS n", "cuont(*) AS n", 20, "cuont", "there is no function 'cuont'"),
+        ('mode = "update"\n', "", 20, "1", "step minutes: the aggregate has no watermark"),
+        ("amount DOUBLE", "amount DOUBLE(", 8, '"', ": the schema is written like"),
+        (
+            "amount DOUBLE",
+            "_topic STRING",
+            8,
+            '"id BIGINT, customer STRUCT<name: STRING>, _topic STRING"',
+            "router's own",
+        ),
+        ("amount DOUBLE", "amount DOUBEL", 8, "DOUBEL", "no type DOUBEL; did you mean double?"),
+        ("amount DOUBLE", "amount TEXT", 8, "TEXT", "no type TEXT: write STRING"),
+        ("name: STRING>", "name: STRING, ok BOOL>", 8, "BOOL", "no type BOOL: write BOOLEAN"),
+        ("amount DOUBLE", "amount ARRAY<MAP<STRING, JSON>>", 8, "JSON", "no type JSON"),
+        ("amount DOUBLE", "ID DOUBLE", 8, "ID", "twice"),
+        ("amount DOUBLE", "amount", 8, "amount", "and amount is no name and type"),
+        ("id BIGINT", "id: BIGINT", 8, "id", "name STRING, and id is no name and type"),
+        (
+            "amount DOUBLE",
+            "amount DOUBLE) x",
+            8,
+            '"id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE) x"',
+            "with nothing behind",
+        ),
     ],
 )
-def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: str) -> None:
+def test_bad_sql_is_refused_with_its_place(
+    old: str, new: str, line: int, there: str, words: str
+) -> None:
     assert old in GOOD
+    text = GOOD.replace(old, new, 1)
     with pytest.raises(DeclarationError) as caught:
-        check_sql(read(GOOD.replace(old, new, 1)))
-    assert str(caught.value).startswith(f"{FILE}:{line}: ")
+        check_sql(read(text))
+    is_at(text, str(caught.value), line, there)
     assert words in str(caught.value)
 
 
@@ -106,32 +139,58 @@ def test_good_sql_of_spark_passes(sql: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "line", "words"),
+    ("sql", "line", "there", "words"),
     [
-        ("SELECT id,\n  amount,\nFROM records", 14, "nothing follows a comma"),
-        ("SELECT amount / 2 AS half\nFROM records\nWHERE half > 1", 15, "the alias 'half'"),
-        ("SELECT id\nFROM records\nWHERE count(*) > id GROUP BY id", 15, "COUNT(*) is of groups"),
-        ("SELECT id,\n amount, count(*) AS n\nFROM records GROUP BY id", 14, "any_value(amount)"),
+        ("SELECT id,\n  amount,\nFROM records", 14, ",", "nothing follows a comma"),
+        ("SELECT amount / 2 AS half\nFROM records\nWHERE half > 1", 15, "half", "the alias 'half'"),
+        (
+            "SELECT id\nFROM records\nWHERE count(*) > id GROUP BY id",
+            15,
+            "count",
+            "COUNT(*) is of groups",
+        ),
+        (
+            "SELECT id,\n amount, count(*) AS n\nFROM records GROUP BY id",
+            14,
+            "amount",
+            "any_value(amount)",
+        ),
         (
             "SELECT amount, window.start\nFROM records GROUP BY window(_publish_time, '1 minute')",
             13,
+            "amount",
             "GROUP BY lacks amount",
         ),
-        ("SELECT id, amount FROM records\nUNION ALL\nSELECT id FROM records", 15, "of 2 and 1"),
-        ("SELECT id\nFROM records r\nJOIN records s ON r.id = s.id", 13, "or more than one"),
-        ("SELECT id FROM (SELECT amount FROM records) q", 13, "no view that it reads"),
-        ("SELECT id,\n  cast(array(id) AS TEXT) AS t\nFROM records", 14, "TEXT: write STRING"),
-        ("SELECT try_cast(cast(id AS INT) AS DATETIME) AS t FROM records", 13, "TIMESTAMP"),
-        ("SELECT id FROM one", 13, "there is no view 'one'"),
-        ("SELECT id\nFROM two", 14, "the step 'two' stands behind it"),
+        (
+            "SELECT id, amount FROM records\nUNION ALL\nSELECT id FROM records",
+            15,
+            "id",
+            "of 2 and 1",
+        ),
+        ("SELECT id\nFROM records r\nJOIN records s ON r.id = s.id", 13, "id", "or more than one"),
+        ("SELECT id FROM (SELECT amount FROM records) q", 13, "id", "no view that it reads"),
+        (
+            "SELECT id,\n  cast(array(id) AS TEXT) AS t\nFROM records",
+            14,
+            "TEXT",
+            "TEXT: write STRING",
+        ),
+        (
+            "SELECT try_cast(cast(id AS INT) AS DATETIME) AS t FROM records",
+            13,
+            "DATETIME",
+            "TIMESTAMP",
+        ),
+        ("SELECT id FROM one", 13, "one", "there is no view 'one'"),
+        ("SELECT id\nFROM two", 14, "two", "the step 'two' stands behind it"),
     ],
 )
-def test_select_that_spark_refuses_is_refused_with_its_line(
-    sql: str, line: int, words: str
+def test_select_that_spark_refuses_is_refused_with_its_place(
+    sql: str, line: int, there: str, words: str
 ) -> None:
     with pytest.raises(DeclarationError) as caught:
-        append({"a": sql, "two": "SELECT id FROM records"})
-    assert str(caught.value).startswith(f"{FILE}:{line}: ")
+        append(steps := {"a": sql, "two": "SELECT id FROM records"})
+    is_at(appended(steps), str(caught.value), line, there)
     assert words in str(caught.value)
 
 
@@ -150,46 +209,53 @@ def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
 
 def test_schema_of_a_table_is_refused_at_its_line_and_not_as_that_of_the_source() -> None:
     table = '[[table]]\nname = "t"\npath = "p"\nformat = "json"\nschema = "id INTT"\n'
-    with pytest.raises(DeclarationError, match=":42: the schema: Spark has no type INTT"):
+    with pytest.raises(DeclarationError, match=r":42:14: the schema: Spark has no type INTT"):
         check_sql(read(GOOD + table))
 
 
+MARKED = 'watermark = { column = "_publish_time", delay = "1 minute" }'
 AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
 
 
 def append(steps: dict[str, str], source: str = "", end: str = "") -> None:
     """Check steps whose last one goes to a sink in append mode."""
+    check_sql(read(appended(steps, source, end)))
+
+
+def appended(steps: dict[str, str], source: str = "", end: str = "") -> str:
+    """Return the declaration of such steps."""
     head = GOOD.partition("[[step]]")[0].rstrip() + f"\n{source}\n"
     tables = [f'[[step]]\nname = "{n}"\nsql = """\n{s}\n"""\n{end}' for n, s in steps.items()]
-    check_sql(read(head + "".join(tables) + '[[sink]]\nkind = "parquet"\npath = "out"\n'))
+    return head + "".join(tables) + '[[sink]]\nkind = "parquet"\npath = "out"\n'
 
 
 @pytest.mark.parametrize(
-    ("steps", "line"),
+    ("steps", "line", "there"),
     [
-        ({"a": AGGREGATE}, 13),
-        ({"a": "SELECT\n  count(*) AS n\nFROM records"}, 14),
-        ({"a": "SELECT id FROM records", "b": "SELECT max(id) AS m FROM a"}, 18),
-        ({"a": AGGREGATE, "b": "SELECT * FROM a"}, 13),
-        ({"a": "WITH r AS (SELECT * FROM records)\nSELECT id FROM r GROUP BY id"}, 14),
-        ({"a": "SELECT n FROM (SELECT count(*) AS n FROM records) q"}, 13),
-        ({"a": "SELECT\n  DISTINCT id FROM records"}, 14),
+        ({"a": AGGREGATE}, 13, "id"),
+        ({"a": "SELECT\n  count(*) AS n\nFROM records"}, 14, "count"),
+        ({"a": "SELECT id FROM records", "b": "SELECT max(id) AS m FROM a"}, 18, "max"),
+        ({"a": AGGREGATE, "b": "SELECT * FROM a"}, 13, "id"),
+        ({"a": "WITH r AS (SELECT * FROM records)\nSELECT id FROM r GROUP BY id"}, 14, "id"),
+        ({"a": "SELECT n FROM (SELECT count(*) AS n FROM records) q"}, 13, "count"),
+        ({"a": "SELECT\n  DISTINCT id FROM records"}, 14, "id"),
         (
             {
                 "a": "SELECT 1 AS id UNION ALL SELECT 2",
                 "b": "SELECT id FROM a\nUNION\nSELECT id FROM records",
             },
             18,
+            "id",
         ),
     ],
 )
-def test_aggregate_without_a_watermark_is_refused_with_its_line(
-    steps: dict[str, str], line: int
+def test_aggregate_without_a_watermark_is_refused_with_its_place(
+    steps: dict[str, str], line: int, there: str
 ) -> None:
     with pytest.raises(DeclarationError, match="the aggregate has no watermark") as caught:
         append(steps)
-    assert str(caught.value).startswith(f"{FILE}:{line}: ")
-    append(steps, source='watermark = { column = "_publish_time", delay = "1 minute" }')
+    is_at(appended(steps), str(caught.value), line, there)
+    append(steps, MARKED)
 
 
 @pytest.mark.parametrize(
@@ -220,23 +286,26 @@ def test_what_is_no_aggregate_of_the_stream_needs_no_watermark(steps: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("sql", "line", "words"),
+    ("sql", "line", "there", "words"),
     [
-        ("SELECT id,\n row_number() OVER (ORDER BY _index) AS n FROM records", 14, "max_by"),
+        ("SELECT id,\n row_number() OVER (ORDER BY _index) AS n FROM records", 14, "row", "max_by"),
         ("WITH r AS (SELECT sum(amount) OVER (ORDER BY id) AS s FROM records)\nSELECT s FROM r",
-         13, "SUM(amount) OVER"),
-        ("SELECT\ncount(DISTINCT id) AS n FROM records", 14, "approx_count_distinct"),
-        ("SELECT id FROM records\nORDER BY id", 14, "leave ORDER BY away"),
-        ("SELECT id FROM records WHERE amount >\n(SELECT avg(amount) FROM records)", 14, "join it"),
-        ("SELECT id FROM records\nWHERE id IN (SELECT id FROM records)", 14, "join it"),
-        ("SELECT id FROM delta.`/d`\nWHERE NOT EXISTS (SELECT 1 FROM records)", 14, "join it"),
-        ("SELECT id,\n(SELECT max(id) FROM records) AS m FROM records", 14, "join it"),
+         13, "sum", "SUM(amount) OVER"),
+        ("SELECT\ncount(DISTINCT id) AS n FROM records", 14, "count", "approx_count_distinct"),
+        ("SELECT id FROM records\nORDER BY id", 14, "id", "leave ORDER BY away"),
+        ("SELECT id FROM records WHERE id >\n(SELECT avg(id) FROM records)", 14, "avg", "join it"),
+        ("SELECT id FROM records\nWHERE id IN (SELECT id FROM records)", 14, "id", "join it"),
+        ("SELECT id FROM delta.`/d`\nWHERE NOT EXISTS (SELECT 1 FROM records)", 14, "1", "join it"),
+        ("SELECT id,\n(SELECT max(id) FROM records) AS m FROM records", 14, "max", "join it"),
     ],
 )  # fmt: skip
-def test_what_no_stream_has_is_refused_with_its_line(sql: str, line: int, words: str) -> None:
+def test_what_no_stream_has_is_refused_with_its_place(
+    sql: str, line: int, there: str, words: str
+) -> None:
     with pytest.raises(DeclarationError) as caught:
-        append({"a": sql}, source='watermark = { column = "_publish_time", delay = "1 minute" }')
-    assert str(caught.value).startswith(f"{FILE}:{line}: step a: ")
+        append({"a": sql}, MARKED)
+    is_at(appended({"a": sql}, MARKED), str(caught.value), line, there)
+    assert ": step a: " in str(caught.value)
     assert words in str(caught.value)
 
 
@@ -283,20 +352,21 @@ def test_table_is_not_around_what_its_log_does_not_name(
     checkpoint: str, path: str, around: bool
 ) -> None:
     text = GOOD.replace('checkpoint = "ck"', f'checkpoint = "{checkpoint}"')
-    with pytest.raises(DeclarationError, match=r":26: .* is around ") if around else nullcontext():
+    refused = pytest.raises(DeclarationError, match=r":26:8: .* is around ")
+    with refused if around else nullcontext():
         check_folders(read(text.replace('path = "out"', f'path = "{path}"')))
 
 
 def test_table_is_not_around_another_one() -> None:
     other = '[[sink]]\nname = "o"\nkind = "delta"\nfrom = "large"\npath = "out/other"\n'
-    with pytest.raises(DeclarationError, match=r":26: the table out is around .*/out/other"):
+    with pytest.raises(DeclarationError, match=r":26:8: the table out is around .*/out/other"):
         check_folders(read(GOOD + other))
 
 
 def test_settings_of_spark_that_promises_rest_on_stay() -> None:
     zone = '[resources]\n"spark.sql.session.timeZone" = "{}"'
     check_declared(read(GOOD.replace("[resources]", zone.format("UTC"))))
-    with pytest.raises(DeclarationError, match=r":37: .*timeZone is UTC in each pipeline"):
+    with pytest.raises(DeclarationError, match=r":37:\d+: .*timeZone is UTC in each pipeline"):
         check_declared(read(GOOD.replace("[resources]", zone.format("Europe/Paris"))))
 
 
@@ -320,7 +390,7 @@ def test_table_may_be_partitioned_by_the_date_that_is_made_of_a_time() -> None:
 
 def test_watermark_needs_a_column_that_is_there() -> None:
     given = 'watermark = { column = "_publish_tim", delay = "1 minute" }'
-    with pytest.raises(DeclarationError, match=r":9: .*did you mean _publish_time"):
+    with pytest.raises(DeclarationError, match=r":9:13: .*did you mean _publish_time"):
         check_sql(read(GOOD.replace("\n\n[[step]]", f"\n{given}\n\n[[step]]", 1)))
 
 
@@ -341,7 +411,9 @@ def test_missing_topic_is_refused_with_the_nearest() -> None:
     backend = open_backend(settings, node)
     try:
         backend.create_topic(TopicInfo(TopicName("public", "default", "order")), 5.0)
-        with pytest.raises(DeclarationError, match=r":6: there is no topic 'orders'; did you mean"):
+        with pytest.raises(
+            DeclarationError, match=r":6:10: there is no topic 'orders'; did you mean"
+        ):
             check_topics(read(), backend, settings)
         backend.create_topic(TopicInfo(TopicName("public", "default", "orders")), 5.0)
         check_topics(read(), backend, settings)
@@ -366,5 +438,5 @@ def test_topic_that_the_source_reads_is_refused_for_a_sink(
     with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
         backend.create_topic(TopicInfo(TopicName("public", "default", "orders")), 5.0)
         check_topics(read(text), backend, settings)
-        with pytest.raises(DeclarationError, match=rf":{line}: .* is read by the source"):
+        with pytest.raises(DeclarationError, match=rf":{line}:\d+: .* is read by the source"):
             check_topics(read(text.replace(old, new, 1)), backend, settings)

@@ -48,7 +48,7 @@ def test_rebuild_of_another_range_or_of_other_sql_begins_at_a_place_of_its_own()
     whole = replace(read(), sinks=(TABLE,))
     large, minutes = whole.steps
     changed = replace(whole, steps=(replace(large, sql=f"{large.sql} LIMIT 1"), minutes))
-    moved = replace(whole, sinks=(replace(TABLE, line=9),))
+    moved = replace(whole, sinks=(replace(TABLE, declared=("sink", 9)),))
     names = [
         rebuild_of(*one).name for one in ((whole, "", 5, 9), (whole, "", 5, 8), (changed, "", 5, 9))
     ]

@@ -58,7 +58,9 @@ def test_job_with_a_wrong_key_is_refused_with_its_line(tmp_path: Path, kind: str
     if kind == "validate":
         (tmp_path / "orders.schema.json").write_text("{}")
     line = text.splitlines().index("[job]") + 1
-    with pytest.raises(DeclarationError, match=rf"mine.toml:{line}: unknwon is no key of the job"):
+    with pytest.raises(
+        DeclarationError, match=rf"mine.toml:{line}:1: unknwon is no key of the job"
+    ):
         check_declared(load(path, "mine"))
 
 
@@ -72,7 +74,7 @@ def test_only_validate_is_a_stream() -> None:
 def test_schema_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
     path = write_new("mine", "validate", tmp_path)
     with pytest.raises(
-        DeclarationError, match=r"mine.toml:\d+: the schema of orders cannot be read"
+        DeclarationError, match=r"mine.toml:\d+:1: the schema of orders cannot be read"
     ):
         check_declared(load(path, "mine"))
     assert tomllib.loads(path.read_text("utf-8"))["checkpoint"] == "pipelines/checkpoints/mine"
@@ -87,7 +89,7 @@ def test_replay_takes_a_checkpoint_on_this_machine_only(tmp_path: Path, kind: st
     check_declared(load(path, "mine"))
     path.write_text(text.replace(here, 'checkpoint = "s3a://b/c"'), "utf-8")
     if kind == "replay":
-        with pytest.raises(DeclarationError, match=r"mine.toml:\d+: .*, and s3a://b/c is none"):
+        with pytest.raises(DeclarationError, match=r"mine.toml:\d+:1: .*, and s3a://b/c is none"):
             check_declared(load(path, "mine"))
     else:
         check_declared(load(path, "mine"))

@@ -96,28 +96,28 @@ def test_batches_are_rows_of_the_source(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
+    ("old", "new", "where", "words"),
     [
-        ("files = ", "filse = ", 16, "there is no sink 'filse'; did you mean files?"),
-        ("{\"id\": 1}\n'''\n", "{]\n'''\n", 16, "is no JSON"),
-        ("[case.expect]\nfiles = '''\n{\"id\": 1}\n'''\n", "", 2, "expects nothing"),
-        ("records = ", "recrods = ", 7, "there is no key 'case.batch.recrods'"),
-        ("at = 2026-01-01T09:00:00+01:00", 'at = "noon"', 6, "is no time"),
-        ('"/w=="', '"/w"', 13, "no base64"),
-        ('"other"', '"othr"', 12, "no source reads the topic 'othr'; did you mean other?"),
-        ("# Kept.", '[[case]]\nname = "one"\nerror = "x"', 1, "two cases"),
-        ("# Kept.", 'pipeline = "nowhere.toml"', 0, "nowhere.toml"),
+        ("files = ", "filse = ", "16:1", "there is no sink 'filse'; did you mean files?"),
+        ("{\"id\": 1}\n'''\n", "{]\n'''\n", "16:9", "is no JSON"),
+        ("[case.expect]\nfiles = '''\n{\"id\": 1}\n'''\n", "", "2:1", "expects nothing"),
+        ("records = ", "recrods = ", "7:1", "there is no key 'case.batch.recrods'"),
+        ("at = 2026-01-01T09:00:00+01:00", 'at = "noon"', "6:6", "is no time"),
+        ('"/w=="', '"/w"', "13:12", "no base64"),
+        ('"other"', '"othr"', "12:1", "no source reads the topic 'othr'; did you mean other?"),
+        ("# Kept.", '[[case]]\nname = "one"\nerror = "x"', "1:1", "two cases"),
+        ("# Kept.", 'pipeline = "nowhere.toml"', "", "nowhere.toml"),
     ],
 )
 def test_what_no_test_says_is_refused(
-    file: Path, old: str, new: str, line: int, words: str
+    file: Path, old: str, new: str, where: str, words: str
 ) -> None:
     head, _, tail = TEST.rpartition(old)
     file.write_text(head + new + tail)
     with pytest.raises(DeclarationError) as caught:
         load(file, file.parent)
     assert words in str(caught.value)
-    assert not line or str(caught.value).startswith(f"{file}:{line}: ")
+    assert not where or str(caught.value).startswith(f"{file}:{where}: ")
 
 
 def test_case_is_of_a_topic_that_the_pipeline_reads(
