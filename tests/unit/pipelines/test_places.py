@@ -105,11 +105,11 @@ def test_column_that_is_ambiguous_is_named_where_it_is() -> None:
 
 
 def test_texts_that_look_like_keys_and_tables_are_none() -> None:
-    odd = 'description = """\\\n[source]\n\\"""topics = 1\n"""\n"path"   =  \'[x]\'\n'
-    text = f"{odd}[ source ]  # one\n\t topics=\t7\n"
+    odd = 'key = """\\\n[source]\n\\"""\ntopics = 1\n"""\nsubject = \'\'\'\ntopics = 2\n\'\'\'\n'
+    text = f"[ source ]  # one\n\t topics=\t7\n{odd}"
     with pytest.raises(DeclarationError) as caught:
         read(text)
-    is_at(text, str(caught.value), 7, "7")
+    is_at(text, str(caught.value), 2, "7")
 
 
 def test_declaration_without_a_sink_has_no_place_for_it() -> None:
