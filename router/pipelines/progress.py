@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from router.model import NOT_PARTITIONED
 from router.pipelines.declaration import DEAD_LETTERS
 from router.pipelines.formats import COUNTS
 from router.services.pipelines import STATUS, read_status, run_state
@@ -79,9 +80,16 @@ class PipelineProgress:
     """The sinks of one run by name; fed and read by any thread.
 
     `names` are those that are known from the start, so that what is shown of them begins with 0.
+    `short` returns what rows show as the topic of a full name.
     """
 
-    def __init__(self, clock: Callable[[], float], names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        names: Iterable[str] = (),
+        short: Callable[[str], str] = str,
+    ) -> None:
+        self._short = short
         self._clock = clock
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
@@ -99,7 +107,7 @@ class PipelineProgress:
             # An idle query tells its last batch again, without rows.
             sink.batches += batch != sink.batch
             sink.batch = batch
-            _take(sink, event)
+            _take(sink, event, self._short)
             stored = sum(map(_stored, event.get("sources") or ()))
             history = self._histories.setdefault(name, LagHistory())
             read = stored - sum(sink.lag.values())
@@ -150,14 +158,19 @@ class PipelineProgress:
         return "  ".join(part for part in parts if part)
 
 
-def lags(source: Mapping[str, Any]) -> dict[str, int]:
-    """Return the messages behind a batch's end by `topic/partition`, if the source counts them."""
+def lags(source: Mapping[str, Any], short: Callable[[str], str] = str) -> dict[str, int]:
+    """Return the messages behind a batch's end by `topic/partition`, if the source counts them.
+
+    Both are named as in rows: `short` is of full names, and a topic without partitions has one.
+    """
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    found = {
-        f"{topic}/{partition}": max(0, int(last) - int(end.get(topic, {}).get(partition, 0)))
-        for topic, partitions in latest.items()
-        for partition, last in partitions.items()
-    }
+    found = {}
+    for topic, partitions in latest.items():
+        name = short(topic) if "://" in topic else topic
+        for partition, last in partitions.items():
+            read = int(end.get(topic, {}).get(partition, 0))
+            shown = "0" if partition == str(NOT_PARTITIONED) else partition
+            found[f"{name}/{shown}"] = max(0, int(last) - read)
     return _bounded(found)
 
 
@@ -175,7 +188,7 @@ def write_status(folder: Path, status: Mapping[str, Any]) -> None:
     scratch.replace(folder / STATUS)
 
 
-def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
+def _take(sink: SinkProgress, event: Mapping[str, Any], short: Callable[[str], str]) -> None:
     metrics = event.get("observedMetrics") or {}
     counts = [one for name, one in metrics.items() if name.startswith(COUNTS) and one]
     if counts:
@@ -193,7 +206,7 @@ def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
     sources = event.get("sources") or ()
     found: dict[str, int] = {}
     for source in sources:
-        found |= lags(source)
+        found |= lags(source, short)
     sink.lag = _bounded(found) or sink.lag
     lost = sum(int(_json(one.get("endOffset")).get("lost", 0) or 0) for one in sources)
     sink.lost = max(sink.lost, lost)

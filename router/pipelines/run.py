@@ -243,7 +243,11 @@ class PipelineRun:
     _written: float = 0.0
 
     def __post_init__(self) -> None:
-        self.progress = PipelineProgress(self.options.clock, self.pipeline.sink_names())
+        self.progress = PipelineProgress(
+            self.options.clock,
+            self.pipeline.sink_names(),
+            lambda name: self.settings.shortest_name(self.settings.topic(name)),
+        )
         self.started = self.options.wall().isoformat(timespec="seconds")
 
     @contextmanager

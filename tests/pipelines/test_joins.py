@@ -127,8 +127,7 @@ def test_each_topic_is_read_from_its_own_positions(here: Site) -> None:
     dead = [one.message.value for part in read(here.backend, "payments.dlq") for one in part]
     assert dead == [b"x"]
     status = read_status(here.folder / "checkpoints" / "test") or {}
-    topics = {name.rpartition("/")[0] for name in status["sinks"]["parquet"]["lag"]}
-    assert topics == {str(orders), str(payments)}
+    assert set(status["sinks"]["parquet"]["lag"]) == {"orders/0", "orders/1", "payments/0"}
 
 
 def test_running_stream_sees_the_files_that_a_table_has_after_a_refresh(

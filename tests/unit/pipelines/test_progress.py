@@ -26,6 +26,7 @@ from router.pipelines.progress import (
     write_status,
 )
 from router.services.pipelines import read_status
+from router.settings import load
 from tests.processes import ManualClock
 
 
@@ -105,6 +106,17 @@ def test_lag_of_the_routers_own_offsets_is_told() -> None:
     latest = {"version": 1, "next": {"t": {"0": "3:9"}}, "index": {"t": {"0": 100}}}
     texts = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)}
     assert lags(texts) == {"t/0": 60}
+
+
+def test_lag_has_the_names_that_rows_have() -> None:
+    default, other = "persistent://public/default/t", "persistent://public/other/t"
+    latest = {"version": 1, "index": {default: {"-1": 7}, other: {"1": 8}, "t u": {"0": 9}}}
+    settings = load(None, {}, {})
+    progress = PipelineProgress(
+        lambda: 0.0, short=lambda name: settings.shortest_name(settings.topic(name))
+    )
+    _, sink = progress.add({"name": "x", "sources": [{"latestOffset": latest}]})
+    assert sink.lag == {"t/0": 7, f"{other}/1": 8, "t u/0": 9}
 
 
 def test_lags_of_many_partitions_are_bounded_and_keep_their_sum() -> None:
