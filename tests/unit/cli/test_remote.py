@@ -24,7 +24,7 @@ from tests.unit.cli.servers import live
 from tests.unit.cli.test_commands import run
 from tests.unit.web.applications import Site
 
-FROM_THE_BEGINNING = ("--from", "earliest", "--timeout", "1")
+FROM_THE_BEGINNING = ("--from", "earliest", "--timeout", "3")
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ def test_a_place_leads_to_what_is_behind_it(server: tuple[str, str]) -> None:
     lines = printed(server, "sub", "orders", "--json", *FROM_THE_BEGINNING).splitlines()
     at = json.loads(lines[1])["position"]
     place = f"{at['ledger']}.{at['entry']}.{at['batch_index']}"
-    assert printed(server, "sub", "orders", "--from", place, "--timeout", "1") == b"c\n"
+    assert printed(server, "sub", "orders", "--from", place, "--count", "1") == b"c\n"
 
 
 def test_a_count_that_is_not_reached_has_a_status_of_its_own(server: tuple[str, str]) -> None:
