@@ -85,12 +85,12 @@ def test_connection_lives_on_when_the_token_in_the_file_is_renewed(
     broker: Guarded, tmp_path: Path, topic: TopicName, opened: list[Backend]
 ) -> None:
     file = tmp_path / "token"
-    file.write_text(broker.token("anna", "2s"))
+    file.write_text(broker.token("anna", "5s"))
     opened.append(connected(broker, False, token_file=str(file)))
     publish(opened[0], topic)
     log = broker.process.folder / "broker.log"
     before = log.read_text().count("client-refused")
-    file.write_text(short := broker.token("anna", "3s"))
+    file.write_text(short := broker.token("anna", "8s"))
     file.write_text(broker.token("anna"))
     # By then the first token has ended, and the second would have.
     watching = connected(broker, False, token=short)

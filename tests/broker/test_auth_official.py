@@ -151,7 +151,7 @@ def test_connection_lives_on_when_its_client_renews_the_token(
     asked: list[str] = []
 
     def supplier() -> str:
-        asked.append(broker.token("anna", "2s"))
+        asked.append(broker.token("anna", "4s"))
         return asked[-1]
 
     client = connect(pulsar.AuthenticationToken(supplier))
@@ -429,7 +429,7 @@ def test_administration_is_for_administrators(broker: Guarded, role: str, code: 
 
 
 def challenged(broker: Guarded, **features: bool) -> RawClient:
-    client = broker.raw(**token_of(broker, ttl="1s"), feature_flags=pb.FeatureFlags(**features))
+    client = broker.raw(**token_of(broker, ttl="4s"), feature_flags=pb.FeatureFlags(**features))
     client.expect("CONNECTED")
     return client
 
@@ -441,7 +441,7 @@ def test_client_is_asked_for_a_new_token_when_its_own_ends(broker: Guarded, topi
     assert challenge.challenge.auth_data == b"PulsarAuthRefresh"
     assert challenge.protocol_version == 20
     client.producer(topic)  # served on meanwhile
-    fresh = pb.AuthData(auth_method_name="token", auth_data=broker.token("anna", "1s").encode())
+    fresh = pb.AuthData(auth_method_name="token", auth_data=broker.token("anna", "4s").encode())
     client.send("AUTH_RESPONSE", client_version="raw", response=fresh)
     client.expect("AUTH_CHALLENGE")
 

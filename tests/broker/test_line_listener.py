@@ -161,14 +161,14 @@ def test_client_is_authenticated_and_authorized_by_the_same_tokens(broker: LineB
 
 
 def test_token_that_ends_is_renewed_or_ends_the_connection(broker: LineBroker) -> None:
-    client = broker.client("anna", "1s")
+    client = broker.client("anna", "5s")
     assert client.read() == "RENEW"
     client.say(f"AUTH {broker.token('anna')}")
     assert client.ask("PING") == "PONG"
     client.say(f"AUTH {broker.token('reader')}")  # unasked, and ignored
     assert client.ask("PING") == "PONG"
     client.close()
-    other = broker.client("anna", "1s")
+    other = broker.client("anna", "5s")
     assert other.read() == "RENEW"
     assert other.ask(f"AUTH {broker.token('reader')}").startswith("ERROR unauthenticated")
     assert other.closed()

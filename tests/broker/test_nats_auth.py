@@ -152,7 +152,7 @@ def test_a_token_is_taken_and_ends_when_it_expires(guarded: GuardedNats) -> None
         assert client.ask("PUB orders.a 1", "x") == []
     with RawNats(guarded.plain).connect(user=token(guarded)) as client:
         assert client.ask("PUB orders.a 1", "x") == []
-    with RawNats(guarded.plain).connect(auth_token=token(guarded, "2s")) as client:
+    with RawNats(guarded.plain).connect(auth_token=token(guarded, "5s")) as client:
         assert client.lines() == ["-ERR 'User Authentication Expired'", "closed"]
 
 
