@@ -37,6 +37,7 @@ from router.pipelines.declaration import (
     Pipeline,
     SinkSpec,
     ViewStep,
+    is_hidden,
     is_local,
 )
 from router.pipelines.declared_columns import BadColumnsError, columns, declared, failed_at, offset
@@ -143,16 +144,12 @@ def _check_around(origin: DeclarationOrigin, pipeline: Pipeline) -> None:
         for other in others if sink.path else ():
             within = f"{other}/".removeprefix(f"{table}/")
             # A log names no files in such folders either, and leaves them alone.
-            if within != f"{other}/" and not any(map(_is_hidden, within.split("/"))):
+            if within != f"{other}/" and not any(map(is_hidden, within.split("/"))):
                 raise origin.error(
                     (*sink.declared, "path"),
                     f"the table {sink.path} is around {other}, whose files maintain would delete:"
                     " give another folder",
                 )
-
-
-def _is_hidden(folder: str) -> bool:
-    return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)
 
 
 def _whole(path: str) -> str:

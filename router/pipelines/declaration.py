@@ -270,6 +270,11 @@ def is_local(folder: str) -> bool:
     return "://" not in folder.removeprefix("file://")
 
 
+def is_hidden(folder: str) -> bool:
+    """Tell whether a folder or file of this name within a table is neither read nor in its log."""
+    return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)
+
+
 def compiled_pattern(pattern: str) -> Any:
     """Return an expression of RE2, compiled; raise ValueError with what is wrong with it."""
     options = re2.Options()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pyspark.errors import AnalysisException
 
 from router.errors import ReadFailedError, SettingError
-from router.pipelines.declaration import SinkSpec
+from router.pipelines.declaration import SinkSpec, is_hidden
 from router.pipelines.failures import sentence
 from router.pipelines.jobs.options import TABLES, WEEK_HOURS, JobOptions, Value
 
@@ -52,8 +52,8 @@ def maintain_sinks(
     """Maintain the tables of files that sinks write to, which they may do meanwhile.
 
     Parquet is vacuumed only: a compacted copy would not be what the sink goes on with. What Spark
-    refuses of one table keeps it from no other. Raises SettingError for it at the end; a condition
-    on partitions that a table has not is told, and refused where no table has them.
+    refuses of one table keeps it from no other. Raises SettingError for it at the end. For a
+    condition on partitions that a table lacks it does so only where every table lacks them.
     """
     refused: list[str] = []
     compacted = failed = False
@@ -224,7 +224,7 @@ class _HadoopFolder:
         """Yield the statuses of all data files below, but not what is the log's or hidden."""
         for status in self._files.listStatus(folder):
             name = _name(status)
-            if name.startswith(".") or (name.startswith("_") and "=" not in name):
+            if is_hidden(name):
                 continue
             if status.isDirectory():
                 yield from self._walk(status.getPath())

@@ -90,7 +90,7 @@ class SinkTopicOptions:
 
     @classmethod
     def from_settings(cls, sink: SinkSpec, settings: Settings) -> SinkTopicOptions:
-        """Read them; raise SettingError for values that none can have."""
+        """Return the options of a sink; raise SettingError for a value that is not valid."""
         return cls(
             _read(sink, "patience", duration, 120.0),
             _read(sink, "remembered", duration, _remembered(settings)),
