@@ -169,7 +169,7 @@ class SystemService:
     def _jetstream(self) -> Answer:
         server = self._server
         streams = [server.streams.find(name) for name in server.streams.names()]
-        size = sum(stream.log.bytes for stream in streams)
+        size = sum(stream.log.bytes for stream in streams)  # on disk, whether it may be read or not
         return {
             "memory": 0,
             "storage": size,

@@ -6,11 +6,14 @@ been deleted since, which is checked when its turn comes.
 
 Each delivery names how many messages are left. Without a filter it follows from the
 sequences; with one it is counted when the consumer is made, and kept up with as messages come and
-go.
+go. Of those that are counted, the ones that stand behind an open transaction are noted, as readers
+do not get them yet.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -18,6 +21,7 @@ from typing import Final, NamedTuple
 
 from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.consumers.state import ConsumerState
+from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.log.subject_index import SubjectMatcher
 from router.broker.nats.streams.stream import Stream
@@ -60,13 +64,15 @@ class MessageSource:
         self._sparse = False
         self._counted = 0
         self._counting_from = 1
+        # Sequences of those that are counted and stand behind an open transaction, in order.
+        self._withheld = array("Q")
 
     @property
     def num_left(self) -> int:
-        """Return how many messages were not delivered yet."""
+        """Return how many messages that may be read were not delivered yet."""
         state = self._state
         if self.matches.filters:
-            return len(state.listed) + max(0, self._counted)
+            return len(state.listed) + max(0, self._counted - self._count_withheld())
         first = state.resume + 1 if state.listed else state.next_sequence
         visible = self._stream.visible
         number = max(first - 1, visible.ledger.first_number)
@@ -83,23 +89,19 @@ class MessageSource:
             if log.indexer is None or log.indexer.advance():
                 break
         first = state.resume + 1 if state.listed else state.next_sequence
-        self._counting_from, self._counted = first, 0
+        self._counting_from, self._counted, self._withheld = first, 0, array("Q")
         if (indexer := log.indexer) is None:
             self._counted = await log.count_from(first, self.matches.filters)
             return
         indexer.observers[self] = None
-        restarts, on_disk = indexer.restarts, []
-        # What cannot be read yet was added before, and is not counted with the rest.
-        for entry in indexer.ahead():
-            if (messages := indexer.cached(entry)) is None:
-                on_disk.append(entry)
-            for message in messages or ():
-                self.added(message.sequence, message.subject)
-        stored = await log.count_from(first, self.matches.filters)
+        restarts, on_disk = indexer.restarts, self._add_cached(indexer)
+        stored, withheld = await log.count_from(first, self.matches.filters), array("Q")
         async for message in indexer.stored(on_disk):
-            stored += message.sequence >= first and self.matches(message.subject)
+            if message.sequence >= first and self.matches(message.subject):
+                withheld.append(message.sequence)
         if indexer.restarts == restarts:  # otherwise all is added once more
-            self._counted += stored  # what came meanwhile was added
+            self._counted += stored + len(withheld)  # what came meanwhile was added
+            self._withheld = array("Q", sorted(withheld + self._withheld))
 
     async def next(self) -> StoredMessage | None:
         """Return the message that is delivered next; None: there is none, or it may not go yet.
@@ -191,15 +193,22 @@ class MessageSource:
         """Count a message that came into the index."""
         if self._waits(sequence) and self.matches(subject):
             self._counted += 1
+            visible = self._stream.visible
+            if visible.ledger.undecided is not None and sequence > visible.end_number:
+                self._withheld.append(sequence)
 
     def removed(self, sequence: int, subject: str) -> None:
         """Count a message that left the index."""
         if self._waits(sequence) and self.matches(subject):
             self._counted -= 1
+            withheld = self._withheld
+            place = bisect_left(withheld, sequence)
+            if place < len(withheld) and withheld[place] == sequence:
+                del withheld[place]
 
     def reset(self) -> None:
         """Begin again: all messages are deleted, or are added once more."""
-        self._counted = 0
+        self._counted, self._withheld = 0, array("Q")
 
     async def _next_in_order(self) -> StoredMessage | None:
         state, stream = self._state, self._stream
@@ -267,6 +276,25 @@ class MessageSource:
         messages = [one for one in found if self.matches(one.subject)]
         self._sparse = len(messages) * SPARSE < len(found)
         return messages
+
+    def _add_cached(self, indexer: Indexer) -> list[int]:
+        """Count what cannot be read yet, as it came before; return entries that are on disk alone.
+
+        `StreamLog.count_from` does not count it.
+        """
+        on_disk = []
+        for entry in indexer.ahead():
+            if (messages := indexer.cached(entry)) is None:
+                on_disk.append(entry)
+            for message in messages or ():
+                self.added(message.sequence, message.subject)
+        return on_disk
+
+    def _count_withheld(self) -> int:
+        """Return how many that are counted stand behind an open transaction."""
+        if withheld := self._withheld:
+            del withheld[: bisect_right(withheld, self._stream.visible.end_number)]
+        return len(withheld)
 
     def _waits(self, sequence: int) -> bool:
         return sequence >= max(self._counting_from, self._state.next_sequence)

@@ -33,6 +33,7 @@ from router.broker.nats.streams.log.messages import (
 )
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
+from router.broker.nats.streams.log.withheld import WithheldMessages, read_withheld
 from router.broker.storage import DamagedError, Store, StoreError, TopicRecord
 from router.model import TopicName
 from router.wire.nats.jetstream.config import StreamConfig
@@ -172,22 +173,33 @@ class Stream:
     async def state(
         self, *, deleted_details: bool = False, subjects_filter: str = ""
     ) -> StreamState:
-        """Return what the stream holds. Raises OSError, JetStreamError."""
-        log = self.log
-        last, messages = log.last_sequence, self.messages
+        """Return what readers may have of the stream. Raises OSError, JetStreamError.
+
+        Size and subjects of more than is looked at behind open transactions are in it, too:
+        see `read_withheld`.
+        """
+        log, indexer = self.log, self.log.indexer
+        last, messages, size = log.last_sequence, self.messages, log.bytes
         first = min(log.first_sequence, last + 1) if last else 0
+        num_subjects = self._count_subjects()
+        subjects = self._subjects(subjects_filter) if subjects_filter else {}
+        if indexer is not None and indexer.withholds:
+            withheld = await read_withheld(indexer)
+            size -= withheld.bytes
+            num_subjects -= self._count_withheld(withheld, last)
+            withheld.subtract_from(subjects)
         oldest = await self._time(first) if messages else None
         return StreamState(
             messages=messages,
-            bytes=log.bytes,
+            bytes=size,
             first_seq=first,
             first_ts=oldest,
             last_seq=last,
             last_ts=await self._last_time(),
-            num_subjects=self._count_subjects(),
+            num_subjects=num_subjects,
             num_deleted=max(0, last + 1 - first - messages) if last else 0,
             consumer_count=len(self.consumers),
-            subjects=self._subjects(subjects_filter) if subjects_filter else {},
+            subjects=subjects,
             deleted=self._deleted_sequences(first, last) if deleted_details else (),
         )
 
@@ -316,6 +328,13 @@ class Stream:
         if index is None:
             return 1 if self.messages else 0
         return len(index.subjects)
+
+    def _count_withheld(self, withheld: WithheldMessages, last: int) -> int:
+        """Return how many subjects have no message up to a sequence, but some that is withheld."""
+        index = self.log.index
+        states = index.subjects if index is not None else {}
+        found = ((states[one], count) for one, count in withheld.subjects.items() if one in states)
+        return sum(state.first > last or state.count <= count for state, count in found)
 
     def _subjects(self, pattern: str) -> dict[str, int]:
         index = self.log.index

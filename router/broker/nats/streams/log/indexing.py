@@ -13,6 +13,7 @@ dialects delete records. Then the index is built again from what is left.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -110,6 +111,11 @@ class Indexer:
         """Return whether the index has all that was appended, on disk or not."""
         return self._ledger.next_entry - self.position == len(self._ahead)
 
+    @property
+    def withholds(self) -> bool:
+        """Return whether the index may have what stands behind an open transaction."""
+        return self._ledger.undecided is not None and bool(self._ahead)
+
     def ahead(self) -> list[int]:
         """Return the entries that are in the index and cannot be read yet, in order."""
         end = self._visible.end_entry
@@ -120,20 +126,28 @@ class Indexer:
         entry = self._ledger.in_memory(entry_id)
         return None if entry is None else list(self._left(entry))
 
-    async def stored(self, entry_ids: Sequence[int]) -> AsyncIterator[StoredMessage]:
-        """Yield the messages of entries on disk, in order, that are not deleted; raise OSError."""
-        start, end, chosen = min(entry_ids, default=0), max(entry_ids, default=-1), {*entry_ids}
-        while start <= end:
+    async def stored(
+        self, entry_ids: Sequence[int], max_reads: int | None = None
+    ) -> AsyncIterator[StoredMessage]:
+        """Yield the messages of entries on disk, in order, that are not deleted; raise OSError.
+
+        There are at most `max_reads` reads, each of no more than READ_BYTES; None: as many as it
+        takes.
+        """
+        waiting, chosen = sorted(entry_ids), {*entry_ids}
+        while waiting and max_reads != 0:
+            max_reads = None if max_reads is None else max_reads - 1
             try:
-                entries = await self._ledger.read(start, READ_ENTRIES, READ_BYTES)
+                entries = await self._ledger.read(waiting[0], READ_ENTRIES, READ_BYTES)
             except DamagedError as damage:
-                start = damage.last + 1
-                continue
+                entries, last = [], damage.last
+            else:
+                last = entries[-1].entry_id if entries else waiting[-1]
             for entry in entries:
                 if entry.entry_id in chosen:
                     for message in self._left(entry):
                         yield message
-            start = entries[-1].entry_id + 1 if entries else end + 1
+            del waiting[: bisect_right(waiting, last)]
             await asyncio.sleep(0)
 
     def add(self, subject: str, sequence: int, size: int) -> None:

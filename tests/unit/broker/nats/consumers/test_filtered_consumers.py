@@ -166,9 +166,50 @@ def test_messages_behind_an_open_transaction_are_counted_that_are_on_disk_alone(
                 await served.stored()
         await served.consumer("ab", filter_subjects=FILTERS["ab"])
         await served.consumer("a", filter_subjects=FILTERS["a"])
+        assert [(await served.info(name))["num_pending"] for name in ("ab", "a")] == [0, 0]
         ledger.undecided = None
         ledger.announce()
         await check_counts(stream)
+
+    run(tmp_path, test)
+
+
+def test_messages_behind_an_open_transaction_are_not_pending_before_it_is_decided(
+    tmp_path: Path,
+) -> None:
+    """So that who watches a bucket learns that it has all values that there are."""
+
+    async def test(served: Serving) -> None:
+        await served.stream()
+        stream = served.server.streams.find("S")
+        ledger = stream.ledger
+        await served.publish(b"1", b"2", subject="s.a")
+        await served.consumer("old", filter_subjects=["s.a"])
+
+        async def pending(name: str) -> int:
+            return int((await served.info(name))["num_pending"])
+
+        ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+        await served.publish(b"3", b"4", subject="s.a")
+        middle = Undecided(ledger.next_entry, ledger.next_index)
+        await served.publish(b"5", subject="s.a")
+        new = await served.consumer("new", filter_subjects=["s.a"])
+        assert (await pending("old"), new["num_pending"]) == (2, 2)
+        found = await served.pull("old")
+        assert [one.reply.split(".")[-1] for one in found] == ["1", "0"]
+        ledger.undecided = middle  # the first of two is decided
+        ledger.announce()
+        assert (await pending("old"), await pending("new")) == (2, 4)
+        await served.call("STREAM.PURGE.S", filter="s.a", keep=1)
+        assert (await pending("old"), await pending("new")) == (1, 1)
+        assert stream.log.indexer is not None
+        stream.log.indexer.restart()
+        await stream.settle()
+        assert (await pending("old"), await pending("new")) == (1, 1)
+        ledger.undecided = None
+        ledger.announce()
+        assert (await pending("old"), await pending("new")) == (2, 2)
+        await check_counts(stream, "new")
 
     run(tmp_path, test)
 
@@ -198,11 +239,12 @@ def test_messages_are_counted_once_if_the_index_is_built_again_meanwhile(
     run(tmp_path, test)
 
 
-async def check_counts(stream: Stream) -> None:
+async def check_counts(stream: Stream, *names: str) -> None:
     """Compare what consumers that begin have before them with the messages that there are."""
     await stream.settle()
     left = await everything(stream)
-    for name, consumer in stream.consumers.items():
+    for name in names or stream.consumers:
+        consumer = stream.consumers[name]
         assert isinstance(consumer, JetStreamConsumer)
         assert consumer.num_pending == sum(matching(consumer, m.subject) for m in left), name
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from router.broker.nats.streams.log import indexing, withheld
 from router.broker.storage import Undecided
 from router.model.policies import Policies
-from tests.unit.broker.nats.streaming import streaming
+from tests.unit.broker.nats.streaming import check_index, streaming
 
 
 class Counted(dict[str, None]):
@@ -97,5 +99,89 @@ def test_a_topic_that_is_a_stream_by_itself_counts_nothing_of_an_open_transactio
             ledger.undecided = None
             state = await stream.state(subjects_filter=">")
             assert (state.messages, state.num_subjects, state.subjects) == (1, 1, {"plain": 1})
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_state_has_nothing_that_stands_behind_an_open_transaction(
+    tmp_path: Path, *, on_disk: bool
+) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("KV", "k.>")
+            for number in range(12):
+                await rig.publish("k.many", b"%d" % number)
+            await rig.publish("k.gone")
+            await rig.publish("k.one", b"v", {"some": "header"})
+            await stream.log.delete_matching(["k.gone"], 100, 1)
+            before = await stream.state(subjects_filter=">")
+            assert (before.num_subjects, before.subjects) == (2, {"k.many": 12, "k.one": 1})
+            ledger = stream.ledger
+            first = ledger.next_entry
+            ledger.undecided = Undecided(first, ledger.next_index)
+            await rig.append_foreign(stream, "k.foreign")
+            for number in range(12):
+                await rig.publish("k.many", b"%d" % number)
+                await rig.publish("k.new", b"", {"other": "header"})
+            while on_disk and ledger.in_memory(first + 1) is not None:
+                await rig.publish("k.new", bytes(1_000))
+                await rig.append_foreign(stream, "k.foreign", value=bytes(1_000))
+            info = await stream.info(subjects_filter=">")
+            assert replace(info.state, last_ts=None) == replace(before, last_ts=None)
+            state = await stream.state(subjects_filter="k.new")
+            assert (state.num_subjects, state.subjects) == (2, {})
+            ledger.undecided = None
+            ledger.announce()
+            await check_index(stream)
+            state = await stream.state(subjects_filter="k.many")
+            assert (state.num_subjects, state.subjects) == (4, {"k.many": 24})
+            assert state.bytes == stream.log.bytes > before.bytes
+
+    asyncio.run(run())
+
+
+def test_a_state_looks_at_so_much_behind_an_open_transaction_and_not_at_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not looked at is in it."""
+    monkeypatch.setattr(withheld, "MAX_WITHHELD_ENTRIES", 3)
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("KV", "k.>")
+            await rig.publish("k.a")
+            ledger = stream.ledger
+            ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+            await rig.append_foreign(stream, "k.x")
+            for number in range(5):
+                await rig.publish(f"k.{number}")
+            state = await stream.state(subjects_filter=">")
+            assert state.subjects == {"k.a": 1, "k.3": 1, "k.4": 1}
+            assert (state.messages, state.num_subjects, state.bytes) == (1, 3, 3 * 33)
+            assert stream.log.bytes == 6 * 33
+
+    asyncio.run(run())
+
+
+def test_a_state_reads_the_disk_so_often_and_not_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withheld, "MAX_READS", 2)
+    monkeypatch.setattr(indexing, "READ_ENTRIES", 3)
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("KV", "k.>")
+            ledger = stream.ledger
+            first = ledger.next_entry
+            ledger.undecided = Undecided(first, ledger.next_index)
+            await rig.append_foreign(stream, "k.x")
+            for number in range(8):
+                await rig.publish(f"k.{number}")
+            while ledger.in_memory(first + 8) is not None:
+                await rig.append_foreign(stream, "k.x", value=bytes(1_000))
+            state = await stream.state(subjects_filter=">")
+            assert state.subjects == {"k.6": 1, "k.7": 1}
 
     asyncio.run(run())
