@@ -26,13 +26,19 @@ from router.broker.consume import LiveMember
 from router.broker.context import BrokerContext
 from router.broker.kafka import consumer_metadata
 from router.broker.kafka.consumer_group_records import ConsumerGroupRecord
-from router.broker.kafka.consumer_group_values import JOINING, Heartbeat, HeartbeatResult
+from router.broker.kafka.consumer_group_values import (
+    JOINING,
+    ConsumerMember,
+    Heartbeat,
+    HeartbeatResult,
+)
 from router.broker.kafka.consumer_metadata import topics_of
 from router.broker.kafka.group_values import (
     GroupCaller,
     GroupLimits,
     JoinRequest,
     JoinResult,
+    KafkaMember,
     SyncRequest,
     SyncResult,
 )
@@ -221,6 +227,20 @@ class GroupCoordinator:
 
         held.group.revoke(owner, readable)
         self._held.settle(held)
+
+    def are_read_by(self, owner: str, group_id: str, topics: Iterable[str]) -> bool:
+        """Return whether members of a principal read all of some topics, by their Kafka names."""
+        group, left = self.find(group_id), set(topics)
+        if group is None or not owner:
+            return not left
+        for member in group.members.values():
+            if not left:
+                break  # most members read the same ones
+            if member.owner == owner and isinstance(member, ConsumerMember):
+                left -= member.topics
+            elif member.owner == owner and isinstance(member, KafkaMember):
+                left.difference_update(topics_of(member, group.protocol_type))
+        return not left
 
     def name_on(self, group_id: str, topic: str) -> str:
         """Return the name of a group on a topic, which has its Kafka name here."""

@@ -38,7 +38,7 @@ class KafkaGroupMembers(Generic[W]):
     def size_bytes(self) -> int:
         """Return about what members take with their metadata and assignments."""
         return sum(
-            size_of_ids(m.id, m.instance_id) + size_of(m.protocols) + len(m.assignment)
+            size_of_ids(m.id, m.instance_id, m.owner) + size_of(m.protocols) + len(m.assignment)
             for m in self.members.values()
         )
 
@@ -63,6 +63,7 @@ class KafkaGroupMembers(Generic[W]):
             protocols=request.protocols,
             deadline=now + request.session_seconds,
             answered=bool(request.member_id),
+            owner=request.owner,
         )
         self.protocol_type = request.protocol_type
         self._enter(member)
@@ -80,7 +81,7 @@ class KafkaGroupMembers(Generic[W]):
         member.client_id, member.client_host = request.client_id, request.client_host
         member.session_seconds = request.session_seconds
         member.rebalance_seconds = self._limits.rebalance_within(request.rebalance_seconds)
-        member.protocols = request.protocols
+        member.protocols, member.owner = request.protocols, request.owner
         self.protocol_type = request.protocol_type
 
     def remove(self, member: KafkaMember[W]) -> None:

@@ -121,9 +121,10 @@ def check_group_id(group_id: str) -> ErrorCode:
 
 
 def refusal_of(request: KafkaRequest, instance: str | None = None) -> ErrorCode:
-    """Return why a request of a group is refused: its members read what the client may not.
+    """Return why a request of a group is refused: others there read what the client may not.
 
-    As with Apache Kafka, a right that is revoked takes a topic from a pattern, and ends no member.
+    As with Apache Kafka, a right that is revoked takes a topic from a pattern, and ends no member:
+    one that names the topic goes on, and is refused its records and the commit of its offsets.
     """
     group_id, client = request.body.group_id, request.client
     coordinator = request.context.coordinator
@@ -136,15 +137,23 @@ def refusal_of(request: KafkaRequest, instance: str | None = None) -> ErrorCode:
     coordinator.revoke(
         group_id, client.owner_name or "", lambda topic: client.may(topic, Right.SUBSCRIBE)
     )
-    if client.may_read_group(group_id, coordinator.topics_read(group_id)):
-        return ErrorCode.NONE
-    return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    name_of = request.context.topics.kafka_names.of
+    read = map(TopicName.parse, coordinator.topics_read(group_id))
+    may = _may_read(request, map(name_of, read))
+    return ErrorCode.NONE if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def _may_read(request: KafkaRequest, topics: Iterable[str]) -> bool:
-    found = (request.context.topics.find_kafka(topic) for topic in topics)
-    may = request.client.may
-    return all(may(TopicName.parse(r.name), Right.SUBSCRIBE) for r in found if r is not None)
+    """Return whether the client may read topics, or has members that read them already."""
+    found = ((topic, request.context.topics.find_kafka(topic)) for topic in topics)
+    may, coordinator = request.client.may, request.context.coordinator
+    hidden = [
+        topic
+        for topic, record in found
+        if record is not None and not may(TopicName.parse(record.name), Right.SUBSCRIBE)
+    ]
+    owner = request.client.owner_name or ""
+    return not hidden or coordinator.are_read_by(owner, request.body.group_id, hidden)
 
 
 def wait(

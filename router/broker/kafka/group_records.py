@@ -71,6 +71,7 @@ class GroupRecord:
                 one.rebalance_seconds,
                 [(name, number(metadata)) for name, metadata in one.protocols],
                 number(one.assignment),
+                one.owner,
             )
             for one in self.members
         ]
@@ -95,7 +96,8 @@ class GroupRecord:
 
 
 def _member(fields: list[Any], data: list[bytes]) -> KafkaMember[Any]:
-    member_id, instance_id, client_id, client_host, session, rebalance, offered, assignment = fields
+    member_id, instance_id, client_id, client_host, session, rebalance, *rest = fields
+    offered, assignment, *owner = rest
     protocols = tuple((name, data[number]) for name, number in offered)
     return KafkaMember(
         member_id,
@@ -108,4 +110,5 @@ def _member(fields: list[Any], data: list[bytes]) -> KafkaMember[Any]:
         deadline=0.0,
         assignment=data[assignment],
         answered=True,
+        owner="".join(owner),  # records of earlier versions have none
     )

@@ -150,7 +150,8 @@ class KafkaMember(Generic[W]):
     """A member of a group; `deadline` is the end of its session by the group's clock.
 
     While `joining` or `syncing` waits for its answer the session does not end. `synced`: it
-    requested its assignment in this generation. `answered`: its client received its id.
+    requested its assignment in this generation. `answered`: its client received its id. `owner` is
+    the name of its client's principal, "": it is not known.
     """
 
     id: str
@@ -166,6 +167,7 @@ class KafkaMember(Generic[W]):
     syncing: W | None = None
     synced: bool = True
     answered: bool = False
+    owner: str = ""
 
     @property
     def waits(self) -> bool:

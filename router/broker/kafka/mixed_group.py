@@ -79,6 +79,7 @@ class MixedGroup(ConsumerGroup[W]):
                 epoch=group.generation,
                 previous_epoch=group.generation,
                 classic=ClassicTerms(one.session_seconds, one.protocols),
+                owner=one.owner,
             )
             member.extend(now)
             self._enter(member)
@@ -101,6 +102,7 @@ class MixedGroup(ConsumerGroup[W]):
                 deadline=one.deadline,
                 assignment=write_assignment(self._assigned_by_name(one)),
                 answered=True,
+                owner=one.owner,
             )
             for one in self.members.values()
             if one.classic is not None
@@ -193,6 +195,7 @@ class MixedGroup(ConsumerGroup[W]):
             client_id=request.client_id,
             client_host=request.client_host,
             match=lambda _: frozenset(),
+            owner=request.owner,
             instance_id=instance,
             rebalance_seconds=self._limits.rebalance_within(request.rebalance_seconds),
             names=frozenset(topics_of(request)),

@@ -20,7 +20,7 @@ from router.broker.disk import row_sums
 from router.broker.kafka.consumer_group_records import CONSUMER_VERSION, ConsumerGroupRecord
 from router.broker.kafka.consumer_group_values import ConsumerMember
 from router.broker.kafka.coordinator import GroupCoordinator
-from router.broker.kafka.group_records import GroupRecord, opened, sealed
+from router.broker.kafka.group_records import CLASSIC_VERSION, GroupRecord, opened, sealed
 from router.broker.kafka.group_values import KafkaMember
 from router.broker.node.registry import FILE
 from router.errors import BackendUnavailableError
@@ -54,6 +54,7 @@ members = st.builds(
     st.just(0.0),
     st.binary(max_size=5),
     answered=st.just(True),
+    owner=text,
 )
 records = st.builds(
     GroupRecord,
@@ -96,6 +97,18 @@ def test_a_member_whose_record_names_no_principal_may_be_of_any() -> None:
     earlier = sealed(CONSUMER_VERSION, orjson.dumps([*head, [members[0][:-1]]]))
     (loaded,) = ConsumerGroupRecord.load(earlier).members
     assert (loaded.id, loaded.pattern, loaded.owner) == ("a", "t.*", "")
+
+
+def test_a_classic_member_whose_record_names_no_principal_is_loaded() -> None:
+    """As earlier versions wrote them."""
+    member = KafkaMember[Any]("a", None, "c", "h", 45.0, 60.0, (), 0.0, b"data", owner="anna")
+    body = opened(CLASSIC_VERSION, GroupRecord(1, "consumer", "range", "a", (member,)).dump())
+    size = int.from_bytes(body[:4])
+    *head, (fields,), sizes = orjson.loads(body[4 : 4 + size])
+    earlier = orjson.dumps([*head, [fields[:-1]], sizes])
+    body = len(earlier).to_bytes(4) + earlier + body[4 + size :]
+    (loaded,) = GroupRecord.load(sealed(CLASSIC_VERSION, body)).members
+    assert (loaded.id, loaded.assignment, loaded.owner) == ("a", b"data", "")
 
 
 def test_what_members_have_in_common_is_stored_once() -> None:
