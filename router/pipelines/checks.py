@@ -40,16 +40,17 @@ from router.pipelines.declaration import (
     is_hidden,
     is_local,
 )
-from router.pipelines.declared_columns import BadColumnsError, columns, declared, failed_at, offset
+from router.pipelines.declared_columns import columns, declared, failed_at, offset
 from router.pipelines.reading import DeclarationOrigin, Place
+from router.pipelines.schema_grammar import BadColumnsError
 from router.pipelines.select_rules import (
     aliases_in_where,
     foreign_cast,
+    lonely_comma,
     misplaced,
-    trailing_comma,
     unlike_widths,
 )
-from router.pipelines.stream_rules import refused
+from router.pipelines.stream_rules import refused, unfit_sinks
 from router.settings import Settings
 
 Columns = Mapping[str, str] | None
@@ -102,6 +103,8 @@ def check_sql(pipeline: Pipeline) -> None:
         _check_sink(origin, sink, views[sink.from_step.lower()])
     for found in refused(pipeline, parsed):
         raise found.step.error(origin, found.reason, found.offset)
+    for sink, key, reason in unfit_sinks(pipeline, parsed):
+        raise origin.error((*sink.declared, key), f"sink {sink.name}: {reason}")
 
 
 def parsed_steps(pipeline: Pipeline) -> dict[str, exp.Query]:
@@ -261,8 +264,8 @@ def _parsed(origin: DeclarationOrigin, step: ViewStep) -> exp.Query:
     except SqlglotError as error:
         description = _flat(error).replace(STAND_IN, "window")
         raise step.error(origin, f"bad SQL: {description}") from error
-    if (comma := trailing_comma(text)) is not None:
-        raise step.error(origin, "bad SQL: nothing follows a comma", comma)
+    if (comma := lonely_comma(text)) is not None:
+        raise step.error(origin, f"bad SQL: {comma[1]}", comma[0])
     if (foreign := foreign_cast(text)) is not None:
         raise step.error(origin, foreign[1], foreign[0])
     if len(found) != 1 or not isinstance(found[0], exp.Query):

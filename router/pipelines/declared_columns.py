@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import sqlglot
-from sqlglot import Token, TokenType, exp
-from sqlglot.dialects import Spark
+from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from router.errors import InvalidSchemaError
-from router.errors.quoting import nearest
 from router.pipelines.declaration import METADATA, SourceSpec
 from router.pipelines.decoding import avro_columns
 from router.pipelines.protobuf_records import protobuf_columns
 from router.pipelines.reading import offset_of
+from router.pipelines.schema_grammar import BadColumnsError, read_columns
 
 _TYPES: Final = (
     "STRING",
@@ -29,30 +27,13 @@ _TYPES: Final = (
     "TIMESTAMP",
     "BIGINT",
 )
-# The first words of the types of Spark's grammar; the parser knows those of other databases too.
-_SPARK_TYPES: Final = frozenset(
-    {"array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal"}
-    | {"double", "float", "geography", "geometry", "int", "integer", "interval", "long", "map"}
-    | {"numeric", "real", "short", "smallint", "string", "struct", "time", "timestamp"}
-    | {"timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"}
-)
-_WRITTEN: Final = "the schema is written like id BIGINT, name STRING"
-_TABLE: Final = "CREATE TABLE t ("
-_QUOTED: Final = frozenset({TokenType.IDENTIFIER, TokenType.STRING})
+_TABLE: Final = "CREATE TABLE t (c {})"
 _FIXED: Final = {
     "bytes": {"value": "BINARY"},
     "text": {"value": "STRING"},
     "cambria": {"key": "STRING", "value": "STRING"},
 }
 _DEFINED: Final = {"avro": avro_columns, "protobuf": protobuf_columns}
-
-
-class BadColumnsError(ValueError):
-    """A schema that is none; `offset` is where it is not, in characters, None: as a whole."""
-
-    def __init__(self, sentence: str, offset: int | None = None) -> None:
-        super().__init__(sentence)
-        self.offset = offset
 
 
 def columns(source: SourceSpec) -> dict[str, str] | None:
@@ -87,49 +68,25 @@ def _fields(source: SourceSpec) -> dict[str, str] | None:
 
 def declared(schema: str) -> dict[str, str]:
     """Return the columns of `a INT, b STRING`; raise BadColumnsError."""
-    names: list[Token] = []
-    for is_name, word in _words(schema):
-        if is_name:
-            names.append(word)
-        elif foreign := foreign_type(word.text):
-            raise BadColumnsError(f"the schema: {foreign}", word.start)
-    text = f"{_TABLE}{_quoted(schema, names)})"
-
-    def in_schema(at: int) -> int:
-        at -= len(_TABLE)
-        return at - 2 * sum(name.start + 2 * place < at for place, name in enumerate(names))
-
     found: dict[str, str] = {}
-    for column in _definitions(text, in_schema):
-        at = in_schema(offset(column))
-        if not isinstance(column, exp.ColumnDef) or column.kind is None:
-            raise BadColumnsError(f"{_WRITTEN}, and {column.name} is no name and type", at)
+    for column in read_columns(schema):
         if column.name.lower() in {name.lower() for name in found}:
-            raise BadColumnsError(f"the schema names the column {column.name} twice", at)
-        found[column.name] = column.kind.sql(dialect="spark")
+            sentence = f"the schema names the column {column.name} twice"
+            raise BadColumnsError(sentence, column.offset)
+        found[column.name] = _written(column.type)
     if not found:
         raise BadColumnsError("the schema names no column")
     return found
 
 
-def _definitions(text: str, in_schema: Callable[[int], int]) -> list[exp.Expr]:
-    """Return what a statement that makes a table says of each column; raise BadColumnsError."""
+def _written(kind: str) -> str:
+    """Return a type as the parser writes it, by which checkpoints know it."""
     try:
-        table = sqlglot.parse_one(text, dialect="spark")
-    except SqlglotError as error:
-        at = in_schema(failed_at(text, error)[0]) if isinstance(error, ParseError) else None
-        raise BadColumnsError(f"{_WRITTEN}: {str(error).partition('.')[0]}", at) from error
-    if not isinstance(table.this, exp.Schema):
-        raise BadColumnsError(f"{_WRITTEN}, with nothing behind")
-    found: list[exp.Expr] = table.this.expressions
-    return found
-
-
-def _quoted(schema: str, names: Sequence[Token]) -> str:
-    """Return a schema with names in quotes: Spark takes any word, the parser not LIKE or UNIQUE."""
-    for name in reversed(names):
-        schema = f"{schema[: name.start]}`{name.text}`{schema[name.end + 1 :]}"
-    return schema
+        column = sqlglot.parse_one(_TABLE.format(kind), dialect="spark").find(exp.ColumnDef)
+    except SqlglotError:
+        return kind
+    known = None if column is None else column.args.get("kind")
+    return kind if known is None else str(known.sql(dialect="spark"))
 
 
 def failed_at(text: str, error: ParseError) -> tuple[int, str, str]:
@@ -144,51 +101,3 @@ def failed_at(text: str, error: ParseError) -> tuple[int, str, str]:
 def offset(node: exp.Expr) -> int:
     """Return where the first token of a part that has a place begins, in characters of the SQL."""
     return min((int(one.meta["start"]) for one in node.walk() if "start" in one.meta), default=0)
-
-
-def _words(schema: str) -> Iterator[tuple[bool, Token]]:
-    """Yield the first word of each type, and with True the name of each column without quotes.
-
-    Nothing behind what cannot be read.
-    """
-    try:
-        tokens = Spark().tokenize(schema)
-    except SqlglotError:
-        return
-    # Of each bracket around the place whether columns are in it, or types alone; then how many
-    # words of a column or type are read.
-    named, words, depth, kind = [True], 0, 0, ""
-    for token in tokens:
-        text = "" if token.token_type in _QUOTED else token.text
-        depth += (text == "(") - (text == ")")
-        if depth or text == ")":
-            continue
-        if text == "<":
-            named.append(kind == "struct")
-            words = 0
-        elif text.strip(">") == "" and text:
-            del named[max(1, len(named) - len(text)) :]
-        elif text == ",":
-            words = 0
-        elif text != ":":
-            words += 1
-            if words == 1 + named[-1]:
-                kind = text.lower()
-                yield False, token
-            elif words == len(named) == 1 and text.isidentifier():
-                yield True, token
-
-
-def foreign_type(word: str) -> str:
-    """Return that Spark has no type of a name, and what to write; nothing if it has."""
-    if word.lower() in _SPARK_TYPES:
-        return ""
-    try:
-        made = sqlglot.parse_one(f"CAST(1 AS {word})", dialect="spark").find(exp.DataType)
-    except SqlglotError:
-        made = None
-    known = "" if made is None else made.sql(dialect="spark")
-    near = (
-        f": write {known}" if known.lower() in _SPARK_TYPES else nearest(word.lower(), _SPARK_TYPES)
-    )
-    return f"Spark has no type {word}{near}"

@@ -204,7 +204,8 @@ def _unfit_text(what: str, spec: SourceSpec) -> str:
 
 
 def _with_corrupt(schema: str) -> str:
-    return f"{schema}, `{_CORRUPT}` STRING"
+    # On a line of its own: a comment may end the schema.
+    return f"{schema}\n, `{_CORRUPT}` STRING"
 
 
 def _shown(schema: str) -> str:

@@ -15,6 +15,7 @@ from router.pipelines import formats, jobs
 from router.pipelines.declaration import DEAD_LETTERS, Pipeline, SinkSpec, SourceSpec, ViewStep
 from router.pipelines.failures import sentence
 from router.pipelines.reading import DeclarationError, offset_of
+from router.pipelines.schema_grammar import BadColumnsError
 
 _WHERE: Final = re.compile(r"line (\d+)[,)]? ?pos(?:ition)? (\d+)")
 
@@ -58,7 +59,11 @@ def _split(
     pipeline: Pipeline, name: str, source: SourceSpec, rows: DataFrame
 ) -> tuple[DataFrame, DataFrame]:
     fail = pipeline.bad_records == "fail"
-    return formats.decode(rows, source, _problem(pipeline), name=name, fail=fail)
+    try:
+        return formats.decode(rows, source, _problem(pipeline), name=name, fail=fail)
+    except BadColumnsError as error:
+        path = (*pipeline.source_path(name), "schema")
+        raise pipeline.origin.error(path, str(error), error.offset) from error
 
 
 def _problem(pipeline: Pipeline) -> Callable[[Column, Column], Column] | None:

@@ -16,6 +16,7 @@ from router.pipelines.checks import STAND_IN, parsed_steps
 from router.pipelines.declaration import Pipeline, SinkSpec
 from router.pipelines.declared_columns import columns
 from router.pipelines.stream_rules import below, reads_stream, source_views, streaming
+from router.pipelines.stream_shapes import grouped_by
 
 
 def state_of(pipeline: Pipeline, sink: SinkSpec) -> list[str]:
@@ -51,7 +52,7 @@ def _parts(
     places = [*select.expressions, *([having] if having is not None else [])]
     found = [one for place in places for one in place.find_all(exp.AggFunc)]
     aggregates = list(dict.fromkeys(one.sql(dialect="spark") for one in found))
-    grouped = [_grouped(select, one) for one in group.expressions] if group is not None else []
+    grouped = [grouped_by(select, one) for one in group.expressions] if group is not None else []
     if aggregates or grouped:
         keys = ", ".join(one.sql(dialect="spark") for one in grouped) or "all rows"
         kept = ", ".join(aggregates) or "no aggregate"
@@ -62,20 +63,6 @@ def _parts(
     for join in select.args.get("joins") or ():
         if reads_stream(join.this, parsed, sources):
             yield " ".join(join.sql(dialect="spark").split())
-
-
-def _grouped(select: exp.Select, key: exp.Expr) -> exp.Expr:
-    """Return the expression that a number or the name of a result stands for in GROUP BY."""
-    results = select.expressions
-    if isinstance(key, exp.Literal) and key.is_int and 0 < int(key.name) <= len(results):
-        found: exp.Expr = results[int(key.name) - 1].unalias()
-        return found
-    if isinstance(key, exp.Column) and not key.table:
-        for one in results:
-            if isinstance(one, exp.Alias) and one.alias.lower() == key.name.lower():
-                result: exp.Expr = one.this
-                return result
-    return key
 
 
 def _typed(parts: list[exp.Expr], types: Mapping[str, str]) -> str:

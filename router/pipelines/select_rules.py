@@ -12,17 +12,26 @@ from typing import Final
 from sqlglot import TokenType, exp
 from sqlglot.dialects import Spark
 
-from router.pipelines.declared_columns import foreign_type
+from router.pipelines.schema_grammar import foreign_type
 
-_ENDS: Final = frozenset({TokenType.FROM, TokenType.R_PAREN})
+_STARTS: Final = frozenset({TokenType.SELECT, TokenType.L_PAREN, TokenType.COMMA})
+_ENDS: Final = frozenset(
+    {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING}
+    | {TokenType.ORDER_BY, TokenType.LIMIT, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
+)
 _WINDOWS: Final = frozenset({"window", "session_window"})
 
 
-def trailing_comma(sql: str) -> int | None:
-    """Return the offset of a comma that nothing follows, None: there is none."""
-    for comma, after in pairwise(Spark().tokenize(sql)):
-        if comma.token_type is TokenType.COMMA and after.token_type in _ENDS:
-            return int(comma.start)
+def lonely_comma(sql: str) -> tuple[int, str] | None:
+    """Return the offset of a comma that has nothing on one side, and which; None: there is none."""
+    tokens = Spark().tokenize(sql)
+    for token, after in zip(tokens, [*tokens[1:], None], strict=False):
+        if token.token_type is TokenType.COMMA and (after is None or after.token_type in _ENDS):
+            return int(token.start), "nothing follows a comma"
+        if after is None or after.token_type is not TokenType.COMMA:
+            continue
+        if token.token_type in _STARTS:
+            return int(after.start), "nothing is before a comma"
     return None
 
 

@@ -46,7 +46,7 @@ from tests.unit.pipelines.declared import GOOD, is_at, read
         ),
         ("count(*) AS n", "cuont(*) AS n", 20, "cuont", "there is no function 'cuont'"),
         ('mode = "update"\n', "", 20, "1", "step minutes: the aggregate has no watermark"),
-        ("amount DOUBLE", "amount DOUBLE(", 8, '"', ": the schema is written like"),
+        ("amount DOUBLE", "amount DOUBLE(", 8, "(", "DOUBLE has no length"),
         (
             "amount DOUBLE",
             "_topic STRING",
@@ -61,13 +61,29 @@ from tests.unit.pipelines.declared import GOOD, is_at, read
         ("amount DOUBLE", "ID DOUBLE", 8, "ID", "twice"),
         ("amount DOUBLE", "amount", 8, "amount", "and amount is no name and type"),
         ("id BIGINT", "id: BIGINT", 8, "id", "name STRING, and id is no name and type"),
-        (
-            "amount DOUBLE",
-            "amount DOUBLE) x",
-            8,
-            '"id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE) x"',
-            "with nothing behind",
-        ),
+        ("amount DOUBLE", "amount DOUBLE) x", 8, ") x", "'TEXT' or a comma, not )"),
+        ("amount DOUBLE", "amount DOUBLE> x", 8, "> x", "with nothing behind"),
+        ("amount DOUBLE", "amount DOUBLE,", 8, ',"', "nothing follows a comma"),
+        ("amount DOUBLE", ", amount DOUBLE", 8, ", , amount", "nothing follows a comma"),
+        ("name: STRING>", "name: STRING,>", 8, ",>", "nothing follows a comma"),
+        ("id BIGINT, ", ", id BIGINT, ", 8, ", id", "a name is needed, and not ,"),
+        ("BIGINT, customer", "BIGINT customer", 8, "customer", "behind BIGINT comes NOT NULL"),
+        ("amount DOUBLE", "amount DOUBLE PRIMARY KEY", 8, "PRIMARY", "comma, not PRIMARY"),
+        ("amount DOUBLE", "amount DOUBLE DEFAULT 1", 8, "DEFAULT", "comma, not DEFAULT"),
+        ("amount DOUBLE", "amount DOUBLE COMMENT x", 8, "x", "a comment is text in quotes"),
+        ("amount DOUBLE", "amount INT(11)", 8, "(11", "INT has no length: write INT alone"),
+        ("amount DOUBLE", "amount DECIMAL(40, 2)", 8, "DECIMAL", "at most 38 digits"),
+        ("amount DOUBLE", "amount DECIMAL(5, 7)", 8, "DECIMAL", "no more are behind the point"),
+        ("amount DOUBLE", "amount DECIMAL(5, 2, 1)", 8, "DECIMAL", "0 to 2 numbers"),
+        ("amount DOUBLE", "amount VARCHAR", 8, "VARCHAR", "has 1 numbers in parentheses"),
+        ("amount DOUBLE", "amount ARRAY", 8, '"', "written ARRAY<TYPE>, and here is its end"),
+        ("amount DOUBLE", "amount MAP<STRING>", 8, '>"', "written MAP<TYPE, TYPE>"),
+        ("amount DOUBLE", "amount STRUCT", 8, '"', "STRUCT<NAME: TYPE, …>, and here is its end"),
+        ("amount DOUBLE", "i INTERVAL DAY TO YEAR", 8, "YEAR", "no INTERVAL ends with YEAR"),
+        ("amount DOUBLE", "t TIMESTAMP WITH TIME ZONE", 8, "WITH", "a comma, not WITH"),
+        ("amount DOUBLE", "order-id INT", 8, "order", "write `order…` if more belongs"),
+        ("amount DOUBLE", "'amount' DOUBLE", 8, "'", "a name stands in backquotes"),
+        ("amount DOUBLE", "1e5 DOUBLE", 8, "1e5", "a number: write `1e5`"),
     ],
 )
 def test_bad_sql_is_refused_with_its_place(
@@ -87,7 +103,6 @@ def test_bad_sql_is_refused_with_its_place(
         "SELECT * FROM records",
         "SELECT window(_publish_time, '1 minute').start s, count(*) c FROM records"
         " GROUP BY window(_publish_time, '1 minute')",
-        "SELECT session_window(_publish_time, '5 minutes') w, count(*) FROM records GROUP BY 1",
         "SELECT ID, Customer.Name FROM Records WHERE AMOUNT > 1",
         "WITH a AS (SELECT id AS x FROM records) SELECT x FROM a",
         "SELECT r.id FROM records r JOIN records s ON r.id = s.id",
@@ -142,6 +157,10 @@ def test_good_sql_of_spark_passes(sql: str) -> None:
     ("sql", "line", "there", "words"),
     [
         ("SELECT id,\n  amount,\nFROM records", 14, ",", "nothing follows a comma"),
+        ("SELECT id,\n  , amount FROM records", 14, ",", "nothing is before a comma"),
+        ("SELECT\n, id FROM records", 14, ",", "nothing is before a comma"),
+        ("SELECT id\nFROM records, WHERE id > 1", 14, ", WHERE", "nothing follows a comma"),
+        ("SELECT id, amount\nFROM records GROUP BY ALL,", 14, ",", "nothing follows a comma"),
         ("SELECT amount / 2 AS half\nFROM records\nWHERE half > 1", 15, "half", "the alias 'half'"),
         (
             "SELECT id\nFROM records\nWHERE count(*) > id GROUP BY id",
@@ -200,7 +219,8 @@ def test_types_of_spark_are_taken_whatever_columns_are_called() -> None:
         " text BIGINT, amount DECIMAL(9, 2),"
         " e ARRAY<ARRAY<STRUCT<x INT, json: MAP<STRING, ARRAY<INT>>, z DATE>>>, id INT,"
         " customer STRUCT<name: STRING COMMENT 'c', bool BOOLEAN>, t TIMESTAMP WITHOUT TIME ZONE,"
-        " i INTERVAL DAY TO SECOND, v VARCHAR(5), like INT, unique STRING, select DATE"
+        " i INTERVAL DAY TO SECOND, v VARCHAR(5), like INT, unique STRING, select DATE,"
+        " `a``b` STRING COLLATE UTF8_LCASE, 1a INTERVAL, g GEOMETRY(4326), d DECIMAL(0, 0) -- one"
     )
     good = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"
     assert good in GOOD
@@ -214,7 +234,7 @@ def test_schema_of_a_table_is_refused_at_its_line_and_not_as_that_of_the_source(
 
 
 MARKED = 'watermark = { column = "_publish_time", delay = "1 minute" }'
-AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
+AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id, _publish_time"
 
 
 def append(steps: dict[str, str], source: str = "", end: str = "") -> None:
@@ -241,7 +261,7 @@ def appended(steps: dict[str, str], source: str = "", end: str = "") -> str:
         ({"a": "SELECT\n  DISTINCT id FROM records"}, 14, "id"),
         (
             {
-                "a": "SELECT 1 AS id UNION ALL SELECT 2",
+                "a": "SELECT id FROM records",
                 "b": "SELECT id FROM a\nUNION\nSELECT id FROM records",
             },
             18,
@@ -264,15 +284,17 @@ def test_aggregate_without_a_watermark_is_refused_with_its_place(
         {"a": "SELECT id, size(c) AS n FROM (SELECT id, array(id) AS c FROM records) q"},
         {
             "unused": "SELECT row_number() OVER (ORDER BY id) AS n FROM records",
-            "b": "SELECT 1 AS x",
+            "b": "SELECT id FROM records",
         },
         {
             "a": "SELECT r.id FROM records r JOIN (SELECT x, row_number() OVER (ORDER BY x) AS n"
             " FROM delta.`/tables/d`) d ON d.x = r.id"
         },
-        {"a": "SELECT max(x) AS m FROM delta.`/tables/d`"},
         {"a": "SELECT id FROM records WHERE id > (SELECT max(x) FROM delta.`/tables/d`)"},
-        {"a": "SELECT id FROM records UNION ALL SELECT DISTINCT x FROM delta.`/tables/d`"},
+        {
+            "a": "SELECT r.id FROM records r JOIN"
+            " (SELECT DISTINCT x FROM delta.`/tables/d`) d ON d.x = r.id"
+        },
         {"unused": AGGREGATE, "b": "SELECT id FROM records"},
         {"a": "SELECT aggregate(array(id), 0, (x, y) -> x + y) AS s FROM records"},
         {
@@ -307,6 +329,100 @@ def test_what_no_stream_has_is_refused_with_its_place(
     is_at(appended({"a": sql}, MARKED), str(caught.value), line, there)
     assert ": step a: " in str(caught.value)
     assert words in str(caught.value)
+
+
+TABLE = '[[table]]\nname = "d"\npath = "p"\nformat = "json"\nschema = "id BIGINT"\n'
+OTHERS = '[[stream]]\nname = "others"\ntopics = ["o"]\nformat = "json"\nschema = "id BIGINT"\n'
+TWO = "SELECT r.id FROM records r {} JOIN others o ON o.id = r.id"
+ONE = "SELECT r.id FROM {} JOIN {} ON d.id = r.id"
+MINUTES = "window(_publish_time, '1 minute')"
+
+
+@pytest.mark.parametrize(
+    ("sql", "words", "modes"),
+    [
+        ("SELECT id FROM records EXCEPT SELECT id FROM others", "EXCEPT takes", "au"),
+        ("SELECT id FROM d EXCEPT ALL SELECT id FROM others", "EXCEPT takes", "au"),
+        ("SELECT id FROM records MINUS SELECT id FROM others", "EXCEPT takes", "au"),
+        ("WITH a AS (SELECT id FROM others) SELECT id FROM records EXCEPT SELECT id FROM a",
+         "EXCEPT takes", "au"),
+        ("SELECT id FROM records EXCEPT SELECT id FROM d", "", "au"),
+        ("SELECT id FROM records INTERSECT SELECT id FROM d", "INTERSECT is", "au"),
+        ("SELECT id FROM d INTERSECT ALL SELECT id FROM records", "INTERSECT is", "au"),
+        ("SELECT id FROM records UNION ALL SELECT id FROM others", "", "au"),
+        ("SELECT id FROM records UNION ALL SELECT id FROM d", "this side is no stream", "au"),
+        ("SELECT 1 AS id UNION ALL SELECT id FROM records", "this side is no stream", "au"),
+        ("SELECT id FROM records UNION ALL SELECT id FROM left_to_spark", "", "au"),
+        ("SELECT id FROM records SORT BY id", "leave SORT BY away", "au"),
+        ("SELECT id FROM records CLUSTER BY id", "leave CLUSTER BY away", "au"),
+        ("SELECT id FROM records DISTRIBUTE BY id", "", "au"),
+        ("SELECT id FROM records UNION ALL SELECT id FROM others ORDER BY id",
+         "leave ORDER BY away", "au"),
+        ("SELECT id, count(*) AS n FROM records GROUP BY id ORDER BY id", "", "c"),
+        ("SELECT id FROM records OFFSET 5", "has no OFFSET", "au"),
+        ("SELECT id FROM records LIMIT 5", "", "a"),
+        ("SELECT id FROM records LIMIT 5", "no LIMIT for the sink", "u"),
+        ("SELECT id FROM records LIMIT ALL", "", "u"),
+        ("SELECT id FROM records TABLESAMPLE (10 PERCENT)", "no sample", "au"),
+        ("SELECT id FROM records TABLESAMPLE (5 ROWS)", "", "a"),
+        ("SELECT id FROM records TABLESAMPLE (5 ROWS)", "no sample", "u"),
+        ("SELECT r.id FROM records r JOIN d TABLESAMPLE (5 PERCENT) ON d.id = r.id", "", "au"),
+        ("SELECT r.id FROM records r JOIN (SELECT id FROM d ORDER BY id LIMIT 3) q"
+         " ON q.id = r.id", "", "au"),
+        (TWO.format(""), "", "au"),
+        (TWO.format("LEFT"), "needs a watermark on both", "au"),
+        (TWO.format("LEFT SEMI"), "needs a watermark on both", "au"),
+        (TWO.format("FULL OUTER"), "needs a watermark on both", "au"),
+        (TWO.format("LEFT ANTI"), "no stream on its right", "au"),
+        (ONE.format("records r LEFT", "d"), "", "au"),
+        (ONE.format("records r LEFT ANTI", "d"), "", "au"),
+        (ONE.format("records r RIGHT", "d"), "a RIGHT JOIN of a stream and a table", "au"),
+        (ONE.format("records r FULL", "d"), "a FULL JOIN of a stream and a table", "au"),
+        (ONE.format("d LEFT", "records r"), "a LEFT JOIN of a stream and a table", "au"),
+        (ONE.format("d LEFT SEMI", "records r"), "a LEFT SEMI JOIN of a stream", "au"),
+        (ONE.format("d RIGHT", "records r"), "", "au"),
+        ("SELECT r.id FROM records r RIGHT JOIN left_to_spark d ON d.id = r.id", "", "au"),
+        ("SELECT monotonically_increasing_id() AS m FROM records", "_partition and _index", "au"),
+        ("SELECT n, count(*) AS m FROM (SELECT id, count(*) AS n FROM records GROUP BY id) q"
+         " GROUP BY n", "groups of groups", "uc"),
+        ("SELECT count(*) AS n FROM (SELECT DISTINCT id FROM records) q", "of groups", "uc"),
+        ("SELECT session_window(_publish_time, '5 minutes') AS w, count(*) AS n FROM records"
+         " GROUP BY 1", "modes append and complete", "u"),
+        ("SELECT session_window(_publish_time, '5 minutes') AS w, count(*) AS n FROM records"
+         " GROUP BY 1", "", "c"),
+        ("SELECT id FROM records", "mode complete is of groups", "c"),
+        ("SELECT kurtosis(id) AS k FROM records", "", "c"),
+        ("SELECT id FROM d", "no stream comes to it", "auc"),
+    ],
+)  # fmt: skip
+def test_shapes_that_streams_cannot_have_are_refused_and_no_others(
+    sql: str, words: str, modes: str
+) -> None:
+    text = appended({"a": sql})
+    left = '[[step]]\nname = "left_to_spark"\nsql = "SELECT id FROM d"\nchecked = false\n'
+    for mode in (name for name in ("append", "update", "complete") if name[0] in modes):
+        sink = f'kind = "topic"\ntopic = "t"\nmode = "{mode}"'
+        changed = text.replace('kind = "parquet"\npath = "out"', sink)
+        changed = changed.replace("[[step]]", f"{OTHERS}{TABLE}{left}[[step]]", 1)
+        with pytest.raises(DeclarationError, match=words) if words else nullcontext():
+            check_sql(read(changed))
+
+
+@pytest.mark.parametrize(
+    ("sql", "there"),
+    [
+        ("SELECT id, count(*) AS n\nFROM records GROUP BY id", "id"),
+        ("SELECT id AS k, count(*) AS n\nFROM records\nGROUP BY k", "k"),
+        (f"SELECT {MINUTES} AS w, count(*) AS n FROM records GROUP BY 1", ""),
+        (f"SELECT count(*) AS n FROM records GROUP BY {MINUTES}, id", ""),
+        ("SELECT _publish_time AS at, count(*) AS n FROM records GROUP BY at", ""),
+        ("SELECT id AS _publish_time, 1 AS n FROM records GROUP BY _publish_time", ""),
+        ("SELECT at, count(*) AS n FROM (SELECT _publish_time AS at FROM records) GROUP BY at", ""),
+    ],
+)
+def test_groups_without_the_column_of_the_watermark_are_refused(sql: str, there: str) -> None:
+    with pytest.raises(DeclarationError, match="GROUP BY lacks") if there else nullcontext():
+        append({"a": sql}, MARKED)
 
 
 def test_watermark_of_a_step_below_serves_an_aggregate() -> None:
