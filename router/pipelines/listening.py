@@ -58,7 +58,7 @@ class _Listener(StreamingQueryListener):
             rows=found.batch_rows,
             bad=found.batch_bad,
             ms=found.batch_ms,
-            lag=sum(found.lag.values()),
+            lag=sum(found.lag.values()) if found.lag else None,
         )
 
 
@@ -87,9 +87,11 @@ def watch(
 
     def line(query: str, found: SinkProgress) -> None:
         if show is not None:
+            messages, seconds = sum(found.lag.values()), found.lag_seconds
+            known = "unknown" if seconds is None else f"{messages:,} messages, {seconds:.1f} s"
             show(
                 f"{query}: batch {found.batch}, {found.batch_rows:,} rows in {found.batch_ms:,} ms,"
-                f" lag {sum(found.lag.values()):,} messages, {found.lag_seconds:.1f} s"
+                f" lag {known}"
             )
 
     progress = PipelineProgress(time.monotonic)

@@ -42,7 +42,8 @@ class PipelineCollector(Collector):
         for name, kind, key, sentence in FAMILIES:
             family = _family(name, kind, sentence)
             for sink, found in sinks.items():
-                family.add_metric([self._pipeline, sink], float(found[key]))
+                if found[key] is not None:
+                    family.add_metric([self._pipeline, sink], float(found[key]))
             yield family
         lag = GaugeMetricFamily(
             LAG, "Messages behind the last batch.", labels=["pipeline", "sink", "partition"]

@@ -31,6 +31,8 @@ class SinkProgress:
     """One sink: its last batch and what came to it since the run began; `lag` in messages.
 
     `lag_seconds` is for how long the oldest message that is not read has been known to be there.
+    Before the first batch has ended, and where the source does not count its messages, `lag` is
+    empty and `lag_seconds` None: what is still to be read is not known.
 
     A batch of a time limit's own, which has no rows, counts as one. `bad` counts what the query
     read and did not decode; each sink reads all of the source. `worst_rows` and `worst_bad` are of
@@ -48,7 +50,7 @@ class SinkProgress:
     rows_per_second: float = 0.0
     batch_ms: int = 0
     lag: dict[str, int] = field(default_factory=dict)
-    lag_seconds: float = 0.0
+    lag_seconds: float | None = None
     lost: int = 0
     watermark: str = ""
 
@@ -111,7 +113,8 @@ class PipelineProgress:
             stored = sum(map(_stored, event.get("sources") or ()))
             history = self._histories.setdefault(name, LagHistory())
             read = stored - sum(sink.lag.values())
-            sink.lag_seconds = round(history.seconds(self._clock(), stored, read), 3)
+            if sink.lag:
+                sink.lag_seconds = round(history.seconds(self._clock(), stored, read), 3)
             return name, sink
 
     def end(self, run: str) -> None:
@@ -280,7 +283,9 @@ def _sink(sink: dict[str, Any]) -> str:
         f"{sink.get('rows', 0):,} rows",
         f"{sink.get('rows_per_second', 0):,.0f} rows/s",
         f"{sink.get('batch_ms', 0):,} ms",
-        f"lag {sum(lag.values()):,}, {sink.get('lag_seconds', 0):.0f} s",
+        f"lag {sum(lag.values()):,}, {sink.get('lag_seconds') or 0:.0f} s"
+        if lag
+        else "lag unknown",
         *(f"{name} {count:,}" for name, count in lagging),
     ]
     if sink.get("lost"):

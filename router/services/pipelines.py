@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,8 +115,8 @@ class Pipelines:
             "started": _text(status.get("started", "")),
             "updated": _text(status.get("updated", "")),
             "rows_per_second": sum(row["rows_per_second"] for row in rows),
-            "lag": max((row["lag"] for row in rows), default=None),
-            "lag_seconds": max((row["lag_seconds"] for row in rows), default=None),
+            "lag": _most(row["lag"] for row in rows),
+            "lag_seconds": _most(row["lag_seconds"] for row in rows),
             "bad_records": _number(status.get("dead_letters")),
             "error": _text(pipeline.problem or status.get("error", "")),
             "sinks": rows,
@@ -185,10 +185,16 @@ def _sink(name: str, found: dict[str, Any]) -> dict[str, Any]:
         "rows": _number(found.get("rows")),
         "rows_per_second": round(_number(found.get("rows_per_second")), 1),
         "batch_ms": _number(found.get("batch_ms")),
-        "lag": sum(lags),
-        "lag_seconds": round(_number(found.get("lag_seconds")), 1),
+        "lag": sum(lags) if lags else None,
+        "lag_seconds": round(_number(found.get("lag_seconds")), 1) if lags else None,
         "lost": _number(found.get("lost")),
     }
+
+
+def _most(lags: Iterable[float | None]) -> float | None:
+    """Return the largest lag, None: not all of them are known, or there is none."""
+    known = list(lags)
+    return None if None in known else max((lag for lag in known if lag is not None), default=None)
 
 
 def _text(value: object) -> str:

@@ -201,6 +201,31 @@ def test_status_knows_no_lag_before_the_first_batch(tmp_path: Path) -> None:
     assert "lag 4" in status_lines("large", tmp_path)[0][1]
 
 
+def test_lag_is_unknown_until_a_batch_has_ended(free_port: int) -> None:
+    progress = PipelineProgress(lambda: 0.0, ["files"])
+    end = serve(f"127.0.0.1:{free_port}", "large", progress)
+
+    def text() -> str:
+        with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    assert progress.sinks()["files"]["lag_seconds"] is None
+    before = text()
+    progress.add(event())
+    after = text()
+    end()
+    sample = 'router_pipeline_lag_seconds{pipeline="large",sink="files"} 0.0'
+    assert (sample in before, sample in after) == (False, True)
+
+
+def test_lag_of_a_source_that_does_not_count_is_unknown(
+    progress: PipelineProgress, tmp_path: Path
+) -> None:
+    progress.add({**event(), "sources": [{"endOffset": "7", "latestOffset": None}]})
+    write_status(tmp_path, {"state": "running", "sinks": progress.sinks()})
+    assert "lag unknown" in status_lines("large", tmp_path)[0][1]
+
+
 def test_status_of_a_run_that_vanished_says_killed(tmp_path: Path) -> None:
     note = {"state": "running", "pid": 2**22 + 1, "host": socket.gethostname(), "sinks": {}}
     write_status(tmp_path, note)

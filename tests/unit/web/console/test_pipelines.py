@@ -79,6 +79,16 @@ def test_page_without_pipelines_says_how_to_make_one(page: Site) -> None:
 
 
 @pytest.mark.slow
+def test_lag_is_unknown_while_the_first_batch_of_a_sink_runs(page: Site, folders: Folders) -> None:
+    first = {"batch": -1, "rows": 0, "lag": {}, "lag_seconds": None}
+    folders.state("orders", {**RUNNING, "sinks": {**RUNNING["sinks"], "late": first}})
+    orders = rows(page)["orders"]
+    assert (orders["lag"], orders["lag_seconds"]) == (None, None)
+    assert [sink["lag"] for sink in orders["sinks"]] == [8, 2, None]
+    assert "lag unknown" in page.client.get(PAGE, headers=BROWSER).text
+
+
+@pytest.mark.slow
 def test_declared_pipelines_are_shown_with_their_runs(page: Site, folders: Folders) -> None:
     folders.declare("orders", 'description = "Orders <b>as</b> a table."')
     folders.declare("idle", "")
