@@ -49,21 +49,15 @@ KEYS: Final[Mapping[str, Mapping[str, JobKey]]] = {
     "replay": {
         "archive": JobKey("text", None, "The folder of the table to replay."),
         "format": _FORMAT,
-        "topics": JobKey("texts", (), "Replay only messages of these topics; empty: of all."),
+        "topics": JobKey("texts", (), "Only messages of these topics."),
         "to": JobKey(
             "text",
             "{topic}",
-            "The topic to publish to; `{topic}` is the topic of the archived message.",
+            "The topic to publish to; `{topic}`: that of the archived message.",
         ),
-        "from": JobKey(
-            "time",
-            "",
-            "Replay only messages published at this time or later; empty: from the first.",
-        ),
-        "until": JobKey(
-            "time", "", "Replay only messages published before this time; empty: to the last."
-        ),
-        "rate": JobKey("number", 1000.0, "The largest number of messages a second.", least=0.001),
+        "from": JobKey("time", "", "Only messages published at this time or later."),
+        "until": JobKey("time", "", "Only messages published before this time."),
+        "rate": JobKey("number", 1000.0, "The most messages a second.", least=0.001),
         "chunk": JobKey(
             "number", 10_000.0, "The number of messages in one transaction or staged file.", least=1
         ),

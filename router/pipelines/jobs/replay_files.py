@@ -35,6 +35,12 @@ COLUMNS: Final = ("topic", "partition", "key", "value", "properties", "event_tim
 _READ_ROWS: Final = 1_024
 _APPEND_BYTES: Final = 900 * 1024
 _OVERHEAD_BYTES: Final = 64
+# Until 2026-11-27 appends were cut by the rate of each run, which is noted nowhere.
+_EARLIER: Final = (
+    "{} was written by an earlier version, which did not note how many rows an append has: going on"
+    " could lose messages. Look at the end of the topic, then replay the rest from there, with"
+    " another checkpoint, which the command has by --name."
+)
 _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)\.(?:[a-z0-9]+\.)?parquet")
 
 
@@ -69,13 +75,16 @@ class ReplayFiles:
     def find(self, options: Mapping[str, Any]) -> ReplayPlan | None:
         """Return what was written down before, None: nothing yet.
 
-        Raises SettingError where it was for other options, ReadFailedError where it is damaged.
+        Raises SettingError where it was for other options, ReadFailedError where it is damaged or
+        of an earlier version.
         """
         folder = self._folder / "rows"
         if not folder.is_dir():
             return None
         try:
             found = json.loads((folder / "manifest.json").read_bytes())
+            if "files" in found and "append_rows" not in found:
+                raise ReadFailedError(_EARLIER.format(folder))
             files = tuple((folder / name, int(rows)) for name, rows in found["files"])
             partitions, known = found["partitions"], found["options"]
             rows = int(found["append_rows"])

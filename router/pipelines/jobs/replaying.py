@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -26,13 +27,19 @@ from router.pipelines.jobs.replay_files import COLUMNS, ReplayFiles, ReplayPlan,
 from router.pipelines.sinks.chunks import AppendChunk
 from router.pipelines.sinks.context import SinkTopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
-from router.pipelines.sinks.publishing import PublisherIdentity, open_publisher
+from router.pipelines.sinks.publishing import (
+    PublisherIdentity,
+    TransactionalPublisher,
+    open_publisher,
+)
 
 MAX_TOPICS: Final = 1_000
 _RETRY_SECONDS: Final = 300.0
 _APPEND_ROWS: Final = 1_000
-# A file is one transaction on Kafka, which gives up on those that take minutes.
+# A file is one transaction on Kafka, which gives up on those that take minutes. A run that goes on
+# at a lower rate than its files were made for commits each in time, and waits behind it.
 _FILE_SECONDS: Final = 10.0
+MAX_TRANSACTION_SECONDS: Final = 60.0
 _NOTICE_INTERVAL_SECONDS: Final = 10.0
 
 
@@ -61,7 +68,13 @@ def replay(context: JobContext, options: JobOptions) -> bool:
     remembered = SinkTopicOptions.from_settings(
         SinkSpec("replay", "topic"), context.settings
     ).remembered
-    pace = ReplayPace(options.number("rate"), context.clock, context.stop.wait)
+    transactional = isinstance(publisher, TransactionalPublisher)
+    pace = ReplayPace(
+        options.number("rate"),
+        context.clock,
+        context.stop.wait,
+        MAX_TRANSACTION_SECONDS if transactional else inf,
+    )
     first = files.next(plan)
     if first == len(plan.files):
         context.notify(
@@ -106,9 +119,11 @@ def _appends(
 
 
 def _paced(found: Iterator[AppendChunk], pace: ReplayPace) -> Iterator[AppendChunk]:
+    first = True
     for chunk in found:
-        if not pace.before(len(chunk.messages)):
+        if not pace.before(len(chunk.messages), first=first):
             raise _Stopped
+        first = False
         yield chunk
 
 
@@ -216,21 +231,36 @@ class ReplayPace:
     than `rate x t` rows start, and one batch. A caller that was slow gets nothing saved up for it:
     a store that comes back after a failure is not flooded. `wait` sleeps for so many seconds and
     returns whether to give up, as `threading.Event.wait` does.
+
+    What is left of a file `file_seconds` after its first batch starts at once. The first batch of
+    the next one waits for the time of those rows, too.
     """
 
     def __init__(
-        self, rate: float, clock: Callable[[], float], wait: Callable[[float], bool]
+        self,
+        rate: float,
+        clock: Callable[[], float],
+        wait: Callable[[float], bool],
+        file_seconds: float = inf,
     ) -> None:
         self._rate = rate
         self._clock = clock
         self._wait = wait
+        self._file_seconds = file_seconds
         self._free = clock()
+        self._latest = inf
 
-    def before(self, rows: int) -> bool:
-        """Wait until this many rows may start; return False when told to stop instead."""
+    def before(self, rows: int, *, first: bool = True) -> bool:
+        """Wait until this many rows may start; return False when told to stop instead.
+
+        They are the `first` of a file, or not.
+        """
         start = max(self._free, self._clock())
-        while (left := start - self._clock()) > 0:
+        latest = start if first else min(start, self._latest)
+        while (left := latest - self._clock()) > 0:
             if self._wait(left):
                 return False
+        if first:
+            self._latest = self._clock() + self._file_seconds
         self._free = start + rows / self._rate
         return True

@@ -50,6 +50,21 @@ def test_a_pause_is_not_saved_up_when_the_store_was_slow() -> None:
     assert waits == [2.0]
 
 
+def test_rest_of_a_file_starts_at_the_end_of_its_time_and_the_next_file_waits() -> None:
+    clock = ManualClock()
+
+    def wait(seconds: float) -> bool:
+        clock.advance(seconds)
+        return False
+
+    pace, begin = ReplayPace(1, clock, wait, file_seconds=60), clock()
+    starts = []
+    for first in (True, False, False, False, True, False):
+        assert pace.before(50, first=first)
+        starts.append(clock() - begin)
+    assert starts == [0, 50, 60, 60, 200, 250]
+
+
 def test_pace_gives_up_when_told_to_stop() -> None:
     pace = ReplayPace(1, ManualClock(), lambda _: True)
     assert pace.before(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,20 @@ def test_rows_that_are_gone_before_they_were_published_are_told(tmp_path: Path) 
     plan = made(files, [rows_of([b"a"])])
     plan.files[0][0].unlink()
     with pytest.raises(ReadFailedError, match="is missing"):
+        files.find(OPTIONS)
+
+
+def test_manifest_of_an_earlier_version_is_not_called_damaged(tmp_path: Path) -> None:
+    files = ReplayFiles(tmp_path / "replay")
+    made(files, [rows_of([b"a"])])
+    manifest = tmp_path / "replay" / "rows" / "manifest.json"
+    found = json.loads(manifest.read_text())
+    del found["append_rows"]
+    manifest.write_text(json.dumps(found))
+    with pytest.raises(ReadFailedError, match="an earlier version, which did not note how many"):
+        files.find(OPTIONS)
+    manifest.write_text("[]")
+    with pytest.raises(ReadFailedError, match="is damaged"):
         files.find(OPTIONS)
 
 
