@@ -41,8 +41,9 @@ def refused(pipeline: Pipeline, parsed: Mapping[str, exp.Query]) -> Iterator[Ref
     """Yield what the sinks of a pipeline never get; steps that are not `parsed` are passed over."""
     steps = {step.name.lower(): step for step in pipeline.steps}
     sources = source_views(pipeline)
-    marked = [*pipeline.sources().values(), *pipeline.steps]
-    watermarks = any(one.watermark is not None for one in marked)
+    declared = [one.watermark for one in pipeline.sources().values()]
+    declared += [step.watermark for step in pipeline.steps]
+    watermarks = any(one is not None for one in declared)
     for sink in pipeline.sinks:
         for name in sorted(below(sink.from_step.lower(), parsed) & parsed.keys()):
             for at in _subqueries(parsed[name], parsed, sources):

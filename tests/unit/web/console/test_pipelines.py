@@ -81,7 +81,8 @@ def test_page_without_pipelines_says_how_to_make_one(page: Site) -> None:
 @pytest.mark.slow
 def test_lag_is_unknown_while_the_first_batch_of_a_sink_runs(page: Site, folders: Folders) -> None:
     first = {"batch": -1, "rows": 0, "lag": {}, "lag_seconds": None}
-    folders.state("orders", {**RUNNING, "sinks": {**RUNNING["sinks"], "late": first}})
+    known: Any = RUNNING["sinks"]
+    folders.state("orders", {**RUNNING, "sinks": {**known, "late": first}})
     orders = rows(page)["orders"]
     assert (orders["lag"], orders["lag_seconds"]) == (None, None)
     assert [sink["lag"] for sink in orders["sinks"]] == [8, 2, None]
