@@ -2,10 +2,11 @@
 
 Theory of operation. A batch is stored as it came; a reader of Kafka's protocol is sent the same
 bytes. What it says of its records is proved before: it is decompressed within a bound, its records
-are counted and their offsets compared. Small batches are proved at once, others in threads beside
-the event loop, which a large batch would hold up. Requests may overlap, so each waits in a queue
-until those before it are proved, and is appended then; so the order of a partition is the order of
-the connection. A response follows when all its batches are on disk, whatever `acks` asks for.
+are counted and their offsets compared. Small batches are proved at once. Large ones, and those of a
+request with very many records, would hold up the event loop: they are proved in threads beside it.
+Requests may overlap, so each waits in a queue until those before it are proved, and is appended
+then; so the order of a partition is the order of the connection. A response follows when all its
+batches are on disk, whatever `acks` asks for.
 
 A connection has at most MAX_SHARE_BYTES in a commit group that others wait for. What is more it
 appends when it is its turn (see router.broker.storage.append_turns).
@@ -57,12 +58,14 @@ from router.wire.kafka.errors import (
     OversizedRecordsError,
     RecordsError,
 )
-from router.wire.kafka.record_batches import check_batch
+from router.wire.kafka.record_batches import BatchHeader, Bytes, check_batch
 
 MAX_PRODUCERS: Final = 20_000
 """Partitions that one connection may write to."""
 MAX_INLINE_BYTES: Final = 8 << 10
 """A batch of no more, and without compression, is proved on the event loop."""
+MAX_INLINE_RECORDS: Final = 4_000
+"""Of one request that are proved there: some milliseconds."""
 MAX_SHARE_BYTES: Final = 128 << 10
 """That a connection appends without a turn, and that are not on disk yet."""
 IMPLICIT_JOIN: Final = 12
@@ -122,12 +125,16 @@ class BatchAppender:
         ]
         job = ProduceJob(request, batches)
         self._queue.append(job)
-        large = [batch for batch in batches if _is_large(batch)]
+        later, inline = [], MAX_INLINE_RECORDS
         for batch in batches:
-            if batch.payload is not None and not _is_large(batch):
-                _prove(batch, self._limits.records_bytes)
-        if large:
-            self._client.connection.spawn(self._prove_later(job, large))
+            if batch.payload is not None and batch.header is not None:
+                inline -= batch.header.records
+                if inline < 0 or _is_large(batch.header, batch.payload):
+                    later.append(batch)
+                else:
+                    _prove(batch, self._limits.records_bytes)
+        if later:
+            self._client.connection.spawn(self._prove_later(job, later))
         else:
             job.proved = True
             self._append_proved()
@@ -367,10 +374,8 @@ async def _wait_for(turn: asyncio.Event) -> None:
     await turn.wait()
 
 
-def _is_large(batch: BatchResult) -> bool:
-    if batch.payload is None or batch.header is None:
-        return False
-    return batch.header.codec != NONE or len(batch.payload) > MAX_INLINE_BYTES
+def _is_large(header: BatchHeader, payload: Bytes) -> bool:
+    return header.codec != NONE or len(payload) > MAX_INLINE_BYTES
 
 
 def _prove_all(batches: Sequence[BatchResult], limit: int) -> None:

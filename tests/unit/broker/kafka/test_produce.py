@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from router.broker.consume import Producer, ProducerAccess
+from router.broker.entries.proving import prove_batch
 from router.broker.kafka import batch_appends as producing
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT
@@ -250,6 +252,29 @@ def test_requests_overlap_and_keep_their_order(tmp_path: Path) -> None:
             for _ in range(2 * len(sizes))
         ]
         assert offsets == [0, 9, 10, 19, 20, 29, 30, 39]
+
+    on_topic(tmp_path, test)
+
+
+def test_what_is_more_of_a_request_is_proved_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producing, "MAX_INLINE_RECORDS", 7)
+    prove, on_loop = prove_batch, []
+
+    def proved(*given: Any, **how: Any) -> bytes:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return prove(*given, **how)
+
+    monkeypatch.setattr(producing, "prove_batch", proved)
+
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        answer = await client.ask("Produce", 9, **fields(client, *[batch(3)] * 4))
+        (topic,) = answer.responses
+        assert [found.base_offset for found in topic.partition_responses] == [0, 3, 6, 9]
+        assert on_loop == [True, True, False, False]
+        assert (await produced(client, batch(3))).base_offset == 12
+        assert on_loop[4:] == [True]
 
     on_topic(tmp_path, test)
 
