@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from router.broker.nats.streams.log.messages import NS_PER_MS
+from router.broker.nats.streams.log.messages import NS_PER_MS, StoredMessage
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.storage import DamagedError
 from router.wire.nats import headers
@@ -48,9 +48,17 @@ class MessageIds:
 
 
 async def restore_ids(ids: MessageIds, log: StreamLog, window_ns: int, now_ms: int) -> None:
-    """Read the ids of the messages of the window, and that of the last message. Raises OSError."""
+    """Read the ids of the messages of the window, and that of the last message. Raises OSError.
+
+    Those behind an open transaction, which no reader may have yet, are among them.
+    """
     window_ms = window_ns // NS_PER_MS
     ledger, since_ms = log.ledger, now_ms - window_ms
+
+    def note(message: StoredMessage) -> None:
+        if _KEY in message.headers and (found := headers.first(message.headers, headers.MSG_ID)):
+            ids.add(found, message.sequence, message.time_ns // NS_PER_MS, since_ms)
+
     last = await log.read(log.visible.last_to(log.last_sequence - 1) + 1)
     if window_ms > 0:
         try:
@@ -60,10 +68,9 @@ async def restore_ids(ids: MessageIds, log: StreamLog, window_ns: int, now_ms: i
         first = await ledger.number_before(entry)
         async for messages in log.scan(first + 1, log.last_sequence):
             for message in messages:
-                if _KEY in message.headers:
-                    found = headers.first(message.headers, headers.MSG_ID)
-                    if found:
-                        time_ms = message.time_ns // NS_PER_MS
-                        ids.add(found, message.sequence, time_ms, since_ms)
+                note(message)
+    if log.indexer is not None:
+        async for last in log.indexer.take_withheld():
+            note(last)
     if last is not None:
         ids.last = headers.first(last.headers, headers.MSG_ID) or ""

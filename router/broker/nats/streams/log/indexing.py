@@ -150,6 +150,30 @@ class Indexer:
             del waiting[: bisect_right(waiting, last)]
             await asyncio.sleep(0)
 
+    async def take_withheld(self) -> AsyncIterator[StoredMessage]:
+        """Take what NATS clients published behind an open transaction, in order, and yield it.
+
+        A start calls this: the next publish is checked against it. Raises OSError.
+        """
+        ledger, entry_id = self._ledger, self._visible.end_entry
+        end = entry_id if ledger.undecided is None else ledger.durable_entry
+        while entry_id < end:
+            try:
+                entries = await ledger.read(entry_id, READ_ENTRIES, READ_BYTES)
+            except DamagedError as damage:
+                entry_id = damage.last + 1
+                continue
+            if not entries:
+                return
+            for entry in filter(self._reader.is_native, entries):
+                if not self.has(entry.entry_id):
+                    self._count(entry)
+                    self._ahead.add(entry.entry_id)
+                for message in self._left(entry):
+                    yield message
+            entry_id = entries[-1].entry_id + 1
+            await asyncio.sleep(0)
+
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
         self.index.add(subject, sequence, size)

@@ -185,3 +185,36 @@ def test_a_state_reads_the_disk_so_often_and_not_more_often(
             assert state.subjects == {"k.6": 1, "k.7": 1}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("values", [1, 40])
+def test_a_start_knows_what_was_published_behind_an_open_transaction(
+    tmp_path: Path, values: int
+) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("KV", "k.>")
+            await rig.publish("k.a", b"old")
+            first = Undecided(stream.ledger.next_entry, stream.ledger.next_index)
+            stream.ledger.undecided = first
+            for _ in range(values):
+                await rig.append_foreign(stream, "k.a", value=bytes(1_000))
+                await rig.publish("k.b", bytes(1_000))
+            newest = (await rig.publish("k.a", b"new", {"Nats-Msg-Id": "once"}))["seq"]
+        async with streaming(tmp_path) as rig:
+            stream = rig.streams.find("KV")
+            stream.ledger.undecided = first
+            await stream.open()
+            assert (await stream.state()).num_subjects == 1
+            again = await rig.publish("k.a", b"new", {"Nats-Msg-Id": "once"})
+            assert (again["seq"], again["duplicate"]) == (newest, True)
+            expected = {"Nats-Expected-Last-Subject-Sequence": "1"}
+            assert (await rig.publish("k.a", b"lost", expected))["error"] == 10071
+            expected = {"Nats-Expected-Last-Subject-Sequence": str(newest)}
+            assert (await rig.publish("k.a", b"next", expected))["seq"] == newest + 1
+            stream.ledger.undecided = None
+            stream.ledger.announce()
+            await check_index(stream)
+            assert (await stream.state()).num_subjects == 2
+
+    asyncio.run(run())
