@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +56,15 @@ def pytest_collection_finish() -> None:
     close_lost_sockets()
     keep_loaded()
     settle()
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -65,48 +65,39 @@ async def two_registries(
         yield one, link, two
 
 
-def test_nodes_share_their_records(zookeeper: Zookeeper) -> None:
-    async def test() -> None:
-        async with two_registries(zookeeper.address) as (one, _, two):
-            written = await one.put("key", "a", b"1", 0)
-            assert await two.get("key", "a") == written
-            again = await two.put("key", "a", b"2", written.version)
-            with pytest.raises(ConflictError):
-                await one.put("key", "a", b"3", written.version)
-            assert await one.list("key") == [again]
-
-    asyncio.run(test())
+async def test_nodes_share_their_records(zookeeper: Zookeeper) -> None:
+    async with two_registries(zookeeper.address) as (one, _, two):
+        written = await one.put("key", "a", b"1", 0)
+        assert await two.get("key", "a") == written
+        again = await two.put("key", "a", b"2", written.version)
+        with pytest.raises(ConflictError):
+            await one.put("key", "a", b"3", written.version)
+        assert await one.list("key") == [again]
 
 
-def test_record_made_anew_meanwhile_is_not_overwritten(zookeeper: Zookeeper) -> None:
-    async def test() -> None:
-        async with two_registries(zookeeper.address) as (one, link, two):
-            old = await one.put("key", "a", b"old", 0)
+async def test_record_made_anew_meanwhile_is_not_overwritten(zookeeper: Zookeeper) -> None:
+    async with two_registries(zookeeper.address) as (one, link, two):
+        old = await one.put("key", "a", b"old", 0)
 
-            async def replace() -> None:
-                # The new node has been written as often as the old one: never since it was made.
-                await two.delete("key", "a")
-                await two.put("key", "a", b"new", 0)
+        async def replace() -> None:
+            # The new node has been written as often as the old one: never since it was made.
+            await two.delete("key", "a")
+            await two.put("key", "a", b"new", 0)
 
-            # A write asks for the kind, for the record, and then writes.
-            link.meddle = (link.asked + 3, replace)
-            with pytest.raises(ConflictError):
-                await one.put("key", "a", b"mine", old.version)
-            found = await two.get("key", "a")
-            assert found is not None
-            assert found.value == b"new"
-
-    asyncio.run(test())
+        # A write asks for the kind, for the record, and then writes.
+        link.meddle = (link.asked + 3, replace)
+        with pytest.raises(ConflictError):
+            await one.put("key", "a", b"mine", old.version)
+        found = await two.get("key", "a")
+        assert found is not None
+        assert found.value == b"new"
 
 
-def test_write_goes_on_when_another_record_is_made_meanwhile(zookeeper: Zookeeper) -> None:
-    async def test() -> None:
-        async with two_registries(zookeeper.address) as (one, link, two):
-            old = await one.put("key", "a", b"old", 0)
-            link.meddle = (link.asked + 3, lambda: two.put("key", "b", b"", 0))
-            assert (await one.put("key", "a", b"mine", old.version)).value == b"mine"
-
-    asyncio.run(test())
+async def test_write_goes_on_when_another_record_is_made_meanwhile(zookeeper: Zookeeper) -> None:
+    async with two_registries(zookeeper.address) as (one, link, two):
+        old = await one.put("key", "a", b"old", 0)
+        link.meddle = (link.asked + 3, lambda: two.put("key", "b", b"", 0))
+        assert (await one.put("key", "a", b"mine", old.version)).value == b"mine"
 
 
 def test_outage_is_an_answer_in_time_and_ends_by_itself(zookeeper: Zookeeper) -> None:

@@ -99,7 +99,7 @@ def test_a_subscription_sees_subjects_that_the_stream_takes(nats_stack: NatsStac
     ]
 
 
-def test_what_http_publishes_to_a_stream_of_other_subjects_has_a_subject_of_the_stream(
+async def test_what_http_publishes_to_a_stream_of_other_subjects_has_a_subject_of_the_stream(
     nats_stack: NatsStack,
 ) -> None:
     name = f"TRP{uuid4().hex}"
@@ -109,22 +109,19 @@ def test_what_http_publishes_to_a_stream_of_other_subjects_has_a_subject_of_the_
         publish_text(nats_stack, name, b"bare")
         publish_text(nats_stack, name, b"named", Nats_Subject=f"{prefix}.new")
 
-    async def body() -> None:
-        connection = await nats.connect(nats_stack.nats_url)
-        js = connection.jetstream()
-        await js.add_stream(name=name, subjects=[f"{prefix}.>"], allow_direct=True)
-        expected = [(f"{prefix}.{name}", b"bare"), (f"{prefix}.new", b"named")]
-        found = await watched(nats_stack, f"{prefix}.>", 2, publish)
-        assert [(one.subject, one.data) for one in found] == expected
-        for pattern in (f"{prefix}.>", f"{prefix}.*"):
-            pull = await js.pull_subscribe(pattern, stream=name)
-            read = await pull.fetch(2, timeout=SECONDS)
-            assert [(one.subject, one.data) for one in read] == expected
-        for subject, data in expected:
-            assert (await js.get_last_msg(name, subject, direct=True)).data == data
-        await connection.close()
-
-    asyncio.run(body())
+    connection = await nats.connect(nats_stack.nats_url)
+    js = connection.jetstream()
+    await js.add_stream(name=name, subjects=[f"{prefix}.>"], allow_direct=True)
+    expected = [(f"{prefix}.{name}", b"bare"), (f"{prefix}.new", b"named")]
+    found = await watched(nats_stack, f"{prefix}.>", 2, publish)
+    assert [(one.subject, one.data) for one in found] == expected
+    for pattern in (f"{prefix}.>", f"{prefix}.*"):
+        pull = await js.pull_subscribe(pattern, stream=name)
+        read = await pull.fetch(2, timeout=SECONDS)
+        assert [(one.subject, one.data) for one in read] == expected
+    for subject, data in expected:
+        assert (await js.get_last_msg(name, subject, direct=True)).data == data
+    await connection.close()
 
 
 def test_headers_whose_names_repeat_are_headers_for_each_dialect_that_has_them(

@@ -26,73 +26,58 @@ async def filled(folder: Path, count: int, max_bytes: int) -> AuditLog:
     return audit
 
 
-def test_changes_come_back_newest_first_and_by_what_they_hold(tmp_path: Path) -> None:
-    async def run() -> None:
-        audit = await filled(tmp_path, 5, 1 << 20)
-        audit.add("create-topic", "Orders", "", "", "http", to="x" * 2 * MAX_TEXT)
-        first, *rest = await audit.newest(4)
-        assert first == {
-            "at": NOW,
-            "user": "",
-            "from": "",
-            "protocol": "http",
-            "action": "create-topic",
-            "target": "Orders",
-            "details": {"to": "x" * MAX_TEXT},
-        }
-        assert [one["target"] for one in rest] == ["t4", "t3", "t2"]
-        assert [one["target"] for one in await audit.newest(9, "orders")] == ["Orders"]
-        assert [one["target"] for one in await audit.newest(9, "partitions=3")] == ["t3"]
-
-    asyncio.run(run())
+async def test_changes_come_back_newest_first_and_by_what_they_hold(tmp_path: Path) -> None:
+    audit = await filled(tmp_path, 5, 1 << 20)
+    audit.add("create-topic", "Orders", "", "", "http", to="x" * 2 * MAX_TEXT)
+    first, *rest = await audit.newest(4)
+    assert first == {
+        "at": NOW,
+        "user": "",
+        "from": "",
+        "protocol": "http",
+        "action": "create-topic",
+        "target": "Orders",
+        "details": {"to": "x" * MAX_TEXT},
+    }
+    assert [one["target"] for one in rest] == ["t4", "t3", "t2"]
+    assert [one["target"] for one in await audit.newest(9, "orders")] == ["Orders"]
+    assert [one["target"] for one in await audit.newest(9, "partitions=3")] == ["t3"]
 
 
-def test_what_json_cannot_hold_is_replaced(tmp_path: Path) -> None:
-    async def run() -> None:
-        audit = await filled(tmp_path, 0, 1 << 20)
-        audit.add("change-key", "a\ud800b", "", "", "http", limit=1 << 80)
-        (one,) = await audit.newest(9)
-        assert (one["target"], one["details"]) == ("a?b", {"limit": str(1 << 80)})
-
-    asyncio.run(run())
+async def test_what_json_cannot_hold_is_replaced(tmp_path: Path) -> None:
+    audit = await filled(tmp_path, 0, 1 << 20)
+    audit.add("change-key", "a\ud800b", "", "", "http", limit=1 << 80)
+    (one,) = await audit.newest(9)
+    assert (one["target"], one["details"]) == ("a?b", {"limit": str(1 << 80)})
 
 
-def test_files_are_bounded_and_hold_the_newest(tmp_path: Path) -> None:
-    async def run() -> None:
-        audit = await filled(tmp_path, 60, 2_000)
-        sizes = [(tmp_path / name).stat().st_size for name in (FILE, OLDER)]
-        assert max(sizes) <= 2_000
-        found = [one["target"] for one in await audit.newest(100)]
-        assert found == [f"t{n}" for n in range(59, 59 - len(found), -1)]
-        assert len(found) > 10
-
-    asyncio.run(run())
+async def test_files_are_bounded_and_hold_the_newest(tmp_path: Path) -> None:
+    audit = await filled(tmp_path, 60, 2_000)
+    sizes = [(tmp_path / name).stat().st_size for name in (FILE, OLDER)]
+    assert max(sizes) <= 2_000
+    found = [one["target"] for one in await audit.newest(100)]
+    assert found == [f"t{n}" for n in range(59, 59 - len(found), -1)]
+    assert len(found) > 10
 
 
-def test_torn_line_is_left_out_and_the_next_one_is_not(tmp_path: Path) -> None:
-    async def run() -> None:
-        await filled(tmp_path, 2, 1 << 20)
-        path = tmp_path / FILE
-        path.write_bytes(path.read_bytes()[:-9])
-        audit = await filled(tmp_path, 1, 1 << 20)
-        assert [one["target"] for one in await audit.newest(9)] == ["t0", "t0"]
-        assert json.loads(path.read_bytes().splitlines()[-1])["target"] == "t0"
-
-    asyncio.run(run())
+async def test_torn_line_is_left_out_and_the_next_one_is_not(tmp_path: Path) -> None:
+    await filled(tmp_path, 2, 1 << 20)
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes()[:-9])
+    audit = await filled(tmp_path, 1, 1 << 20)
+    assert [one["target"] for one in await audit.newest(9)] == ["t0", "t0"]
+    assert json.loads(path.read_bytes().splitlines()[-1])["target"] == "t0"
 
 
-def test_disk_that_refuses_does_not_stop_the_broker(tmp_path: Path) -> None:
-    async def run() -> None:
-        audit = await filled(tmp_path / "absent", 2, 1 << 20)
-        assert await audit.newest(9) == []
-        (tmp_path / "absent").mkdir()
-        audit.add("create-topic", "t", "", "", "http")
-        assert len(await audit.newest(9)) == 1
-
-    asyncio.run(run())
+async def test_disk_that_refuses_does_not_stop_the_broker(tmp_path: Path) -> None:
+    audit = await filled(tmp_path / "absent", 2, 1 << 20)
+    assert await audit.newest(9) == []
+    (tmp_path / "absent").mkdir()
+    audit.add("create-topic", "t", "", "", "http")
+    assert len(await audit.newest(9)) == 1
 
 
-def test_change_that_a_full_disk_took_a_part_of_is_in_the_log_and_tears_no_other(
+async def test_change_that_a_full_disk_took_a_part_of_is_in_the_log_and_tears_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written, parts = os.write, [30, 0]
@@ -104,18 +89,15 @@ def test_change_that_a_full_disk_took_a_part_of_is_in_the_log_and_tears_no_other
             raise OSError(errno.ENOSPC, "no space")
         return written(descriptor, data[:part])
 
-    async def run() -> None:
-        audit = await filled(tmp_path, 1, 1 << 20)
-        with monkeypatch.context() as patched, capture_logs() as logs:
-            patched.setattr(os, "write", fill)
-            audit.add("create-topic", "lost", "", "", "http")
-            await audit.written()
-        assert [one["event"] for one in logs] == ["audit-not-written"]
-        assert "lost" in logs[0]["lines"]
-        audit.add("create-topic", "next", "", "", "http")
-        assert [one["target"] for one in await audit.newest(9)] == ["next", "t0"]
-
-    asyncio.run(run())
+    audit = await filled(tmp_path, 1, 1 << 20)
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(os, "write", fill)
+        audit.add("create-topic", "lost", "", "", "http")
+        await audit.written()
+    assert [one["event"] for one in logs] == ["audit-not-written"]
+    assert "lost" in logs[0]["lines"]
+    audit.add("create-topic", "next", "", "", "http")
+    assert [one["target"] for one in await audit.newest(9)] == ["next", "t0"]
 
 
 def test_change_that_is_written_in_pieces_is_whole(

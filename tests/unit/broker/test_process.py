@@ -160,20 +160,17 @@ def test_broker_tells_systemd_how_it_fares_and_reloads_when_told(
     assert '"event": "reloaded"' in (data / "broker.log").read_text()
 
 
-def test_broker_reads_the_blacklist_again_when_told_to_reload(tmp_path: Path) -> None:
-    async def run() -> None:
-        registry = await FileRegistry.open(tmp_path)
-        blacklist, changed = BrokerBlacklist(registry), asyncio.Event()
-        blacklist.watch(changed.set)
-        service = Service(Notifier(), blacklist)
-        await registry.put(BLACKLIST_RECORDS, "192.0.2.1", b"{}", None)
-        os.kill(os.getpid(), signal.SIGHUP)
-        await asyncio.wait_for(changed.wait(), DEADLINE)
-        assert blacklist.holds("192.0.2.1")
-        service.end()
-        await registry.close()
-
-    asyncio.run(run())
+async def test_broker_reads_the_blacklist_again_when_told_to_reload(tmp_path: Path) -> None:
+    registry = await FileRegistry.open(tmp_path)
+    blacklist, changed = BrokerBlacklist(registry), asyncio.Event()
+    blacklist.watch(changed.set)
+    service = Service(Notifier(), blacklist)
+    await registry.put(BLACKLIST_RECORDS, "192.0.2.1", b"{}", None)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.wait_for(changed.wait(), DEADLINE)
+    assert blacklist.holds("192.0.2.1")
+    service.end()
+    await registry.close()
 
 
 def test_broker_that_may_open_no_more_files_still_tells_of_itself(

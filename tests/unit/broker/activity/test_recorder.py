@@ -64,48 +64,41 @@ def _request(status: str) -> tuple[tuple[str, str], ...]:
     return (("method", "GET"), ("route", "/"), ("status", status))
 
 
-def test_recording_goes_on_behind_a_sample_that_failed(
+async def test_recording_goes_on_behind_a_sample_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
+    clock = ManualClock(1_000_000.0)
+    store = await Store.open(tmp_path, StoreOptions(), clock)
+    topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
+    recorder, sampled, failures = Recorder(topics, None, counters, dict), asyncio.Event(), [1]
 
-    async def run() -> None:
-        clock = ManualClock(1_000_000.0)
-        store = await Store.open(tmp_path, StoreOptions(), clock)
-        topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
-        recorder, sampled, failures = Recorder(topics, None, counters, dict), asyncio.Event(), [1]
+    async def sample(_now: float) -> None:
+        if failures:
+            failures.pop()
+            raise KeyError("a topic that was deleted meanwhile")
+        sampled.set()
 
-        async def sample(_now: float) -> None:
-            if failures:
-                failures.pop()
-                raise KeyError("a topic that was deleted meanwhile")
-            sampled.set()
-
-        monkeypatch.setattr(recorder, "sample", sample)
-        await recorder.start(tmp_path)
-        await asyncio.wait_for(sampled.wait(), 10)
-        recorder.stop()
-        await store.close()
-
-    asyncio.run(run())
+    monkeypatch.setattr(recorder, "sample", sample)
+    await recorder.start(tmp_path)
+    await asyncio.wait_for(sampled.wait(), 10)
+    recorder.stop()
+    await store.close()
 
 
-def test_minutes_are_there_after_a_restart(tmp_path: Path) -> None:
-    async def run() -> None:
-        clock = ManualClock(1_000_000.0)
-        store = await Store.open(tmp_path, StoreOptions(), clock)
-        topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
-        recorder = Recorder(topics, None, counters, dict)
-        ended = [await recorder.sample(clock())]
-        clock.now += 60.0
-        ended.append(await recorder.sample(clock()))
-        assert ended[0] is None
-        assert ended[1] is not None
-        MinuteFile(tmp_path / FILE).write(ended[1])
-        again = Recorder(topics, None, counters, dict)
-        await again.start(tmp_path)
-        again.stop()
-        assert list(again.history.minutes)[:1] == [ended[1]]
-        await store.close()
-
-    asyncio.run(run())
+async def test_minutes_are_there_after_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock(1_000_000.0)
+    store = await Store.open(tmp_path, StoreOptions(), clock)
+    topics, counters = Topics(store, TopicOptions(), clock, ENTRY_FORMATS), NodeCounters(clock)
+    recorder = Recorder(topics, None, counters, dict)
+    ended = [await recorder.sample(clock())]
+    clock.now += 60.0
+    ended.append(await recorder.sample(clock()))
+    assert ended[0] is None
+    assert ended[1] is not None
+    MinuteFile(tmp_path / FILE).write(ended[1])
+    again = Recorder(topics, None, counters, dict)
+    await again.start(tmp_path)
+    again.stop()
+    assert list(again.history.minutes)[:1] == [ended[1]]
+    await store.close()

@@ -66,26 +66,23 @@ async def delete_all(store: Store) -> None:
     await store.delete_before(ledger, ledger.next_index)
 
 
-def test_removed_segments_stay_until_the_backup_ends(folder: Path) -> None:
-    async def work() -> None:
-        async with served(folder) as (store, backups):
-            await filled(store, 60)
-            cut = await backups.begin("one")
-            before = segments(folder)
-            await delete_all(store)
-            assert len(before) > 3
-            assert segments(folder) == before
-            with pytest.raises(ConflictError, match="another backup"):
-                await backups.begin("two")
-            with pytest.raises(ConflictError, match="does not hold"):
-                await backups.end("two", cut.id)
+async def test_removed_segments_stay_until_the_backup_ends(folder: Path) -> None:
+    async with served(folder) as (store, backups):
+        await filled(store, 60)
+        cut = await backups.begin("one")
+        before = segments(folder)
+        await delete_all(store)
+        assert len(before) > 3
+        assert segments(folder) == before
+        with pytest.raises(ConflictError, match="another backup"):
+            await backups.begin("two")
+        with pytest.raises(ConflictError, match="does not hold"):
+            await backups.end("two", cut.id)
+        await backups.end("one", cut.id)
+        assert not segments(folder)
+        assert not (folder / BACKUP).exists()
+        with pytest.raises(ConflictError, match="does not hold"):
             await backups.end("one", cut.id)
-            assert not segments(folder)
-            assert not (folder / BACKUP).exists()
-            with pytest.raises(ConflictError, match="does not hold"):
-                await backups.end("one", cut.id)
-
-    run(work())
 
 
 def test_what_a_backup_needs_stays_when_its_ledger_is_first_written_again(folder: Path) -> None:
@@ -154,35 +151,29 @@ def test_the_time_of_the_newest_backup_is_a_metric(folder: Path) -> None:
     run(work(NOW_MS / 1000, back_up=False))
 
 
-def test_a_backup_ends_with_its_client_and_when_the_disk_is_full(folder: Path) -> None:
-    async def work() -> None:
-        async with served(folder) as (store, backups):
-            await filled(store, 60)
-            await backups.begin("one")
-            await delete_all(store)
-            backups.gone("two")
-            assert len(segments(folder)) > 3
-            backups.gone("one")
-            cut = await backups.begin("two")  # once the other one has ended
-            assert not segments(folder)
-            store.full = True
-            for listener in tuple(store.pressure):
-                listener()
-            with pytest.raises(ConflictError, match="needs the space"):
-                await backups.end("two", cut.id)
-            await until(lambda: not (folder / BACKUP).exists())
-
-    run(work())
+async def test_a_backup_ends_with_its_client_and_when_the_disk_is_full(folder: Path) -> None:
+    async with served(folder) as (store, backups):
+        await filled(store, 60)
+        await backups.begin("one")
+        await delete_all(store)
+        backups.gone("two")
+        assert len(segments(folder)) > 3
+        backups.gone("one")
+        cut = await backups.begin("two")  # once the other one has ended
+        assert not segments(folder)
+        store.full = True
+        for listener in tuple(store.pressure):
+            listener()
+        with pytest.raises(ConflictError, match="needs the space"):
+            await backups.end("two", cut.id)
+        await until(lambda: not (folder / BACKUP).exists())
 
 
-def test_what_a_killed_broker_held_goes_with_the_next_start(folder: Path) -> None:
-    async def work() -> None:
-        (folder / BACKUP).mkdir()
-        (folder / BACKUP / "metadata.db").touch()
-        async with served(folder):
-            assert not (folder / BACKUP).exists()
-
-    run(work())
+async def test_what_a_killed_broker_held_goes_with_the_next_start(folder: Path) -> None:
+    (folder / BACKUP).mkdir()
+    (folder / BACKUP / "metadata.db").touch()
+    async with served(folder):
+        assert not (folder / BACKUP).exists()
 
 
 def test_only_what_was_added_is_copied_again(folder: Path) -> None:
@@ -296,19 +287,15 @@ def test_what_another_history_copied_says_nothing(folder: Path) -> None:
         assert problems(target, manifest) == []
 
 
-def test_ids_that_count_starts_do_not_come_back(folder: Path) -> None:
+async def test_ids_that_count_starts_do_not_come_back(folder: Path) -> None:
     """Producers of the folder that was backed up may have been given some since."""
     data, target = folder / "data", folder / "backups"
     place = restored(target, taken(data, target, 5), folder / "again")
-
-    async def work() -> None:
-        async with served(place) as (store, _backups):
-            assert store.boot > STARTS_LEFT_OUT
-        registry = await FileRegistry.open(place)
-        assert await registry.next_boot() > STARTS_LEFT_OUT
-        await registry.close()
-
-    run(work())
+    async with served(place) as (store, _backups):
+        assert store.boot > STARTS_LEFT_OUT
+    registry = await FileRegistry.open(place)
+    assert await registry.next_boot() > STARTS_LEFT_OUT
+    await registry.close()
 
 
 def test_a_folder_that_was_put_back_by_other_means_is_refused(folder: Path) -> None:

@@ -14,7 +14,7 @@ from router.broker.consume.entry_info import MessageKey
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import KAFKA_FORMAT
 from router.model import Message
-from tests.unit.broker.compaction.log import TOPIC, History, opened, run
+from tests.unit.broker.compaction.log import TOPIC, History, opened
 
 
 class CountedFormat:
@@ -30,37 +30,30 @@ class CountedFormat:
         return ENTRY_FORMATS[KAFKA_FORMAT].keys(payload)
 
 
-def test_entry_is_taken_apart_once_for_a_page(folder: Path) -> None:
-    async def test() -> None:
-        counted = CountedFormat()
-        async with opened(folder, History()) as log:
-            await log.publish([(b"k%03d" % n, b"v") for n in range(200)], KAFKA_FORMAT)
-            calls = CompactionCalls(log.topics, log.indexes, log.compactor, {KAFKA_FORMAT: counted})
-            page = await calls.latest_values(str(TOPIC), None, 200)
-            assert (len(page["values"]), page["next"], counted.opened) == (200, None, 1)
-
-    run(test())
+async def test_entry_is_taken_apart_once_for_a_page(folder: Path) -> None:
+    counted = CountedFormat()
+    async with opened(folder, History()) as log:
+        await log.publish([(b"k%03d" % n, b"v") for n in range(200)], KAFKA_FORMAT)
+        calls = CompactionCalls(log.topics, log.indexes, log.compactor, {KAFKA_FORMAT: counted})
+        page = await calls.latest_values(str(TOPIC), None, 200)
+        assert (len(page["values"]), page["next"], counted.opened) == (200, None, 1)
 
 
 @pytest.mark.parametrize("bound", ["MAX_OPENED_MESSAGES", "MAX_OPENED_BYTES"])
-def test_page_ends_when_enough_was_taken_apart(
+async def test_page_ends_when_enough_was_taken_apart(
     folder: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_view, bound, 5)
-
-    async def test() -> None:
-        counted = CountedFormat()
-        async with opened(folder, History()) as log:
-            for entry in range(3):
-                messages = [(b"%d-%d" % (place, entry), b"v") for place in range(6)]
-                await log.publish(messages, KAFKA_FORMAT)
-            calls = CompactionCalls(log.topics, log.indexes, log.compactor, {KAFKA_FORMAT: counted})
-            page = await calls.latest_values(str(TOPIC), None, 100)
-            keys = [one["key"] for one in page["values"]]
-            assert ([b64decode(key) for key in keys], counted.opened) == ([b"0-0"], 1)
-            while page["next"] is not None:
-                page = await calls.latest_values(str(TOPIC), page["next"], 100)
-                keys += [one["key"] for one in page["values"]]
-            assert len(keys) == len(set(keys)) == 18
-
-    run(test())
+    counted = CountedFormat()
+    async with opened(folder, History()) as log:
+        for entry in range(3):
+            messages = [(b"%d-%d" % (place, entry), b"v") for place in range(6)]
+            await log.publish(messages, KAFKA_FORMAT)
+        calls = CompactionCalls(log.topics, log.indexes, log.compactor, {KAFKA_FORMAT: counted})
+        page = await calls.latest_values(str(TOPIC), None, 100)
+        keys = [one["key"] for one in page["values"]]
+        assert ([b64decode(key) for key in keys], counted.opened) == ([b"0-0"], 1)
+        while page["next"] is not None:
+            page = await calls.latest_values(str(TOPIC), page["next"], 100)
+            keys += [one["key"] for one in page["values"]]
+        assert len(keys) == len(set(keys)) == 18

@@ -191,21 +191,18 @@ def test_who_waits_with_an_epoch_that_moved_on_is_passed_over() -> None:
     assert (second.topic_epoch, last.topic_epoch) == (1, 2)
 
 
-def test_who_is_fenced_while_its_epoch_is_written_does_not_hold(folder: Path) -> None:
-    async def test() -> None:
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            table, link = table_of(store, ledger), Line()
-            first, second = (
-                producer(link, "a", ProducerAccess.EXCLUSIVE),
-                producer(link, "b", FENCE),
-            )
-            table.add(first)
-            holding = asyncio.ensure_future(table.hold(first))
-            table.add(second)
-            await table.hold(second)
-            with pytest.raises(ProducerFencedError):
-                await holding
-            assert (first.topic_epoch, second.topic_epoch, ledger.topic_epoch) == (0, 1, 1)
-
-    asyncio.run(test())
+async def test_who_is_fenced_while_its_epoch_is_written_does_not_hold(folder: Path) -> None:
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        table, link = table_of(store, ledger), Line()
+        first, second = (
+            producer(link, "a", ProducerAccess.EXCLUSIVE),
+            producer(link, "b", FENCE),
+        )
+        table.add(first)
+        holding = asyncio.ensure_future(table.hold(first))
+        table.add(second)
+        await table.hold(second)
+        with pytest.raises(ProducerFencedError):
+            await holding
+        assert (first.topic_epoch, second.topic_epoch, ledger.topic_epoch) == (0, 1, 1)

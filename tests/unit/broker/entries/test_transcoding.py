@@ -232,24 +232,21 @@ def test_what_readers_are_sent_instead_of_an_entry_takes_its_place() -> None:
     assert transcoder.payload(1, entry, pulsar.TAG) == b"instead"
 
 
-def test_workers_run_jobs_in_their_order_within_their_bound() -> None:
-    async def test() -> None:
-        workers = EntryWorkers(threads=1, max_queued=2)
-        begun: list[int] = []
-        may_end = threading.Event()
+async def test_workers_run_jobs_in_their_order_within_their_bound() -> None:
+    workers = EntryWorkers(threads=1, max_queued=2)
+    begun: list[int] = []
+    may_end = threading.Event()
 
-        def work(number: int) -> int:
-            begun.append(number)
-            assert may_end.wait(10)
-            return number
+    def work(number: int) -> int:
+        begun.append(number)
+        assert may_end.wait(10)
+        return number
 
-        jobs = [asyncio.create_task(workers.run(work, number)) for number in range(10)]
-        await asyncio.sleep(0)
-        may_end.set()
-        assert await asyncio.gather(*jobs) == begun == list(range(10))
-        workers.close()
-
-    asyncio.run(test())
+    jobs = [asyncio.create_task(workers.run(work, number)) for number in range(10)]
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await asyncio.gather(*jobs) == begun == list(range(10))
+    workers.close()
 
 
 @pytest.mark.parametrize(

@@ -374,10 +374,7 @@ def send_token(client: KafkaClient, token: bytes) -> None:
     client.connection.data_received(SIZE.pack(len(token)) + token)
 
 
-def test_a_listener_without_users_asks_for_none(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with serving(tmp_path) as server:
-            answer = await server.client().ask("SaslHandshake", 1, mechanism="PLAIN")
-            assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
-
-    asyncio.run(run())
+async def test_a_listener_without_users_asks_for_none(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        answer = await server.client().ask("SaslHandshake", 1, mechanism="PLAIN")
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE

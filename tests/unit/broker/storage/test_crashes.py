@@ -184,46 +184,39 @@ def test_the_first_error_ends_the_store_and_loses_nothing_that_was_confirmed(
             raise
 
 
-def test_nothing_is_acknowledged_after_a_failed_sync(folder: Path) -> None:
-    async def work() -> None:
-        disk = MemoryDisk()
-        (folder / "data").mkdir()
-        store = await Store.open(folder / "data", SMALL, clock, disk)
-        ledger = await one_ledger(store)
-        await fill(store, ledger, [b"before"])
-        disk.faults = Faults(2, errno.EIO)  # the write goes well, its sync does not
-        done: list[int] = []
-        ledger.append(b"lost", PULSAR_FORMAT, 1, 0, done.append)
-        assert (await store.failed).args[0] == errno.EIO
-        assert disk.faults.names == ["write", "sync_data"]
-        assert (done, ledger.durable_entry) == ([], 1)
-        with pytest.raises(StoreError):
-            ledger.append(b"later", PULSAR_FORMAT, 1, 0, done.append)
-        store.after_sync(lambda: done.append(-1))
-        await store.close()
-        assert done == []
-
-    run(work())
+async def test_nothing_is_acknowledged_after_a_failed_sync(folder: Path) -> None:
+    disk = MemoryDisk()
+    (folder / "data").mkdir()
+    store = await Store.open(folder / "data", SMALL, clock, disk)
+    ledger = await one_ledger(store)
+    await fill(store, ledger, [b"before"])
+    disk.faults = Faults(2, errno.EIO)  # the write goes well, its sync does not
+    done: list[int] = []
+    ledger.append(b"lost", PULSAR_FORMAT, 1, 0, done.append)
+    assert (await store.failed).args[0] == errno.EIO
+    assert disk.faults.names == ["write", "sync_data"]
+    assert (done, ledger.durable_entry) == ([], 1)
+    with pytest.raises(StoreError):
+        ledger.append(b"later", PULSAR_FORMAT, 1, 0, done.append)
+    store.after_sync(lambda: done.append(-1))
+    await store.close()
+    assert done == []
 
 
-def test_acknowledgement_after_the_store_failed_is_made_in_memory_alone(folder: Path) -> None:
+async def test_acknowledgement_after_the_store_failed_is_made_in_memory_alone(folder: Path) -> None:
     """What is polled until the broker has ended goes on behind it."""
-
-    async def work() -> None:
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            await fill(store, ledger, [b"0", b"1"])
-            record = await store.create_subscription(ledger.id, "group", -1, {})
-            store.fail(OSError(errno.ENOSPC, "full"))
-            done: list[int] = []
-            store.acknowledge(record, Ack(0), lambda: done.append(0))
-            assert record.cursor.is_acked(0)
-        assert done == []
-        async with opened(folder) as store:
-            [record] = store.subscriptions(ledger.id)
-            assert not record.cursor.is_acked(0)
-
-    run(work())
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        await fill(store, ledger, [b"0", b"1"])
+        record = await store.create_subscription(ledger.id, "group", -1, {})
+        store.fail(OSError(errno.ENOSPC, "full"))
+        done: list[int] = []
+        store.acknowledge(record, Ack(0), lambda: done.append(0))
+        assert record.cursor.is_acked(0)
+    assert done == []
+    async with opened(folder) as store:
+        [record] = store.subscriptions(ledger.id)
+        assert not record.cursor.is_acked(0)
 
 
 def test_what_is_served_after_a_failed_sync_survives_the_next_power_cut(folder: Path) -> None:

@@ -143,13 +143,10 @@ def test_format_and_message_count_of_an_entry_are_kept(folder: Path) -> None:
     run(read(missing=finding.span[0] // size))
 
 
-def test_a_format_that_is_no_small_number_is_refused(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            for tag in (0, -1, 256):
-                with pytest.raises(ValueError, match="format"):
-                    ledger.append(b"", tag, 1, NOW_MS, ignore)
-            assert ledger.next_entry == 0
-
-    run(work())
+async def test_a_format_that_is_no_small_number_is_refused(folder: Path) -> None:
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        for tag in (0, -1, 256):
+            with pytest.raises(ValueError, match="format"):
+                ledger.append(b"", tag, 1, NOW_MS, ignore)
+        assert ledger.next_entry == 0

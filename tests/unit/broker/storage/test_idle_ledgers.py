@@ -332,48 +332,44 @@ def test_rows_of_another_kind_are_reported_and_do_not_crash_the_start(
             look()
 
 
-def test_producers_are_known_by_the_order_of_their_last_entries_after_a_start(folder: Path) -> None:
+async def test_producers_are_known_by_the_order_of_their_last_entries_after_a_start(
+    folder: Path,
+) -> None:
     """The metadata has no order, and may have more of them than are remembered."""
     options = replace(SMALL, dedup_producers=2, dedup_window_ms=40_000)
-
-    async def work() -> None:
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            for number, name in enumerate("cba"):
-                at_ms = NOW_MS + number * STEP_MS
-                ledger.append(b"v", PULSAR_FORMAT, 1, at_ms, ignore, (name, number))
-                await synced(store)
-                await store.delete_before(ledger, 0)  # a checkpoint, so that each has a row
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            assert [name for name, _ in ledger.producers] == ["b", "a"]
-
-    run(work())
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        for number, name in enumerate("cba"):
+            at_ms = NOW_MS + number * STEP_MS
+            ledger.append(b"v", PULSAR_FORMAT, 1, at_ms, ignore, (name, number))
+            await synced(store)
+            await store.delete_before(ledger, 0)  # a checkpoint, so that each has a row
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        assert [name for name, _ in ledger.producers] == ["b", "a"]
 
 
-def test_cursors_of_idle_ledgers_do_not_wait_for_segments_that_are_gone(tmp_path: Path) -> None:
+async def test_cursors_of_idle_ledgers_do_not_wait_for_segments_that_are_gone(
+    tmp_path: Path,
+) -> None:
     """The metadata may have lost segments without knowing yet that no cursor stands before them."""
-
-    async def work() -> None:
-        async with opened(tmp_path) as store:
-            topic = await store.create_topic("persistent://public/default/t", 0, Policies(), {})
-            (ledger_id,) = topic.ledger_ids
-            await store.create_subscription(ledger_id, "g", -1, {})
-            ledger = store.ledger(ledger_id)
-            for _ in range(60):
-                ledger.append(b"x" * 50, PULSAR_FORMAT, 1, NOW_MS, ignore)
-                await synced(store)
-        with closing(sqlite3.connect(tmp_path / "data" / "metadata.db")) as metadata, metadata:
-            row_sums.install(metadata)
-            query = "SELECT first_entry FROM segments ORDER BY first_entry LIMIT 1 OFFSET 2"
-            (gone,) = metadata.execute(query).fetchone()
-            metadata.execute("DELETE FROM segments WHERE first_entry = ?", (gone,))
-        async with opened(tmp_path) as store:
-            _ledger, (seen,) = store.look(ledger_id)
-            assert store.idle(ledger_id) is not None
-            (used,) = store.subscriptions(ledger_id)
-            for record in (seen, used):
-                assert record.cursor.is_acked(gone)
-                assert not record.cursor.is_acked(gone - 1)
-
-    run(work())
+    async with opened(tmp_path) as store:
+        topic = await store.create_topic("persistent://public/default/t", 0, Policies(), {})
+        (ledger_id,) = topic.ledger_ids
+        await store.create_subscription(ledger_id, "g", -1, {})
+        ledger = store.ledger(ledger_id)
+        for _ in range(60):
+            ledger.append(b"x" * 50, PULSAR_FORMAT, 1, NOW_MS, ignore)
+            await synced(store)
+    with closing(sqlite3.connect(tmp_path / "data" / "metadata.db")) as metadata, metadata:
+        row_sums.install(metadata)
+        query = "SELECT first_entry FROM segments ORDER BY first_entry LIMIT 1 OFFSET 2"
+        (gone,) = metadata.execute(query).fetchone()
+        metadata.execute("DELETE FROM segments WHERE first_entry = ?", (gone,))
+    async with opened(tmp_path) as store:
+        _ledger, (seen,) = store.look(ledger_id)
+        assert store.idle(ledger_id) is not None
+        (used,) = store.subscriptions(ledger_id)
+        for record in (seen, used):
+            assert record.cursor.is_acked(gone)
+            assert not record.cursor.is_acked(gone - 1)

@@ -12,7 +12,7 @@ import pytest
 from router.broker.disk import row_sums
 from router.broker.storage import StoreError
 from router.model.policies import Policies
-from tests.unit.broker.storage.rig import TOPIC, fill, one_ledger, opened, payload, run
+from tests.unit.broker.storage.rig import TOPIC, fill, one_ledger, opened, payload
 
 
 def changed(statement: str) -> Callable[[Path], None]:
@@ -54,16 +54,13 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_metadata_that_contradicts_itself_is_refused(
+async def test_metadata_that_contradicts_itself_is_refused(
     folder: Path, damage: Callable[[Path], None]
 ) -> None:
-    async def work() -> None:
-        async with opened(folder) as store:
-            await fill(store, await one_ledger(store), [payload(n) for n in range(40)])
-            await store.create_topic(f"{TOPIC}-2", 0, Policies(), {"a": "needle"})
-        damage(folder / "data" / "metadata.db")
-        with pytest.raises(StoreError, match="metadata is damaged"):
-            async with opened(folder):
-                pass
-
-    run(work())
+    async with opened(folder) as store:
+        await fill(store, await one_ledger(store), [payload(n) for n in range(40)])
+        await store.create_topic(f"{TOPIC}-2", 0, Policies(), {"a": "needle"})
+    damage(folder / "data" / "metadata.db")
+    with pytest.raises(StoreError, match="metadata is damaged"):
+        async with opened(folder):
+            pass

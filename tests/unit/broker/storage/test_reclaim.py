@@ -58,59 +58,53 @@ def size_on_disk(folder: Path) -> int:
     return sum(path.stat().st_size for path in (folder / "data" / "ledgers").rglob("*.seg"))
 
 
-def test_entries_whose_messages_are_deleted_go_and_the_others_are_read_as_before(
+async def test_entries_whose_messages_are_deleted_go_and_the_others_are_read_as_before(
     folder: Path,
 ) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            before, segments = ledger.size_bytes, ledger.segments
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-            given = await store.reclaim(ledger)
-            assert given == before - ledger.size_bytes > before // 3
-            assert size_on_disk(folder) == ledger.size_bytes
-            bounds = segments[0].first_entry, segments[-1].next_entry
-            assert (ledger.segments[0].first_entry, ledger.segments[-1].next_entry) == bounds
-            last = segments[-1].first_entry
-            left = [n for n in range(60) if n % 3 == 2 or n >= last]
-            assert [(e.entry_id, e.index, e.payload) for e in await read_all(ledger)] == [
-                (n, n, payload(n)) for n in left
-            ]
-            for number in range(last):
-                entry = await ledger.entry_of_number(number)
-                assert entry == next(n for n in left if n >= number)
-                assert await ledger.number_before(entry) == entry
-                assert await ledger.number_before(entry + 1) == entry + 1
-                (found,) = await ledger.read(number, 1, 1)
-                assert found.entry_id == entry
-                assert number <= await ledger.number_before(number) <= entry
-            assert await ledger.find_time(NOW_MS) == left[0]
-            assert await store.reclaim(ledger) == 0
-        assert check(folder / "data") == []
-        async with opened(folder, OPTIONS) as store:
-            ledger = await one_ledger(store)
-            assert [entry.entry_id for entry in await read_all(ledger)] == left
-
-    run(work())
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        before, segments = ledger.size_bytes, ledger.segments
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        given = await store.reclaim(ledger)
+        assert given == before - ledger.size_bytes > before // 3
+        assert size_on_disk(folder) == ledger.size_bytes
+        bounds = segments[0].first_entry, segments[-1].next_entry
+        assert (ledger.segments[0].first_entry, ledger.segments[-1].next_entry) == bounds
+        last = segments[-1].first_entry
+        left = [n for n in range(60) if n % 3 == 2 or n >= last]
+        assert [(e.entry_id, e.index, e.payload) for e in await read_all(ledger)] == [
+            (n, n, payload(n)) for n in left
+        ]
+        for number in range(last):
+            entry = await ledger.entry_of_number(number)
+            assert entry == next(n for n in left if n >= number)
+            assert await ledger.number_before(entry) == entry
+            assert await ledger.number_before(entry + 1) == entry + 1
+            (found,) = await ledger.read(number, 1, 1)
+            assert found.entry_id == entry
+            assert number <= await ledger.number_before(number) <= entry
+        assert await ledger.find_time(NOW_MS) == left[0]
+        assert await store.reclaim(ledger) == 0
+    assert check(folder / "data") == []
+    async with opened(folder, OPTIONS) as store:
+        ledger = await one_ledger(store)
+        assert [entry.entry_id for entry in await read_all(ledger)] == left
 
 
-def test_small_neighbours_share_a_file_as_long_as_they_fit(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            count = len(ledger.segments)
-            keep = {n for n in range(60) if n % 10 == 5}
-            store.delete_messages(ledger, [(n, n) for n in range(60) if n not in keep])
-            await store.reclaim(ledger)
-            assert len(ledger.segments) < count // 2
-            assert ledger.segments[0].size < 2 * OPTIONS.segment
-            found = [entry.entry_id for entry in await read_all(ledger)]
-            assert [n for n in found if n < ledger.segments[-1].first_entry] == sorted(
-                n for n in keep if n < ledger.segments[-1].first_entry
-            )
-        assert check(folder / "data") == []
-
-    run(work())
+async def test_small_neighbours_share_a_file_as_long_as_they_fit(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        count = len(ledger.segments)
+        keep = {n for n in range(60) if n % 10 == 5}
+        store.delete_messages(ledger, [(n, n) for n in range(60) if n not in keep])
+        await store.reclaim(ledger)
+        assert len(ledger.segments) < count // 2
+        assert ledger.segments[0].size < 2 * OPTIONS.segment
+        found = [entry.entry_id for entry in await read_all(ledger)]
+        assert [n for n in found if n < ledger.segments[-1].first_entry] == sorted(
+            n for n in keep if n < ledger.segments[-1].first_entry
+        )
+    assert check(folder / "data") == []
 
 
 def kept(entry: Entry, live: int) -> bytes:
@@ -236,182 +230,156 @@ def test_disk_that_fails_once_leaves_the_old_segments_and_the_store_goes_on(
     assert ended <= {"commit", "committed", "free"}
 
 
-def test_deletions_meanwhile_are_stored_with_the_gaps_that_they_make(
+async def test_deletions_meanwhile_are_stored_with_the_gaps_that_they_make(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
-        async with killed(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            drop_deleted = store._sweep.drop_deleted
+    async with killed(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        drop_deleted = store._sweep.drop_deleted
 
-            async def delete_more(one: Ledger) -> int:
-                """Delete behind the checkpoint, and before the deletions are looked at."""
-                store.delete_messages(ledger, [(n, n + 1) for n in range(9, 60, 3)])
-                return await drop_deleted(one)
+        async def delete_more(one: Ledger) -> int:
+            """Delete behind the checkpoint, and before the deletions are looked at."""
+            store.delete_messages(ledger, [(n, n + 1) for n in range(9, 60, 3)])
+            return await drop_deleted(one)
 
-            monkeypatch.setattr(store._sweep, "drop_deleted", delete_more)
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 9, 3)])
-            assert await store.reclaim(ledger) > 0
-            left = [entry.entry_id for entry in await read_all(ledger)]
-            assert len(left) < 30
-        assert check(folder / "data") == []
-        async with opened(folder, OPTIONS) as store:
-            assert [entry.entry_id for entry in await read_all(await one_ledger(store))] == left
-
-    run(work())
+        monkeypatch.setattr(store._sweep, "drop_deleted", delete_more)
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 9, 3)])
+        assert await store.reclaim(ledger) > 0
+        left = [entry.entry_id for entry in await read_all(ledger)]
+        assert len(left) < 30
+    assert check(folder / "data") == []
+    async with opened(folder, OPTIONS) as store:
+        assert [entry.entry_id for entry in await read_all(await one_ledger(store))] == left
 
 
-def test_bit_that_flips_in_a_rewritten_segment_is_found_and_is_no_gap(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-            await store.reclaim(ledger)
-            segment = ledger.segments[0]
-            path = store._context.reader.path(ledger.id, segment)
-            left = {entry.entry_id: entry for entry in await read_all(ledger)}
-        data = path.read_bytes()
-        for place in range(segment.size):
-            path.write_bytes(
-                data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
-            )
-            (finding,) = check(folder / "data")
-            assert finding.serious
-            assert finding.file == path
-            assert finding.span is not None
-            assert finding.span[0] <= place < finding.span[1]
-            if place % 50:
-                continue
-            async with opened(folder, OPTIONS) as store:
-                found: dict[int, Entry] = {}
-                at = 0
-                ledger, damaged = await one_ledger(store), 0
-                while at < ledger.durable_entry:
-                    try:
-                        entries = await ledger.read(at, 7, 1000)
-                    except DamagedError as error:
-                        at, damaged = error.last + 1, damaged + 1
-                        continue
-                    found |= {entry.entry_id: entry for entry in entries}
-                    at = entries[-1].entry_id + 1 if entries else ledger.durable_entry
-                assert damaged == 1
-                assert found.items() <= left.items()
-                assert len(found) >= len(left) - 1
-        path.write_bytes(data)
-        assert check(folder / "data") == []
-
-    run(work())
-
-
-def test_damage_in_a_rewritten_segment_is_given_up_and_no_more(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-            await store.reclaim(ledger)
-            segment = ledger.segments[0]
-            path = store._context.reader.path(ledger.id, segment)
-            left = [entry.entry_id for entry in await read_all(ledger)]
-        lost, count = left[2], len(list(path.parent.glob("*.seg")))
-        data = bytearray(path.read_bytes())
-        data[data.index(payload(lost))] ^= 1
-        path.write_bytes(data)
-        (finding,) = repair(folder / "data", clock)
-        assert finding.repaired
-        assert check(folder / "data") == []
-        parts = {f"{0:020d}-1.seg", f"{lost + 1:020d}.seg"}
-        names = {file.name for file in path.parent.glob("*.seg")}
-        assert len(names) == count + 1
-        assert parts <= names
-        async with opened(folder, OPTIONS) as store:
-            ledger = await one_ledger(store)
-            assert [(hole.first, hole.last) for hole in ledger.holes] == [(lost, lost)]
-            assert [entry.entry_id for entry in await read_all(ledger)] == [
-                n for n in left if n != lost
-            ]
-            store.delete_messages(ledger, [(0, 50)])
-            await store.reclaim(ledger)
-        assert check(folder / "data") == []
-
-    run(work())
-
-
-def test_gap_whose_messages_are_not_deleted_is_reported(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-            await store.reclaim(ledger)
-        with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
-            row_sums.install(connection)
-            connection.execute("DELETE FROM deleted WHERE first_number = 3")
+async def test_bit_that_flips_in_a_rewritten_segment_is_found_and_is_no_gap(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        await store.reclaim(ledger)
+        segment = ledger.segments[0]
+        path = store._context.reader.path(ledger.id, segment)
+        left = {entry.entry_id: entry for entry in await read_all(ledger)}
+    data = path.read_bytes()
+    for place in range(segment.size):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
         (finding,) = check(folder / "data")
         assert finding.serious
-        assert "entries 3 to 4 are gone, and their messages are not deleted" in finding.sentence
-
-    run(work())
-
-
-def test_segment_of_which_little_is_deleted_is_left_alone(folder: Path) -> None:
-    async def work() -> None:
+        assert finding.file == path
+        assert finding.span is not None
+        assert finding.span[0] <= place < finding.span[1]
+        if place % 50:
+            continue
         async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            segments = ledger.segments
-            store.delete_messages(ledger, [(0, 0)])
-            assert (await store.reclaim(ledger), ledger.segments) == (0, segments)
-        async with opened(folder, replace(OPTIONS, reclaim_bytes=10**6)) as store:
-            ledger = await one_ledger(store)
-            first = segments[0]
-            store.delete_messages(ledger, [(0, first.next_index - 2)])
-            assert (await store.reclaim(ledger), ledger.segments) == (0, segments)
-
-    run(work())
-
-
-def test_idle_ledger_is_reclaimed_by_a_sweep(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            size = ledger.size_bytes
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-        async with opened(folder, OPTIONS) as store:
-            (ledger_id,) = next(iter(store.topics())).ledger_ids
-            assert store.idle(ledger_id) is not None
-            await store.retain(NOW_MS)
-            assert store._reclaimer._run is not None
-            assert await store._reclaimer._run > 0
-            assert store.ledger(ledger_id).size_bytes < size
-
-    run(work())
+            found: dict[int, Entry] = {}
+            at = 0
+            ledger, damaged = await one_ledger(store), 0
+            while at < ledger.durable_entry:
+                try:
+                    entries = await ledger.read(at, 7, 1000)
+                except DamagedError as error:
+                    at, damaged = error.last + 1, damaged + 1
+                    continue
+                found |= {entry.entry_id: entry for entry in entries}
+                at = entries[-1].entry_id + 1 if entries else ledger.durable_entry
+            assert damaged == 1
+            assert found.items() <= left.items()
+            assert len(found) >= len(left) - 1
+    path.write_bytes(data)
+    assert check(folder / "data") == []
 
 
-def test_store_that_closes_leaves_a_segment_that_is_half_written(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-            reclaiming = asyncio.ensure_future(store.reclaim(ledger))
-            await until(lambda: any((folder / "data").rglob("*-1.seg")))
+async def test_damage_in_a_rewritten_segment_is_given_up_and_no_more(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        await store.reclaim(ledger)
+        segment = ledger.segments[0]
+        path = store._context.reader.path(ledger.id, segment)
+        left = [entry.entry_id for entry in await read_all(ledger)]
+    lost, count = left[2], len(list(path.parent.glob("*.seg")))
+    data = bytearray(path.read_bytes())
+    data[data.index(payload(lost))] ^= 1
+    path.write_bytes(data)
+    (finding,) = repair(folder / "data", clock)
+    assert finding.repaired
+    assert check(folder / "data") == []
+    parts = {f"{0:020d}-1.seg", f"{lost + 1:020d}.seg"}
+    names = {file.name for file in path.parent.glob("*.seg")}
+    assert len(names) == count + 1
+    assert parts <= names
+    async with opened(folder, OPTIONS) as store:
+        ledger = await one_ledger(store)
+        assert [(hole.first, hole.last) for hole in ledger.holes] == [(lost, lost)]
+        assert [entry.entry_id for entry in await read_all(ledger)] == [
+            n for n in left if n != lost
+        ]
+        store.delete_messages(ledger, [(0, 50)])
+        await store.reclaim(ledger)
+    assert check(folder / "data") == []
+
+
+async def test_gap_whose_messages_are_not_deleted_is_reported(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        await store.reclaim(ledger)
+    with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
+        row_sums.install(connection)
+        connection.execute("DELETE FROM deleted WHERE first_number = 3")
+    (finding,) = check(folder / "data")
+    assert finding.serious
+    assert "entries 3 to 4 are gone, and their messages are not deleted" in finding.sentence
+
+
+async def test_segment_of_which_little_is_deleted_is_left_alone(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        segments = ledger.segments
+        store.delete_messages(ledger, [(0, 0)])
+        assert (await store.reclaim(ledger), ledger.segments) == (0, segments)
+    async with opened(folder, replace(OPTIONS, reclaim_bytes=10**6)) as store:
+        ledger = await one_ledger(store)
+        first = segments[0]
+        store.delete_messages(ledger, [(0, first.next_index - 2)])
+        assert (await store.reclaim(ledger), ledger.segments) == (0, segments)
+
+
+async def test_idle_ledger_is_reclaimed_by_a_sweep(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        size = ledger.size_bytes
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+    async with opened(folder, OPTIONS) as store:
+        (ledger_id,) = next(iter(store.topics())).ledger_ids
+        assert store.idle(ledger_id) is not None
+        await store.retain(NOW_MS)
+        assert store._reclaimer._run is not None
+        assert await store._reclaimer._run > 0
+        assert store.ledger(ledger_id).size_bytes < size
+
+
+async def test_store_that_closes_leaves_a_segment_that_is_half_written(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        reclaiming = asyncio.ensure_future(store.reclaim(ledger))
+        await until(lambda: any((folder / "data").rglob("*-1.seg")))
+    await reclaiming
+    names = {path.name for path in (folder / "data").rglob("*.seg")}
+    async with opened(folder, OPTIONS) as store:
+        ledger = await one_ledger(store)
+        assert names == {store._context.reader.path(1, s).name for s in ledger.segments}
+
+
+async def test_topic_that_is_deleted_meanwhile_leaves_no_file(folder: Path) -> None:
+    async with opened(folder, OPTIONS) as store:
+        ledger = await filled(store)
+        store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
+        (topic,) = store.topics()
+        reclaiming = asyncio.ensure_future(store.reclaim(ledger))
+        await until(lambda: any((folder / "data").rglob("*-1.seg")))
+        await store.delete_topic(topic.id)
         await reclaiming
-        names = {path.name for path in (folder / "data").rglob("*.seg")}
-        async with opened(folder, OPTIONS) as store:
-            ledger = await one_ledger(store)
-            assert names == {store._context.reader.path(1, s).name for s in ledger.segments}
-
-    run(work())
-
-
-def test_topic_that_is_deleted_meanwhile_leaves_no_file(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await filled(store)
-            store.delete_messages(ledger, [(n, n + 1) for n in range(0, 60, 3)])
-            (topic,) = store.topics()
-            reclaiming = asyncio.ensure_future(store.reclaim(ledger))
-            await until(lambda: any((folder / "data").rglob("*-1.seg")))
-            await store.delete_topic(topic.id)
-            await reclaiming
-            assert not list((folder / "data" / "ledgers").iterdir())
-            assert not store.failed.done()
-
-    run(work())
+        assert not list((folder / "data" / "ledgers").iterdir())
+        assert not store.failed.done()

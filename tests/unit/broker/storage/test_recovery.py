@@ -314,7 +314,9 @@ def test_the_old_journal_stays_until_what_was_recovered_has_a_name(folder: Path)
 
 
 @pytest.mark.slow
-def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(folder: Path) -> None:
+async def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(
+    folder: Path,
+) -> None:
     disk = MemoryDisk()
     (folder / "data").mkdir()
     options = replace(SMALL, relaxed=True)
@@ -323,28 +325,21 @@ def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(folder
         files = [c for p, c in disk.names.items() if c and p.suffix == ".log"]
         return all(file.data == file.synced for file in files)
 
-    async def work() -> None:
-        async with killed(folder, options, disk) as store:
-            await fill(store, await one_ledger(store), [payload(n) for n in range(9)], each=True)
-            await until(is_synced)
-
-    run(work())
+    async with killed(folder, options, disk) as store:
+        await fill(store, await one_ledger(store), [payload(n) for n in range(9)], each=True)
+        await until(is_synced)
 
 
-def test_what_a_kill_left_does_not_hold_publishing_up_behind_the_start(folder: Path) -> None:
+async def test_what_a_kill_left_does_not_hold_publishing_up_behind_the_start(folder: Path) -> None:
     payloads = [payload(number) for number in range(20)]
-
-    async def work() -> None:
-        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
-            await fill(store, await one_ledger(store), payloads)
-        # More than fits into the cache, but not so much that it is written before the start.
-        async with opened(folder, replace(SMALL, cache=8_000, journal=1 << 20)) as store:
-            ledger = await one_ledger(store)
-            assert (ledger.flushed_entry, store.congested) == (0, False)
-            await until(lambda: ledger.flushed_entry == 20)
-            assert [entry.payload for entry in await read_all(ledger)] == payloads
-
-    run(work())
+    async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+        await fill(store, await one_ledger(store), payloads)
+    # More than fits into the cache, but not so much that it is written before the start.
+    async with opened(folder, replace(SMALL, cache=8_000, journal=1 << 20)) as store:
+        ledger = await one_ledger(store)
+        assert (ledger.flushed_entry, store.congested) == (0, False)
+        await until(lambda: ledger.flushed_entry == 20)
+        assert [entry.payload for entry in await read_all(ledger)] == payloads
 
 
 def test_a_journal_file_ends_before_a_start_has_too_much_to_read_however_small_it_is(
@@ -364,35 +359,27 @@ def test_a_journal_file_ends_before_a_start_has_too_much_to_read_however_small_i
     assert len(list((folder / "data" / "journal").glob("*.log"))) <= 2
 
 
-def test_recovery_writes_away_what_is_much_more_than_the_cache(folder: Path) -> None:
+async def test_recovery_writes_away_what_is_much_more_than_the_cache(folder: Path) -> None:
     payloads = [payload(number) for number in range(60)]
-
-    async def work() -> None:
-        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
-            await fill(store, await one_ledger(store), payloads, each=True)
-        async with opened(folder, replace(SMALL, cache=4_000, journal=1 << 20)) as store:
-            ledger = await one_ledger(store)
-            assert ledger.flushed_entry > 30
-            assert [entry.payload for entry in await read_all(ledger)] == payloads
-
-    run(work())
+    async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+        await fill(store, await one_ledger(store), payloads, each=True)
+    async with opened(folder, replace(SMALL, cache=4_000, journal=1 << 20)) as store:
+        ledger = await one_ledger(store)
+        assert ledger.flushed_entry > 30
+        assert [entry.payload for entry in await read_all(ledger)] == payloads
 
 
-def test_small_commit_groups_are_joined_by_recovery(
+async def test_small_commit_groups_are_joined_by_recovery(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "JOINED_BYTES", 1 << 20)
-
-    async def work() -> None:
-        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
-            await fill(store, await one_ledger(store), [b"v"] * 50, each=True)
-        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)):
-            (file,) = (folder / "data" / "journal").glob("*.log")
-            groups = sound_commit_groups(Disk(), [file])
-            (joined,) = [group for _, group in groups if len(list(read_records(group.body))) > 1]
-            assert len(list(read_records(joined.body))) == 50
-
-    run(work())
+    async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+        await fill(store, await one_ledger(store), [b"v"] * 50, each=True)
+    async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)):
+        (file,) = (folder / "data" / "journal").glob("*.log")
+        groups = sound_commit_groups(Disk(), [file])
+        (joined,) = [group for _, group in groups if len(list(read_records(group.body))) > 1]
+        assert len(list(read_records(joined.body))) == 50
 
 
 @pytest.mark.parametrize("relaxed", [False, True])

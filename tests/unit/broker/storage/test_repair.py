@@ -43,53 +43,50 @@ def damage(folder: Path, pattern: bytes) -> None:
     file.write_bytes(data)
 
 
-def test_cursors_and_marks_of_sound_rounds_outlive_a_damaged_one(folder: Path) -> None:
-    async def work() -> None:
-        async with killed(folder, ROOMY) as store:
-            ledger = await one_ledger(store)
-            other = await store.create_topic("deleted", 0, Policies(), {})
-            record = await store.create_subscription(ledger.id, "g", -1, {})
-            ledger.append(b"first", PULSAR_FORMAT, 1, NOW_MS, ignore, ("p", 1))
-            for key in ("kept", "removed"):
-                store.change_value(ValueChange(ValueOperation.PUT, "values", key, b"1"))
-            await synced(store)
-            store.change_value(ValueChange(ValueOperation.PUT, "values", "lost", b"2"))
-            ledger.append(b"broken", PULSAR_FORMAT, 2, NOW_MS, ignore, ("p", 2))
-            ledger.append(b"beside it", PULSAR_FORMAT, 2, NOW_MS, ignore, ("q", 5))
-            await synced(store)
-            ledger.append(b"third", PULSAR_FORMAT, 1, NOW_MS, ignore, ("r", 3))
-            store.ledger(other.ledger_ids[0]).append(
-                b"of no use", PULSAR_FORMAT, 1, NOW_MS, ignore, ("p", 1)
-            )
-            store.reset(record, -1)
-            store.change_value(ValueChange(ValueOperation.REMOVE, "values", "removed"))
-            store.change_value(ValueChange(ValueOperation.PUT, "values", "later", b"3"))
-            await synced(store)
-            store.acknowledge(record, Ack(0))
-            store.acknowledge(record, Ack(3))
-            gone = await store.create_subscription(ledger.id, "gone", -1, {})
-            store.acknowledge(gone, Ack(0))
-            await synced(store)
-            await store.delete_subscription(gone)
-            await store.delete_topic(other.id)
-        damage(folder, b"broken")
-        (finding,) = check(folder / "data")
-        assert finding.serious
-        assert [f.repaired for f in repair(folder / "data", clock)] == [True]
-        assert check(folder / "data") == []
-        async with opened(folder, ROOMY) as store:
-            ledger = await one_ledger(store)
-            found = {entry.entry_id: entry.payload for entry in await read_all(ledger)}
-            assert found == {0: b"first", 2: b"beside it", 3: b"third"}
-            assert [(hole.first, hole.last) for hole in ledger.holes] == [(1, 1)]
-            # Marks of the damaged round are given up: a retry is stored twice, never dropped.
-            last = {name: mark.sequence for name, mark in ledger.producers}
-            assert last == {"p": 1, "r": 3}
-            assert store.values.of("values") == {"kept": b"1", "later": b"3"}
-            (record,) = store.subscriptions(ledger.id)
-            assert [n for n in range(4) if not record.cursor.is_acked(n)] == [2]
-
-    run(work())
+async def test_cursors_and_marks_of_sound_rounds_outlive_a_damaged_one(folder: Path) -> None:
+    async with killed(folder, ROOMY) as store:
+        ledger = await one_ledger(store)
+        other = await store.create_topic("deleted", 0, Policies(), {})
+        record = await store.create_subscription(ledger.id, "g", -1, {})
+        ledger.append(b"first", PULSAR_FORMAT, 1, NOW_MS, ignore, ("p", 1))
+        for key in ("kept", "removed"):
+            store.change_value(ValueChange(ValueOperation.PUT, "values", key, b"1"))
+        await synced(store)
+        store.change_value(ValueChange(ValueOperation.PUT, "values", "lost", b"2"))
+        ledger.append(b"broken", PULSAR_FORMAT, 2, NOW_MS, ignore, ("p", 2))
+        ledger.append(b"beside it", PULSAR_FORMAT, 2, NOW_MS, ignore, ("q", 5))
+        await synced(store)
+        ledger.append(b"third", PULSAR_FORMAT, 1, NOW_MS, ignore, ("r", 3))
+        store.ledger(other.ledger_ids[0]).append(
+            b"of no use", PULSAR_FORMAT, 1, NOW_MS, ignore, ("p", 1)
+        )
+        store.reset(record, -1)
+        store.change_value(ValueChange(ValueOperation.REMOVE, "values", "removed"))
+        store.change_value(ValueChange(ValueOperation.PUT, "values", "later", b"3"))
+        await synced(store)
+        store.acknowledge(record, Ack(0))
+        store.acknowledge(record, Ack(3))
+        gone = await store.create_subscription(ledger.id, "gone", -1, {})
+        store.acknowledge(gone, Ack(0))
+        await synced(store)
+        await store.delete_subscription(gone)
+        await store.delete_topic(other.id)
+    damage(folder, b"broken")
+    (finding,) = check(folder / "data")
+    assert finding.serious
+    assert [f.repaired for f in repair(folder / "data", clock)] == [True]
+    assert check(folder / "data") == []
+    async with opened(folder, ROOMY) as store:
+        ledger = await one_ledger(store)
+        found = {entry.entry_id: entry.payload for entry in await read_all(ledger)}
+        assert found == {0: b"first", 2: b"beside it", 3: b"third"}
+        assert [(hole.first, hole.last) for hole in ledger.holes] == [(1, 1)]
+        # Marks of the damaged round are given up: a retry is stored twice, never dropped.
+        last = {name: mark.sequence for name, mark in ledger.producers}
+        assert last == {"p": 1, "r": 3}
+        assert store.values.of("values") == {"kept": b"1", "later": b"3"}
+        (record,) = store.subscriptions(ledger.id)
+        assert [n for n in range(4) if not record.cursor.is_acked(n)] == [2]
 
 
 def test_repair_rebuilds_the_index_of_a_long_segment(folder: Path) -> None:
@@ -160,25 +157,22 @@ def test_a_gap_between_journal_files_is_found(folder: Path) -> None:
     assert (finding.serious, finding.file) == (True, missing)
 
 
-def test_a_read_that_retention_overtakes_goes_on_behind_it(folder: Path) -> None:
-    async def work() -> None:
-        options = StoreOptions(reserve=0, segment=1)
-        for turn in range(3):
-            async with opened(folder, options) as store:
-                await fill(store, await one_ledger(store), [payload(turn)])
+async def test_a_read_that_retention_overtakes_goes_on_behind_it(folder: Path) -> None:
+    options = StoreOptions(reserve=0, segment=1)
+    for turn in range(3):
         async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            held = threading.Event()
-            for _ in range(4):
-                store._context.readers.submit(held.wait)
-            reading = asyncio.ensure_future(ledger.read(0, 1, 1))
-            finding = asyncio.ensure_future(ledger.find_time(1))
-            await asyncio.sleep(0)
-            for segment in ledger.segments[:2]:
-                store._context.writer.remove(ledger.id, [segment])
-            ledger.drop(ledger.segments[2:])
-            held.set()
-            assert [entry.entry_id for entry in await reading] == [2]
-            assert await finding == 2
-
-    run(work())
+            await fill(store, await one_ledger(store), [payload(turn)])
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        held = threading.Event()
+        for _ in range(4):
+            store._context.readers.submit(held.wait)
+        reading = asyncio.ensure_future(ledger.read(0, 1, 1))
+        finding = asyncio.ensure_future(ledger.find_time(1))
+        await asyncio.sleep(0)
+        for segment in ledger.segments[:2]:
+            store._context.writer.remove(ledger.id, [segment])
+        ledger.drop(ledger.segments[2:])
+        held.set()
+        assert [entry.entry_id for entry in await reading] == [2]
+        assert await finding == 2

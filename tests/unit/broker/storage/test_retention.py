@@ -138,139 +138,120 @@ def test_entries_share_segments_when_the_retention_is_short(
     assert len(list(folder.rglob("*.seg"))) == 1
 
 
-def test_a_sweep_removes_old_files_and_moves_cursors_on(folder: Path) -> None:
+async def test_a_sweep_removes_old_files_and_moves_cursors_on(folder: Path) -> None:
     options = replace(SMALL, retention_ms=HOUR_MS, backlog_bytes=10**6, journal=10**6)
-
-    async def work() -> None:
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            done = await store.create_subscription(ledger.id, "done", -1, {})
-            slow = await store.create_subscription(ledger.id, "slow", -1, {})
-            for number in range(40):
-                ledger.append(payload(number), PULSAR_FORMAT, 1, NOW_MS + number * 60_000, ignore)
-            await synced(store)
-            store.acknowledge(done, Ack(39, cumulative=True))
-            # First sweeps: what only the journal holds is brought into segments.
-            for minutes in (0, 30, 60, 100):
-                await store.retain(NOW_MS + minutes * 60_000)
-            assert (ledger.first_entry, len(await read_all(ledger))) == (0, 40)
-            store.acknowledge(slow, Ack(19, cumulative=True))
-            await store.retain(NOW_MS + 100 * 60_000)
-            assert 0 < ledger.first_entry <= 20
-            # Segments go whole: what is left begins within a seventh of an hour of the bound.
-            assert ledger.first_entry >= 20 - 60 // 7 - 1
-            first = ledger.first_entry
-            entries = await ledger.read(0, 100, 10**6)
-            assert entries[0].entry_id == first
-            assert ledger.messages == 40 - first
-        assert check(folder / "data") == []
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            assert (ledger.first_entry, ledger.next_entry) == (first, 40)
-
-    run(work())
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        done = await store.create_subscription(ledger.id, "done", -1, {})
+        slow = await store.create_subscription(ledger.id, "slow", -1, {})
+        for number in range(40):
+            ledger.append(payload(number), PULSAR_FORMAT, 1, NOW_MS + number * 60_000, ignore)
+        await synced(store)
+        store.acknowledge(done, Ack(39, cumulative=True))
+        # First sweeps: what only the journal holds is brought into segments.
+        for minutes in (0, 30, 60, 100):
+            await store.retain(NOW_MS + minutes * 60_000)
+        assert (ledger.first_entry, len(await read_all(ledger))) == (0, 40)
+        store.acknowledge(slow, Ack(19, cumulative=True))
+        await store.retain(NOW_MS + 100 * 60_000)
+        assert 0 < ledger.first_entry <= 20
+        # Segments go whole: what is left begins within a seventh of an hour of the bound.
+        assert ledger.first_entry >= 20 - 60 // 7 - 1
+        first = ledger.first_entry
+        entries = await ledger.read(0, 100, 10**6)
+        assert entries[0].entry_id == first
+        assert ledger.messages == 40 - first
+    assert check(folder / "data") == []
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        assert (ledger.first_entry, ledger.next_entry) == (first, 40)
 
 
-def test_a_passive_subscription_holds_nothing_back(folder: Path) -> None:
+async def test_a_passive_subscription_holds_nothing_back(folder: Path) -> None:
     options = replace(SMALL, retention_ms=HOUR_MS, journal=10**6)
-
-    async def work() -> None:
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            passive = await store.create_subscription(ledger.id, "passive", 4, {}, passive=True)
-            await fill(store, ledger, [payload(number) for number in range(40)])
-            for minutes in (30, 60, 130):
-                await store.retain(NOW_MS + minutes * 60_000)
-            assert ledger.first_entry == 40
-            assert passive.cursor.mark_delete == 39
-
-    run(work())
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        passive = await store.create_subscription(ledger.id, "passive", 4, {}, passive=True)
+        await fill(store, ledger, [payload(number) for number in range(40)])
+        for minutes in (30, 60, 130):
+            await store.retain(NOW_MS + minutes * 60_000)
+        assert ledger.first_entry == 40
+        assert passive.cursor.mark_delete == 39
 
 
-def test_a_ledger_that_lost_everything_goes_on_with_its_ids(folder: Path) -> None:
+async def test_a_ledger_that_lost_everything_goes_on_with_its_ids(folder: Path) -> None:
     options = replace(SMALL, retention_ms=HOUR_MS, retention_bytes=10, backlog_bytes=0)
-
-    async def work() -> None:
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            record = await store.create_subscription(ledger.id, "g", -1, {})
-            await fill(store, ledger, [payload(n) for n in range(30)])
-            for hours in (0, 1, 2):
-                await store.retain(NOW_MS + hours * HOUR_MS)
-            assert (ledger.first_entry, ledger.size_bytes, ledger.messages) == (30, 0, 0)
-            assert record.cursor.mark_delete == 29
-            assert list((folder / "data" / "ledgers" / str(ledger.id)).iterdir()) == []
-        async with opened(folder, options) as store:
-            ledger = await one_ledger(store)
-            assert (ledger.first_entry, ledger.next_entry, ledger.next_index) == (30, 30, 30)
-            assert ledger.removed_number == 30
-            await fill(store, ledger, [b"new"])
-            (entry,) = await read_all(ledger)
-            assert (entry.entry_id, entry.index, entry.payload) == (30, 30, b"new")
-        assert check(folder / "data") == []
-
-    run(work())
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        record = await store.create_subscription(ledger.id, "g", -1, {})
+        await fill(store, ledger, [payload(n) for n in range(30)])
+        for hours in (0, 1, 2):
+            await store.retain(NOW_MS + hours * HOUR_MS)
+        assert (ledger.first_entry, ledger.size_bytes, ledger.messages) == (30, 0, 0)
+        assert record.cursor.mark_delete == 29
+        assert list((folder / "data" / "ledgers" / str(ledger.id)).iterdir()) == []
+    async with opened(folder, options) as store:
+        ledger = await one_ledger(store)
+        assert (ledger.first_entry, ledger.next_entry, ledger.next_index) == (30, 30, 30)
+        assert ledger.removed_number == 30
+        await fill(store, ledger, [b"new"])
+        (entry,) = await read_all(ledger)
+        assert (entry.entry_id, entry.index, entry.payload) == (30, 30, b"new")
+    assert check(folder / "data") == []
 
 
-def test_segments_before_a_number_are_deleted_for_good(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            record = await store.create_subscription(ledger.id, "g", -1, {})
-            await fill(store, ledger, [payload(n) for n in range(30)], each=True)
-            await store.delete_before(ledger, 20)
-            first = ledger.first_number
-            assert 0 < first <= 20
-            assert record.cursor.mark_delete == first - 1
-            kept = [entry.payload for entry in await read_all(ledger)]
-            assert kept == [payload(n) for n in range(first, 30)]
-            await store.delete_before(ledger, 30)
-            assert (ledger.first_number, ledger.messages) == (30, 0)
-            await fill(store, ledger, [b"new"])
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            (entry,) = await read_all(ledger)
-            assert (ledger.first_number, entry.index, entry.payload) == (30, 30, b"new")
-        assert check(folder / "data") == []
-
-    run(work())
+async def test_segments_before_a_number_are_deleted_for_good(folder: Path) -> None:
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        record = await store.create_subscription(ledger.id, "g", -1, {})
+        await fill(store, ledger, [payload(n) for n in range(30)], each=True)
+        await store.delete_before(ledger, 20)
+        first = ledger.first_number
+        assert 0 < first <= 20
+        assert record.cursor.mark_delete == first - 1
+        kept = [entry.payload for entry in await read_all(ledger)]
+        assert kept == [payload(n) for n in range(first, 30)]
+        await store.delete_before(ledger, 30)
+        assert (ledger.first_number, ledger.messages) == (30, 0)
+        await fill(store, ledger, [b"new"])
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        (entry,) = await read_all(ledger)
+        assert (ledger.first_number, entry.index, entry.payload) == (30, 30, b"new")
+    assert check(folder / "data") == []
 
 
-def test_it_is_known_after_a_start_how_far_more_than_single_messages_went(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            await fill(store, ledger, [payload(n) for n in range(10)], each=True)
-            await store.delete_before(ledger, 4)
-            store.delete_messages(ledger, [(4, 9)])
-            await store.delete_before(ledger, 0)
-            assert (ledger.first_number, ledger.removed_number) == (10, 4)
-            await fill(store, ledger, [b"a", b"b", b"c"])
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            assert (ledger.first_number, ledger.removed_number) == (10, 4)
-            store.delete_messages(ledger, [(12, 12)])
-            assert ledger.removed_number == 4
-            store.delete_messages(ledger, [(10, 10)], None, 11)  # as a limit of a stream does
-            assert ledger.removed_number == 11
-        async with opened(folder) as store:
-            assert (await one_ledger(store)).removed_number == 11
-        assert check(folder / "data") == []
+async def test_it_is_known_after_a_start_how_far_more_than_single_messages_went(
+    folder: Path,
+) -> None:
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        await fill(store, ledger, [payload(n) for n in range(10)], each=True)
+        await store.delete_before(ledger, 4)
+        store.delete_messages(ledger, [(4, 9)])
+        await store.delete_before(ledger, 0)
+        assert (ledger.first_number, ledger.removed_number) == (10, 4)
+        await fill(store, ledger, [b"a", b"b", b"c"])
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        assert (ledger.first_number, ledger.removed_number) == (10, 4)
+        store.delete_messages(ledger, [(12, 12)])
+        assert ledger.removed_number == 4
+        store.delete_messages(ledger, [(10, 10)], None, 11)  # as a limit of a stream does
+        assert ledger.removed_number == 11
+    async with opened(folder) as store:
+        assert (await one_ledger(store)).removed_number == 11
+    assert check(folder / "data") == []
 
-    run(work())
 
-
-def test_a_sweep_writes_down_when_subscriptions_were_used(folder: Path) -> None:
-    async def work() -> None:
-        async with opened(folder) as store:
-            ledger = await one_ledger(store)
-            record = await store.create_subscription(ledger.id, "g", -1, {})
-            assert record.last_used_ms == NOW_MS
-            record.last_used_ms = NOW_MS + 5
-            await store.retain(NOW_MS + 5)
-            store.fail(PermissionError(13, "killed"))
-        async with opened(folder) as store:
-            (record,) = store.subscriptions(ledger.id)
-            assert record.last_used_ms == NOW_MS + 5
-
-    run(work())
+async def test_a_sweep_writes_down_when_subscriptions_were_used(folder: Path) -> None:
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        record = await store.create_subscription(ledger.id, "g", -1, {})
+        assert record.last_used_ms == NOW_MS
+        record.last_used_ms = NOW_MS + 5
+        await store.retain(NOW_MS + 5)
+        store.fail(PermissionError(13, "killed"))
+    async with opened(folder) as store:
+        (record,) = store.subscriptions(ledger.id)
+        assert record.last_used_ms == NOW_MS + 5

@@ -44,42 +44,34 @@ def headers(disk: MemoryDisk) -> dict[str, FileHeader | None]:
     }
 
 
-def test_journal_files_are_written_over_and_all_of_them_go_at_the_end(folder: Path) -> None:
+async def test_journal_files_are_written_over_and_all_of_them_go_at_the_end(folder: Path) -> None:
     disk = MemoryDisk()
     (folder / "data").mkdir()
-
-    async def work() -> None:
-        async with opened(folder, disk=disk) as store:
-            ledger = await one_ledger(store)
-            for start in range(0, 400, 10):
-                await fill(store, ledger, [payload(start + n) for n in range(10)], each=True)
-                # A machine that is busy with other work leaves checkpoints behind.
-                await until(lambda: store._checkpointer.cut == store._journal.number)
-            found = headers(disk)
-            newest = max(header.number for header in found.values() if header is not None)
-            assert newest > 3 * len(found)
-            assert len([name for name in found if name.endswith(".spare")]) <= MAX_SPARES
-            assert any(h is not None and h.reused for h in found.values())
-        assert headers(disk) == {}
-        async with opened(folder, disk=disk) as store:
-            entries = await read_all(await one_ledger(store))
-            assert [entry.payload for entry in entries] == [payload(n) for n in range(400)]
-
-    run(work())
+    async with opened(folder, disk=disk) as store:
+        ledger = await one_ledger(store)
+        for start in range(0, 400, 10):
+            await fill(store, ledger, [payload(start + n) for n in range(10)], each=True)
+            # A machine that is busy with other work leaves checkpoints behind.
+            await until(lambda: store._checkpointer.cut == store._journal.number)
+        found = headers(disk)
+        newest = max(header.number for header in found.values() if header is not None)
+        assert newest > 3 * len(found)
+        assert len([name for name in found if name.endswith(".spare")]) <= MAX_SPARES
+        assert any(h is not None and h.reused for h in found.values())
+    assert headers(disk) == {}
+    async with opened(folder, disk=disk) as store:
+        entries = await read_all(await one_ledger(store))
+        assert [entry.payload for entry in entries] == [payload(n) for n in range(400)]
 
 
-def test_no_spares_are_kept_on_a_disk_with_little_room(folder: Path) -> None:
+async def test_no_spares_are_kept_on_a_disk_with_little_room(folder: Path) -> None:
     disk = MemoryDisk()
     disk.space = 2 * MAX_SPARES * SMALL.journal
     (folder / "data").mkdir()
-
-    async def work() -> None:
-        async with opened(folder, disk=disk) as store:
-            ledger = await one_ledger(store)
-            await fill(store, ledger, [payload(n) for n in range(100)], each=True)
-            assert {name[-4:] for name in headers(disk)} == {".log"}
-
-    run(work())
+    async with opened(folder, disk=disk) as store:
+        ledger = await one_ledger(store)
+        await fill(store, ledger, [payload(n) for n in range(100)], each=True)
+        assert {name[-4:] for name in headers(disk)} == {".log"}
 
 
 def looks(disk: MemoryDisk, files: JournalFiles, syncs: int) -> int:
@@ -124,37 +116,30 @@ def test_what_the_crash_tests_work_on_is_written_over_too(folder: Path) -> None:
     assert any(header is not None and header.reused for header in seen)
 
 
-def test_a_folder_whose_journal_was_never_written_over_opens(folder: Path) -> None:
+async def test_a_folder_whose_journal_was_never_written_over_opens(folder: Path) -> None:
     """Nothing stands behind its last round."""
+    async with killed(folder, SMALL) as store:
+        await fill(store, await one_ledger(store), [payload(n) for n in range(3)], each=True)
+    (file,) = (folder / "data" / "journal").iterdir()
+    data = file.read_bytes()
+    header = read_file_header(data)
+    assert header is not None
+    assert not header.reused
+    async with opened(folder, SMALL) as store:
+        entries = await read_all(await one_ledger(store))
+        assert [entry.payload for entry in entries] == [payload(n) for n in range(3)]
 
-    async def work() -> None:
-        async with killed(folder, SMALL) as store:
-            await fill(store, await one_ledger(store), [payload(n) for n in range(3)], each=True)
+
+async def test_spares_that_a_killed_process_left_are_removed(folder: Path) -> None:
+    async with killed(folder) as store:
+        ledger = await one_ledger(store)
+        await fill(store, ledger, [payload(n) for n in range(200)], each=True)
+    left = {path.suffix for path in (folder / "data" / "journal").iterdir()}
+    assert ".spare" in left
+    async with killed(folder) as store:
         (file,) = (folder / "data" / "journal").iterdir()
-        data = file.read_bytes()
-        header = read_file_header(data)
-        assert header is not None
-        assert not header.reused
-        async with opened(folder, SMALL) as store:
-            entries = await read_all(await one_ledger(store))
-            assert [entry.payload for entry in entries] == [payload(n) for n in range(3)]
-
-    run(work())
-
-
-def test_spares_that_a_killed_process_left_are_removed(folder: Path) -> None:
-    async def work() -> None:
-        async with killed(folder) as store:
-            ledger = await one_ledger(store)
-            await fill(store, ledger, [payload(n) for n in range(200)], each=True)
-        left = {path.suffix for path in (folder / "data" / "journal").iterdir()}
-        assert ".spare" in left
-        async with killed(folder) as store:
-            (file,) = (folder / "data" / "journal").iterdir()
-            assert file.suffix == ".log"
-            assert len(await read_all(await one_ledger(store))) == 200
-
-    run(work())
+        assert file.suffix == ".log"
+        assert len(await read_all(await one_ledger(store))) == 200
 
 
 def test_a_file_written_over_a_longer_one_holds_its_own_rounds_only(folder: Path) -> None:
@@ -201,7 +186,9 @@ def test_pages_go_once_they_are_on_disk_and_the_oldest_first() -> None:
     assert disk.asked[3:] == [("a", 90, 30), ("a", 120, 30)]
 
 
-def test_segments_are_on_their_way_to_the_disk_before_a_checkpoint_syncs_them(folder: Path) -> None:
+async def test_segments_are_on_their_way_to_the_disk_before_a_checkpoint_syncs_them(
+    folder: Path,
+) -> None:
     """What is left of them to a sync goes before the syncs of the journal, all at once."""
 
     class Begun(Disk):
@@ -218,14 +205,11 @@ def test_segments_are_on_their_way_to_the_disk_before_a_checkpoint_syncs_them(fo
             self.synced += 1
             super().sync_all(descriptor)
 
-    async def work() -> None:
-        disk = Begun()
-        async with opened(folder, disk=disk) as store:
-            await fill(store, await one_ledger(store), [b"x" * (1 << 20)] * 8)
-        assert disk.written >= 8 << 20
-        assert disk.synced
-
-    run(work())
+    disk = Begun()
+    async with opened(folder, disk=disk) as store:
+        await fill(store, await one_ledger(store), [b"x" * (1 << 20)] * 8)
+    assert disk.written >= 8 << 20
+    assert disk.synced
 
 
 def test_what_the_system_forgot_is_read_from_disk(folder: Path) -> None:

@@ -47,34 +47,31 @@ def test_it_is_the_first_in_the_log_however_often_the_clock_was_set(
         run(work(Path(folder)))
 
 
-def test_what_is_flushed_while_retention_overtakes_it_is_not_missed(folder: Path) -> None:
+async def test_what_is_flushed_while_retention_overtakes_it_is_not_missed(folder: Path) -> None:
     async def append(ledger: Ledger, store: Store, moments: list[int]) -> None:
         for moment in moments:
             ledger.append(payload(moment), PULSAR_FORMAT, 1, moment, ignore)
             await synced(store)
 
-    async def work() -> None:
-        async with opened(folder, OPTIONS) as store:
-            ledger = await one_ledger(store)
-            await append(ledger, store, [30, *range(15)])
-            await store._checkpointer.checkpoint()
-            first, flushed = ledger.segments[0], ledger.flushed_entry
-            assert first.next_entry < flushed
-            held = threading.Event()
-            for _ in range(4):
-                store._context.readers.submit(held.wait)
-            finding = asyncio.ensure_future(ledger.find_time(20))
-            await asyncio.sleep(0)
-            async with store._checkpointer.alone():  # as retention does
-                store._context.writer.remove(ledger.id, [first])
-                ledger.drop(ledger.segments[1:])
-            await append(ledger, store, [25, *range(15)])
-            await store._checkpointer.checkpoint()
-            assert ledger.flushed_entry > 16
-            held.set()
-            assert await finding == 16
-
-    run(work())
+    async with opened(folder, OPTIONS) as store:
+        ledger = await one_ledger(store)
+        await append(ledger, store, [30, *range(15)])
+        await store._checkpointer.checkpoint()
+        first, flushed = ledger.segments[0], ledger.flushed_entry
+        assert first.next_entry < flushed
+        held = threading.Event()
+        for _ in range(4):
+            store._context.readers.submit(held.wait)
+        finding = asyncio.ensure_future(ledger.find_time(20))
+        await asyncio.sleep(0)
+        async with store._checkpointer.alone():  # as retention does
+            store._context.writer.remove(ledger.id, [first])
+            ledger.drop(ledger.segments[1:])
+        await append(ledger, store, [25, *range(15)])
+        await store._checkpointer.checkpoint()
+        assert ledger.flushed_entry > 16
+        held.set()
+        assert await finding == 16
 
 
 def test_damage_that_may_hold_it_is_the_answer(folder: Path) -> None:

@@ -25,10 +25,6 @@ class TopicsOfClosedStore:
         return 0
 
 
-def test_maintenance_ends_without_a_traceback_once_the_store_is_closed() -> None:
+async def test_maintenance_ends_without_a_traceback_once_the_store_is_closed() -> None:
     topics: Any = TopicsOfClosedStore()
-
-    async def run() -> None:
-        await asyncio.wait_for(Maintenance(topics).run(every=0), DEADLINE)
-
-    asyncio.run(run())
+    await asyncio.wait_for(Maintenance(topics).run(every=0), DEADLINE)

@@ -96,23 +96,19 @@ def test_a_commit_goes_back_into_a_batch(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_a_commit_beyond_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
+async def test_a_commit_beyond_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
     """The log grows past the cursor, and the folder is opened again, as is the cluster of Kafka."""
-
-    async def work() -> None:
-        far = CommittedPosition(500, 0, "far")
-        async with opened(tmp_path, [1_000.0]) as log:
-            await log.publish(4)
-            await log.commit(500, "far")
-            assert await log.position() == far
-            await log.publish(2)
-            assert await log.position() == far
-        async with opened(tmp_path, [1_000.0]) as log:
-            assert await log.position() == far
-            await log.publish(1)
-            assert await log.position() == far
-
-    asyncio.run(work())
+    far = CommittedPosition(500, 0, "far")
+    async with opened(tmp_path, [1_000.0]) as log:
+        await log.publish(4)
+        await log.commit(500, "far")
+        assert await log.position() == far
+        await log.publish(2)
+        assert await log.position() == far
+    async with opened(tmp_path, [1_000.0]) as log:
+        assert await log.position() == far
+        await log.publish(1)
+        assert await log.position() == far
 
 
 def test_a_commit_beyond_the_log_ends_for_good_when_the_group_reads_on(tmp_path: Path) -> None:
@@ -173,22 +169,19 @@ def test_a_group_of_commits_alone_is_passive_until_a_consumer_comes(tmp_path: Pa
     run(tmp_path, work)
 
 
-def test_positions_are_kept_over_a_kill(tmp_path: Path) -> None:
-    async def work() -> None:
-        clock = [1_000.0]
-        async with killed(tmp_path, StoreOptions()) as store:
-            topics = Topics(store, TopicOptions(), lambda: clock[0], ENTRY_FORMATS)
-            await topics.create(TOPIC)
-            log = Log(topics, clock)
-            await log.publish(4)
-            await log.commit(10, "first")
-            await log.commit(5, "ümlaut")
-        for _ in range(2):
-            async with opened(tmp_path / "data", clock) as log:
-                assert await log.position() == CommittedPosition(5, 0, "ümlaut")
-                assert log.subscription().passive
-
-    asyncio.run(work())
+async def test_positions_are_kept_over_a_kill(tmp_path: Path) -> None:
+    clock = [1_000.0]
+    async with killed(tmp_path, StoreOptions()) as store:
+        topics = Topics(store, TopicOptions(), lambda: clock[0], ENTRY_FORMATS)
+        await topics.create(TOPIC)
+        log = Log(topics, clock)
+        await log.publish(4)
+        await log.commit(10, "first")
+        await log.commit(5, "ümlaut")
+    for _ in range(2):
+        async with opened(tmp_path / "data", clock) as log:
+            assert await log.position() == CommittedPosition(5, 0, "ümlaut")
+            assert log.subscription().passive
 
 
 @pytest.mark.parametrize("passive", [True, False])
@@ -207,29 +200,25 @@ def test_positions_expire(tmp_path: Path, passive: bool) -> None:
     run(tmp_path, work)
 
 
-def test_the_position_of_a_group_with_members_is_in_use_though_nothing_is_read(
+async def test_the_position_of_a_group_with_members_is_in_use_though_nothing_is_read(
     tmp_path: Path,
 ) -> None:
     """Its members come back some time after the next start."""
     member = LiveMember("m", "client", frozenset({NOT_PARTITIONED}))
-
-    async def work() -> None:
-        clock = [1_000.0]
-        async with opened(tmp_path, clock) as log:
-            await log.commit(5)
-        async with opened(tmp_path, clock) as log:
-            (record,) = log.topics.records()
-            assert log.topics.store.idle(record.ledger_ids[0]) is not None
-            log.topics.live_members.replace(str(TOPIC), "g", [member])
-            clock[0] += 6 * DAY_SECONDS
-            await Maintenance(log.topics).maintain()  # notes it; the next one writes it down
-            await Maintenance(log.topics).maintain()
-        clock[0] += 2 * DAY_SECONDS
-        async with opened(tmp_path, clock) as log:
-            await Maintenance(log.topics).maintain()
-            assert await log.position() is not None
-
-    asyncio.run(work())
+    clock = [1_000.0]
+    async with opened(tmp_path, clock) as log:
+        await log.commit(5)
+    async with opened(tmp_path, clock) as log:
+        (record,) = log.topics.records()
+        assert log.topics.store.idle(record.ledger_ids[0]) is not None
+        log.topics.live_members.replace(str(TOPIC), "g", [member])
+        clock[0] += 6 * DAY_SECONDS
+        await Maintenance(log.topics).maintain()  # notes it; the next one writes it down
+        await Maintenance(log.topics).maintain()
+    clock[0] += 2 * DAY_SECONDS
+    async with opened(tmp_path, clock) as log:
+        await Maintenance(log.topics).maintain()
+        assert await log.position() is not None
 
 
 def test_a_position_that_is_deleted_is_forgotten_by_polls_too(tmp_path: Path) -> None:

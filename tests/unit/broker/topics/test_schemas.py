@@ -113,170 +113,137 @@ def test_versions_are_there_when_the_folder_is_opened_again(folder: Path) -> Non
     asyncio.run(opened(read))
 
 
-def test_schema_that_many_bring_at_once_is_stored_once() -> None:
-    async def run() -> None:
-        records = MemoryRecords()
-        found = made(records)
-        versions = await asyncio.gather(
-            *(found.register(topic(), record("a")) for _ in range(20)),
-            *(found.register(topic(2), record("a")) for _ in range(20)),
-        )
-        assert set(versions) == {number(0)}
-        assert len(records.found) == 2
-
-    asyncio.run(run())
+async def test_schema_that_many_bring_at_once_is_stored_once() -> None:
+    records = MemoryRecords()
+    found = made(records)
+    versions = await asyncio.gather(
+        *(found.register(topic(), record("a")) for _ in range(20)),
+        *(found.register(topic(2), record("a")) for _ in range(20)),
+    )
+    assert set(versions) == {number(0)}
+    assert len(records.found) == 2
 
 
-def test_deleted_schemas_are_not_compared_with_but_found_by_version() -> None:
-    async def run() -> None:
-        found = made(MemoryRecords(), strategy=Strategy.ALWAYS_INCOMPATIBLE)
-        with pytest.raises(SchemaNotFoundError):
-            await found.delete(topic())
+async def test_deleted_schemas_are_not_compared_with_but_found_by_version() -> None:
+    found = made(MemoryRecords(), strategy=Strategy.ALWAYS_INCOMPATIBLE)
+    with pytest.raises(SchemaNotFoundError):
+        await found.delete(topic())
+    await found.register(topic(), record("a"))
+    assert await found.delete(topic()) == number(1)
+    with pytest.raises(SchemaNotFoundError):
+        await found.find(topic())
+    assert (await found.find(topic(), number(0))).data == record("a").data
+    assert await found.register(topic(), Schema(SchemaType.STRING)) == number(2)
+    assert await found.register(topic(), Schema(SchemaType.STRING)) == number(2)
+
+
+async def test_write_of_unknown_outcome_is_looked_up_before_the_next() -> None:
+    records = MemoryRecords(failing=True)
+    found = made(records)
+    with pytest.raises(BackendUnavailableError):
         await found.register(topic(), record("a"))
-        assert await found.delete(topic()) == number(1)
-        with pytest.raises(SchemaNotFoundError):
-            await found.find(topic())
-        assert (await found.find(topic(), number(0))).data == record("a").data
-        assert await found.register(topic(), Schema(SchemaType.STRING)) == number(2)
-        assert await found.register(topic(), Schema(SchemaType.STRING)) == number(2)
-
-    asyncio.run(run())
+    records.failing = False
+    assert await found.register(topic(), record("b")) == number(1)
+    assert await found.register(topic(), record("a")) == number(0)
 
 
-def test_write_of_unknown_outcome_is_looked_up_before_the_next() -> None:
-    async def run() -> None:
-        records = MemoryRecords(failing=True)
-        found = made(records)
-        with pytest.raises(BackendUnavailableError):
-            await found.register(topic(), record("a"))
-        records.failing = False
-        assert await found.register(topic(), record("b")) == number(1)
-        assert await found.register(topic(), record("a")) == number(0)
-
-    asyncio.run(run())
-
-
-def test_schema_that_could_not_be_read_is_not_taken_for_none() -> None:
-    async def test() -> None:
-        records = MemoryRecords()
-        await made(records).register(topic(), record("a"))
-        found = made(records)
-        await found.load()
-        records.unreadable = 1
-        first, second = await asyncio.gather(
-            found.find(topic()), found.find(topic()), return_exceptions=True
-        )
-        assert isinstance(first, BackendUnavailableError)
-        assert isinstance(second, Schema)
-        assert second.data == record("a").data
-
-    asyncio.run(test())
+async def test_schema_that_could_not_be_read_is_not_taken_for_none() -> None:
+    records = MemoryRecords()
+    await made(records).register(topic(), record("a"))
+    found = made(records)
+    await found.load()
+    records.unreadable = 1
+    first, second = await asyncio.gather(
+        found.find(topic()), found.find(topic()), return_exceptions=True
+    )
+    assert isinstance(first, BackendUnavailableError)
+    assert isinstance(second, Schema)
+    assert second.data == record("a").data
 
 
-def test_reader_is_compared_with_what_could_not_be_read_at_first() -> None:
-    async def test() -> None:
-        records = MemoryRecords()
-        found = made(records)
-        await found.register(topic(), record("a"))
-        records.failing = True
-        with pytest.raises(BackendUnavailableError):
-            await found.register(topic(), record("a", "b"))
-        records.unreadable = 1
-        with pytest.raises(BackendUnavailableError):
-            await found.find(topic())
-        other = Schema(SchemaType.STRING, b"", {}, "other")
-        with pytest.raises(IncompatibleSchemaError):
-            await found.admit_reader(topic(), other, lambda: False)
-
-    asyncio.run(test())
+async def test_reader_is_compared_with_what_could_not_be_read_at_first() -> None:
+    records = MemoryRecords()
+    found = made(records)
+    await found.register(topic(), record("a"))
+    records.failing = True
+    with pytest.raises(BackendUnavailableError):
+        await found.register(topic(), record("a", "b"))
+    records.unreadable = 1
+    with pytest.raises(BackendUnavailableError):
+        await found.find(topic())
+    other = Schema(SchemaType.STRING, b"", {}, "other")
+    with pytest.raises(IncompatibleSchemaError):
+        await found.admit_reader(topic(), other, lambda: False)
 
 
-def test_topics_of_the_past_are_forgotten_when_it_is_sure() -> None:
-    async def run() -> None:
-        records = MemoryRecords()
-        found = made(records)
-        for each in (1, 2):
-            await found.register(topic(each), record("a"))
-            await found.register(topic(each), record())
-        await found.sweep([1])
-        assert len(records.found) == 4
-        await found.sweep([1])
-        assert len(records.found) == 2
-        assert found.has(topic(1))
-        assert not found.has(topic(2))
-        again = made(records)
-        await again.load()
-        assert again.has(topic(1))
-        assert len(await again.versions(topic(1))) == 2
-
-    asyncio.run(run())
+async def test_topics_of_the_past_are_forgotten_when_it_is_sure() -> None:
+    records = MemoryRecords()
+    found = made(records)
+    for each in (1, 2):
+        await found.register(topic(each), record("a"))
+        await found.register(topic(each), record())
+    await found.sweep([1])
+    assert len(records.found) == 4
+    await found.sweep([1])
+    assert len(records.found) == 2
+    assert found.has(topic(1))
+    assert not found.has(topic(2))
+    again = made(records)
+    await again.load()
+    assert again.has(topic(1))
+    assert len(await again.versions(topic(1))) == 2
 
 
-def test_those_used_last_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_used_last_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CACHED_BYTES", 2_500)
-
-    async def run() -> None:
-        records = MemoryRecords()
-        found = made(records)
-        for each in (1, 2, 3):
-            await found.register(topic(each), record("a"))
-        reads = records.reads
-        await found.versions(topic(3))
-        await found.versions(topic(2))
-        assert records.reads == reads
-        await found.versions(topic(1))
-        assert records.reads == reads + 2
-
-    asyncio.run(run())
+    records = MemoryRecords()
+    found = made(records)
+    for each in (1, 2, 3):
+        await found.register(topic(each), record("a"))
+    reads = records.reads
+    await found.versions(topic(3))
+    await found.versions(topic(2))
+    assert records.reads == reads
+    await found.versions(topic(1))
+    assert records.reads == reads + 2
 
 
-def test_topic_takes_as_many_schemas_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_takes_as_many_schemas_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MAX_VERSIONS", 2)
+    found = made()
+    await found.register(topic(), record("a"))
+    await found.register(topic(), record())
+    with pytest.raises(NotAllowedError):
+        await found.register(topic(), record("b"))
+    assert await found.register(topic(), record("a")) == number(0)
 
-    async def run() -> None:
-        found = made()
+
+async def test_largest_schema_fits_into_a_record(folder: Path) -> None:
+    registry = await FileRegistry.open(folder)
+    try:
+        names = {f"{n:03}": "" for n in range(270)}
+        largest = Schema(SchemaType.PROTOBUF_NATIVE, b"x" * 60_000, names)
+        assert await BrokerSchemas(registry).register(topic(), largest) == number(0)
+    finally:
+        await registry.close()
+
+
+async def test_without_updates_only_known_schemas_are_taken() -> None:
+    found = made(auto_update=False)
+    with pytest.raises(IncompatibleSchemaError):
         await found.register(topic(), record("a"))
-        await found.register(topic(), record())
-        with pytest.raises(NotAllowedError):
-            await found.register(topic(), record("b"))
-        assert await found.register(topic(), record("a")) == number(0)
-
-    asyncio.run(run())
 
 
-def test_largest_schema_fits_into_a_record(folder: Path) -> None:
-    async def run() -> None:
-        registry = await FileRegistry.open(folder)
-        try:
-            names = {f"{n:03}": "" for n in range(270)}
-            largest = Schema(SchemaType.PROTOBUF_NATIVE, b"x" * 60_000, names)
-            assert await BrokerSchemas(registry).register(topic(), largest) == number(0)
-        finally:
-            await registry.close()
+async def test_sweeping_goes_on_after_a_failure() -> None:
+    calls = asyncio.Queue[None]()
 
-    asyncio.run(run())
+    def alive() -> list[int]:
+        calls.put_nowait(None)
+        raise BackendUnavailableError
 
-
-def test_without_updates_only_known_schemas_are_taken() -> None:
-    async def run() -> None:
-        found = made(auto_update=False)
-        with pytest.raises(IncompatibleSchemaError):
-            await found.register(topic(), record("a"))
-
-    asyncio.run(run())
-
-
-def test_sweeping_goes_on_after_a_failure() -> None:
-    async def run() -> None:
-        calls = asyncio.Queue[None]()
-
-        def alive() -> list[int]:
-            calls.put_nowait(None)
-            raise BackendUnavailableError
-
-        sweeping = asyncio.create_task(made().run_sweeps(alive, every=0.001))
-        for _ in range(2):
-            await asyncio.wait_for(calls.get(), 10)
-        sweeping.cancel()
-
-    asyncio.run(run())
+    sweeping = asyncio.create_task(made().run_sweeps(alive, every=0.001))
+    for _ in range(2):
+        await asyncio.wait_for(calls.get(), 10)
+    sweeping.cancel()

@@ -85,13 +85,10 @@ class _Failing:
         return [] if after else [RegistryRecord("10.0.0.1", b"", 1)]
 
 
-def test_list_stays_while_the_registry_does_not_answer() -> None:
-    async def test() -> None:
-        registry = _Failing()
-        listed = BrokerBlacklist(registry)  # type: ignore[arg-type] # it is read and nothing else
-        for _ in range(3):
-            await listed.refresh()
-        assert registry.asked == 4
-        assert listed.holds("10.0.0.1")
-
-    asyncio.run(test())
+async def test_list_stays_while_the_registry_does_not_answer() -> None:
+    registry = _Failing()
+    listed = BrokerBlacklist(registry)  # type: ignore[arg-type] # it is read and nothing else
+    for _ in range(3):
+        await listed.refresh()
+    assert registry.asked == 4
+    assert listed.holds("10.0.0.1")

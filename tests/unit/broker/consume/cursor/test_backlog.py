@@ -87,24 +87,18 @@ def test_backlog_is_what_is_left_of_each_entry(sizes: list[int], data: st.DataOb
         with_ledger(Path(folder), sizes, test)
 
 
-def test_backlog_counts_what_is_in_memory_and_what_is_on_disk(folder: Path) -> None:
-    async def run() -> None:
-        store = await Store.open(folder, StoreOptions(cache=0), lambda: 1_000.0)
-        try:
-            topic = await store.create_topic("t", 0, Policies(), {})
-            ledger = store.ledger(topic.ledger_ids[0])
-            await append(store, ledger, [3, 4])
-            await store.retain(1_000_000)
-            await append(store, ledger, [5, 6])
-            for acknowledged, expected in enumerate((18, 15, 11, 6, 0), -1):
-                assert (
-                    await BacklogCounter().backlog(Visible(ledger), Cursor(acknowledged))
-                    == expected
-                )
-        finally:
-            await store.close()
-
-    asyncio.run(run())
+async def test_backlog_counts_what_is_in_memory_and_what_is_on_disk(folder: Path) -> None:
+    store = await Store.open(folder, StoreOptions(cache=0), lambda: 1_000.0)
+    try:
+        topic = await store.create_topic("t", 0, Policies(), {})
+        ledger = store.ledger(topic.ledger_ids[0])
+        await append(store, ledger, [3, 4])
+        await store.retain(1_000_000)
+        await append(store, ledger, [5, 6])
+        for acknowledged, expected in enumerate((18, 15, 11, 6, 0), -1):
+            assert await BacklogCounter().backlog(Visible(ledger), Cursor(acknowledged)) == expected
+    finally:
+        await store.close()
 
 
 def test_backlog_is_estimated_when_there_were_too_many_reads(

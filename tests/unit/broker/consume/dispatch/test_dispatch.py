@@ -289,7 +289,7 @@ def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
     on_a_partition(folder, test)
 
 
-def test_failover_spreads_partitions_over_the_best_priority_by_name(
+async def test_failover_spreads_partitions_over_the_best_priority_by_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exclusive, "FAILOVER_DELAY_SECONDS", 0.01)
@@ -307,14 +307,11 @@ def test_failover_spreads_partitions_over_the_best_priority_by_name(
         await bench.publish(1)
         return bench.notes.got[-1][0]
 
-    async def run() -> None:
-        store = await Store.open(folder, StoreOptions(), lambda: 1_000.0)
-        topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
-        await topics.create(TopicName("public", "default", "p"), 3)
-        assert [await active(topics, n) for n in range(3)] == ["y", "z", "y"]
-        await store.close()
-
-    asyncio.run(run())
+    store = await Store.open(folder, StoreOptions(), lambda: 1_000.0)
+    topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
+    await topics.create(TopicName("public", "default", "p"), 3)
+    assert [await active(topics, n) for n in range(3)] == ["y", "z", "y"]
+    await store.close()
 
 
 def test_acknowledging_what_is_not_stored_changes_nothing(folder: Path) -> None:
@@ -565,17 +562,14 @@ def test_nothing_is_lost_whatever_consumers_do(
     on_a_partition(tmp_path_factory.mktemp("law"), test)
 
 
-def test_topic_name_of_a_partition_is_its_own(folder: Path) -> None:
-    async def run() -> None:
-        store = await Store.open(folder, StoreOptions(), lambda: 1_000.0)
-        topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
-        await topics.create(TopicName("public", "default", "p"), 2)
-        assert topics.opened("p-partition-1") is not None
-        with pytest.raises(NotAllowedError):
-            topics.opened("p")
-        await store.close()
-
-    asyncio.run(run())
+async def test_topic_name_of_a_partition_is_its_own(folder: Path) -> None:
+    store = await Store.open(folder, StoreOptions(), lambda: 1_000.0)
+    topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
+    await topics.create(TopicName("public", "default", "p"), 2)
+    assert topics.opened("p-partition-1") is not None
+    with pytest.raises(NotAllowedError):
+        topics.opened("p")
+    await store.close()
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))

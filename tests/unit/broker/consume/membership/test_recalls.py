@@ -111,26 +111,22 @@ def test_retaining_counts_as_a_delivery_for_the_limit_on_empty_polls(
 
 
 @pytest.mark.parametrize("ending", ["release", "in use", "gone"])
-def test_administrator_waits_until_retained_claims_end_or_are_in_use(
+async def test_administrator_waits_until_retained_claims_end_or_are_in_use(
     node: Node, worker: Worker, ending: str
 ) -> None:
     node.claim(worker, 1, "c1")
     retain(node, worker)
-
-    async def recall() -> None:
-        task = asyncio.create_task(node.leases.recall(TOPIC, "g"))
-        await asyncio.sleep(0.01)
-        assert recalled(worker)
-        assert not task.done()
-        if ending == "release":
-            node.release(worker, 1, DELIVERED)
-        elif ending == "in use":
-            retain(node, worker, in_use=True)
-        else:
-            node.gone(worker)
-        await asyncio.wait_for(task, 1)
-
-    asyncio.run(recall())
+    task = asyncio.create_task(node.leases.recall(TOPIC, "g"))
+    await asyncio.sleep(0.01)
+    assert recalled(worker)
+    assert not task.done()
+    if ending == "release":
+        node.release(worker, 1, DELIVERED)
+    elif ending == "in use":
+        retain(node, worker, in_use=True)
+    else:
+        node.gone(worker)
+    await asyncio.wait_for(task, 1)
 
 
 def test_administrator_does_not_wait_for_claims_of_other_groups(node: Node, worker: Worker) -> None:
@@ -176,44 +172,34 @@ class Nodes:
         return asyncio.create_task(self.node.leases.recall(TOPIC, "g"))
 
 
-def test_leases_of_other_nodes_are_queued_for_and_let_go_at_once_with_what_was_left() -> None:
-    async def recall() -> None:
-        nodes = Nodes()
-        task = nodes.recall()
-        await asyncio.sleep(0.01)
-        assert nodes.zoo.took() == [("acquire", 0)]
-        assert not task.done()
-        nodes.zoo.listener.held(Lease(TOPIC, "g", 0), b"note")
-        await asyncio.wait_for(task, 1)
-        assert nodes.zoo.took() == [("release", 0)]
-        assert nodes.zoo.notes == {0: b"note"}
-
-    asyncio.run(recall())
+async def test_leases_of_other_nodes_are_queued_for_and_let_go_at_once_with_what_was_left() -> None:
+    nodes = Nodes()
+    task = nodes.recall()
+    await asyncio.sleep(0.01)
+    assert nodes.zoo.took() == [("acquire", 0)]
+    assert not task.done()
+    nodes.zoo.listener.held(Lease(TOPIC, "g", 0), b"note")
+    await asyncio.wait_for(task, 1)
+    assert nodes.zoo.took() == [("release", 0)]
+    assert nodes.zoo.notes == {0: b"note"}
 
 
-def test_lease_that_another_nodes_poll_uses_is_not_queued_for_long(
+async def test_lease_that_another_nodes_poll_uses_is_not_queued_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recalls, "MAX_QUEUE_SECONDS", 0.01)
-
-    async def recall() -> None:
-        nodes = Nodes()
-        await asyncio.wait_for(nodes.recall(), 1)
-        assert nodes.zoo.took() == [("acquire", 0), ("release", 0)]
-
-    asyncio.run(recall())
+    nodes = Nodes()
+    await asyncio.wait_for(nodes.recall(), 1)
+    assert nodes.zoo.took() == [("acquire", 0), ("release", 0)]
 
 
-def test_lease_that_is_queued_for_goes_to_a_poll_that_comes_meanwhile(worker: Worker) -> None:
-    async def recall() -> None:
-        nodes = Nodes()
-        task = nodes.recall()
-        await asyncio.sleep(0.01)
-        assert not nodes.node.claim(worker, 1, "c1", 1).granted
-        await asyncio.wait_for(task, 1)
-        assert nodes.zoo.took() == [("acquire", 0), ("join", "c1")]
-        nodes.zoo.held(0)
-        nodes.node.wait(0)
-        assert [grant.partition for grant in worker.told().granted] == [0]
-
-    asyncio.run(recall())
+async def test_lease_that_is_queued_for_goes_to_a_poll_that_comes_meanwhile(worker: Worker) -> None:
+    nodes = Nodes()
+    task = nodes.recall()
+    await asyncio.sleep(0.01)
+    assert not nodes.node.claim(worker, 1, "c1", 1).granted
+    await asyncio.wait_for(task, 1)
+    assert nodes.zoo.took() == [("acquire", 0), ("join", "c1")]
+    nodes.zoo.held(0)
+    nodes.node.wait(0)
+    assert [grant.partition for grant in worker.told().granted] == [0]

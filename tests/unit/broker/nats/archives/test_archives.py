@@ -236,24 +236,21 @@ class SmallDisk(Disk):
         return self.space
 
 
-def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path) -> None:
-    async def test() -> None:
-        disk = SmallDisk()
-        async with serving(tmp_path, disk) as served:
-            body = json.dumps({"config": CONFIG}).encode()
-            subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
-            changed = asyncio.Event()
-            served.store.pressure[changed.set] = None
-            disk.space = 0
-            async with asyncio.timeout(DEADLINE):
-                await changed.wait()
-            # What was begun ends, and nothing is begun.
-            await ask(served, subject, archive_of(_message(1)))
-            assert (await ask(served, subject, b""))["error"]["err_code"] == 10047
-            assert unfinished(served) == 0
-            assert (await ask(served, f"{RESTORE}R", body))["error"]["err_code"] == 10047
-
-    asyncio.run(test())
+async def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path) -> None:
+    disk = SmallDisk()
+    async with serving(tmp_path, disk) as served:
+        body = json.dumps({"config": CONFIG}).encode()
+        subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
+        changed = asyncio.Event()
+        served.store.pressure[changed.set] = None
+        disk.space = 0
+        async with asyncio.timeout(DEADLINE):
+            await changed.wait()
+        # What was begun ends, and nothing is begun.
+        await ask(served, subject, archive_of(_message(1)))
+        assert (await ask(served, subject, b""))["error"]["err_code"] == 10047
+        assert unfinished(served) == 0
+        assert (await ask(served, f"{RESTORE}R", body))["error"]["err_code"] == 10047
 
 
 def test_a_stream_may_begin_far_away_and_have_far_gaps(tmp_path: Path) -> None:
@@ -391,26 +388,23 @@ def test_a_name_that_was_taken_meanwhile_is_refused_at_the_end(tmp_path: Path) -
     run(tmp_path, test)
 
 
-def test_a_kill_in_the_middle_leaves_no_stream(tmp_path: Path) -> None:
-    async def halfway() -> None:
-        async with serving(tmp_path / "first") as served:
-            body = json.dumps({"config": CONFIG}).encode()
-            subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
-            many = [_message(number) for number in range(1, 5_000)]
-            archive = compress(write_start({}, 0) + write_messages(many) + write_end())
-            await ask(served, subject, archive)
-            await served.stored()
-            assert unfinished(served) == 1
-            crash(tmp_path / "first", tmp_path / "second")
-        async with serving(tmp_path / "second") as served:
-            assert unfinished(served) == 0
-            assert served.topics.records() == []
-            assert (await served.call("STREAM.NAMES"))["streams"] == []
-            assert "error" not in await restored(served, archive, CONFIG)
-        async with serving(tmp_path / "second") as served:
-            assert (await served.call("STREAM.INFO.R"))["state"]["messages"] == 4_999
-
-    asyncio.run(halfway())
+async def test_a_kill_in_the_middle_leaves_no_stream(tmp_path: Path) -> None:
+    async with serving(tmp_path / "first") as served:
+        body = json.dumps({"config": CONFIG}).encode()
+        subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
+        many = [_message(number) for number in range(1, 5_000)]
+        archive = compress(write_start({}, 0) + write_messages(many) + write_end())
+        await ask(served, subject, archive)
+        await served.stored()
+        assert unfinished(served) == 1
+        crash(tmp_path / "first", tmp_path / "second")
+    async with serving(tmp_path / "second") as served:
+        assert unfinished(served) == 0
+        assert served.topics.records() == []
+        assert (await served.call("STREAM.NAMES"))["streams"] == []
+        assert "error" not in await restored(served, archive, CONFIG)
+    async with serving(tmp_path / "second") as served:
+        assert (await served.call("STREAM.INFO.R"))["state"]["messages"] == 4_999
 
 
 def test_a_client_that_sends_no_more_is_not_waited_for(

@@ -535,22 +535,18 @@ class HeldDisk(Disk):
         super().sync_data(descriptor)
 
 
-def test_acknowledgement_is_answered_once_it_is_on_disk(tmp_path: Path) -> None:
+async def test_acknowledgement_is_answered_once_it_is_on_disk(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def test() -> None:
-        async with serving(tmp_path, disk) as served:
-            await ten(served)
-            [message] = await served.pull("c", 1)
-            await served.stored()
-            disk.released.clear()
-            answer = asyncio.create_task(served.acknowledge(message))
-            done, _ = await asyncio.wait((answer,), timeout=0.2)
-            assert not done
-            disk.released.set()
-            assert (await answer).payload == b""
-
-    asyncio.run(test())
+    async with serving(tmp_path, disk) as served:
+        await ten(served)
+        [message] = await served.pull("c", 1)
+        await served.stored()
+        disk.released.clear()
+        answer = asyncio.create_task(served.acknowledge(message))
+        done, _ = await asyncio.wait((answer,), timeout=0.2)
+        assert not done
+        disk.released.set()
+        assert (await answer).payload == b""
 
 
 def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> None:

@@ -38,35 +38,32 @@ def test_others_have_half_of_the_time() -> None:
     asyncio.run(test())
 
 
-def test_failures_and_cancellations_reach_the_work() -> None:
-    async def test() -> None:
-        pace, ended = WorkPace(), []
+async def test_failures_and_cancellations_reach_the_work() -> None:
+    pace, ended = WorkPace(), []
 
-        async def fails() -> None:
-            await asyncio.sleep(0)
-            raise ValueError("so")
-
-        async def waits() -> None:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                ended.append("cancelled")
-                raise
-
-        with pytest.raises(ValueError, match="so"):
-            await pace.run(fails())
-        for pause in (0.0, 1.0):
-            task = asyncio.create_task(pace.run(waits()))
-            await asyncio.sleep(0)
-            pace.used(pause)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert ended == ["cancelled", "cancelled"]
-        task = asyncio.create_task(pace.run(fails()))
+    async def fails() -> None:
         await asyncio.sleep(0)
+        raise ValueError("so")
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    with pytest.raises(ValueError, match="so"):
+        await pace.run(fails())
+    for pause in (0.0, 1.0):
+        task = asyncio.create_task(pace.run(waits()))
+        await asyncio.sleep(0)
+        pace.used(pause)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-
-    asyncio.run(test())
+    assert ended == ["cancelled", "cancelled"]
+    task = asyncio.create_task(pace.run(fails()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
