@@ -12,7 +12,7 @@ from router.broker.disk.files import Disk
 from router.broker.pulsar.positions import last_visible_entry
 from router.broker.storage import Ack, bits, words
 from router.broker.topics.descriptions import topic_stats
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.consume.dispatch.bench import on_a_partition
 from tests.unit.broker.storage.rig import until
 
 STORED = 3_000
@@ -33,15 +33,13 @@ def recorded_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_a_long_run_of_deleted_messages_is_not_read(
+async def test_a_long_run_of_deleted_messages_is_not_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     reads = recorded_reads(monkeypatch)
-
-    async def fill(bench: Bench) -> None:
+    async with on_a_partition(folder, cache=0) as bench:
         await bench.publish(STORED)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, cache=0) as bench:
         ledger = bench.partition.ledger
         bench.partition.store.delete_messages(ledger, [(1, STORED - 2)])
         subscription = await bench.subscription()
@@ -52,15 +50,11 @@ def test_a_long_run_of_deleted_messages_is_not_read(
         assert bench.partition.context.tally.damaged == 0
         assert await BacklogCounter().backlog(bench.partition.visible, subscription.cursor) == 2
 
-    on_a_partition(folder, fill, cache=0)
-    on_a_partition(folder, test, cache=0)
 
-
-def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path) -> None:
-    async def fill(bench: Bench) -> None:
+async def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path) -> None:
+    async with on_a_partition(folder, segment=1_000, cache=0) as bench:
         await bench.publish(40)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, segment=1_000, cache=0) as bench:
         ledger, store = bench.partition.ledger, bench.partition.store
         reader = bench.partition.read_from("r", 0)
         middle = ledger.segments[1:3]
@@ -72,18 +66,14 @@ def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path)
         await until(lambda: bench.notes.entries() == left)
         assert bench.partition.context.tally.damaged == 0
 
-    on_a_partition(folder, fill, segment=1_000, cache=0)
-    on_a_partition(folder, test, segment=1_000, cache=0)
-
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them(
+async def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
-    async def fill(bench: Bench) -> None:
+    async with on_a_partition(folder, segment=20_000, cache=0) as bench:
         await bench.publish(600)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, segment=20_000, cache=0, reclaim_bytes=1) as bench:
         ledger, store = bench.partition.ledger, bench.partition.store
         store.delete_messages(ledger, [(n, n) for n in range(1, 600, 2)])
         assert await store.reclaim(ledger) > 0
@@ -100,12 +90,9 @@ def test_gaps_of_reclaimed_entries_are_passed_over_with_the_read_that_meets_them
         assert await BacklogCounter().backlog(visible, cursor) == 149
         assert cursor.mark_delete == 301
 
-    on_a_partition(folder, fill, segment=20_000, cache=0)
-    on_a_partition(folder, test, segment=20_000, cache=0, reclaim_bytes=1)
 
-
-def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(5, batch=3)
         ledger, store = bench.partition.ledger, bench.partition.store
         subscription = await bench.subscription()
@@ -128,11 +115,11 @@ def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) ->
         store.delete_messages(ledger, [(0, 8)])
         assert await last() is None
 
-    on_a_partition(folder, test)
 
-
-def test_consumers_of_a_terminated_topic_reach_its_end_if_that_is_deleted(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_consumers_of_a_terminated_topic_reach_its_end_if_that_is_deleted(
+    folder: Path,
+) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(3, batch=2)
         ledger, store = bench.partition.ledger, bench.partition.store
         await store.terminate(ledger)
@@ -145,17 +132,16 @@ def test_consumers_of_a_terminated_topic_reach_its_end_if_that_is_deleted(folder
         subscription.acknowledge(consumer, [ack(0)], None)
         assert bench.notes.ended == ["a"]
 
-    on_a_partition(folder, test)
-
 
 def ack(entry: int, left: int = 0) -> Ack:
     return Ack(entry, ack_set=tuple(words(left)))
 
 
-def test_a_partition_ends_where_it_did_when_its_last_messages_are_deleted(folder: Path) -> None:
+async def test_a_partition_ends_where_it_did_when_its_last_messages_are_deleted(
+    folder: Path,
+) -> None:
     """A copy takes a topic that ends before its last place for one that was created again."""
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, segment=1 << 20, cache=0) as bench:
         await bench.publish(5, batch=3)
         ledger, store = bench.partition.ledger, bench.partition.store
         (record,) = store.topics()
@@ -169,5 +155,3 @@ def test_a_partition_ends_where_it_did_when_its_last_messages_are_deleted(folder
             (found,) = (await topic_stats(record, [bench.partition], None)).partitions
             shown = (found.first_entry, found.messages, found.deleted, found.next_entry)
             assert shown == (first, left, deleted, 5)
-
-    on_a_partition(folder, test, segment=1 << 20, cache=0)

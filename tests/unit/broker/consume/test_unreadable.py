@@ -9,16 +9,16 @@ import pytest
 
 from router.broker.consume import SubscriptionType
 from router.broker.storage import Ack
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.consume.dispatch.bench import on_a_partition
 
 pytestmark = pytest.mark.timeout(30)
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_entries_that_cannot_be_sent_are_skipped_and_the_others_go_on(
+async def test_entries_that_cannot_be_sent_are_skipped_and_the_others_go_on(
     folder: Path, kind: SubscriptionType
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         bench.notes.unreadable = {0, 2, 3, 5}
         subscription = await bench.subscription()
         await bench.publish(6, batch=2)
@@ -34,11 +34,11 @@ def test_entries_that_cannot_be_sent_are_skipped_and_the_others_go_on(
         assert subscription.cursor.mark_delete == 5
         assert consumer.held == {}
 
-    on_a_partition(folder, test)
 
-
-def test_the_end_of_a_topic_is_reached_behind_an_entry_that_cannot_be_sent(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_the_end_of_a_topic_is_reached_behind_an_entry_that_cannot_be_sent(
+    folder: Path,
+) -> None:
+    async with on_a_partition(folder) as bench:
         bench.notes.unreadable = {1}
         subscription = await bench.subscription()
         await bench.publish(2)
@@ -49,11 +49,9 @@ def test_the_end_of_a_topic_is_reached_behind_an_entry_that_cannot_be_sent(folde
         await asyncio.sleep(0)
         assert bench.notes.ended == ["a"]
 
-    on_a_partition(folder, test)
 
-
-def test_a_consumer_that_goes_leaves_what_was_skipped_skipped(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_consumer_that_goes_leaves_what_was_skipped_skipped(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         bench.notes.unreadable = {0}
         subscription = await bench.subscription()
         await bench.publish(2)
@@ -64,14 +62,12 @@ def test_a_consumer_that_goes_leaves_what_was_skipped_skipped(folder: Path) -> N
         bench.consumer(subscription, "b", SubscriptionType.EXCLUSIVE, permits=1)
         assert bench.notes.got == [("b", 1, 0)]
 
-    on_a_partition(folder, test)
-
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_consumer_that_was_closed_by_a_seek_is_sent_nothing_more(
+async def test_consumer_that_was_closed_by_a_seek_is_sent_nothing_more(
     folder: Path, kind: SubscriptionType
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         bench.notes.unreadable = {0}
         subscription = await bench.subscription()
         await bench.publish(3)
@@ -79,5 +75,3 @@ def test_consumer_that_was_closed_by_a_seek_is_sent_nothing_more(
         await subscription.reset_durably(0)
         await asyncio.sleep(0)
         assert bench.notes.got == []
-
-    on_a_partition(folder, test)

@@ -25,7 +25,7 @@ from router.broker.nats.streams.log.messages import EntryCache, MessageReader
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
 from router.broker.pulsar.positions import last_entry
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.consume.dispatch.bench import on_a_partition
 from tests.unit.broker.storage.rig import until
 from tests.wire.kafka.batches import split_batches
 
@@ -72,15 +72,17 @@ class _Poll:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_all_readers_end_where_a_rule_says_that_what_is_visible_ends(
+async def test_all_readers_end_where_a_rule_says_that_what_is_visible_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, in_memory: bool
 ) -> None:
-    async def fill(bench: Bench) -> None:
-        await bench.publish(ENTRIES, batch=BATCH)
-
-    async def test(bench: Bench) -> None:
+    if not in_memory:
+        async with on_a_partition(folder, cache=0) as bench:
+            await bench.publish(ENTRIES, batch=BATCH)
+    monkeypatch.setattr(Visible, "end_entry", END)
+    monkeypatch.setattr(Visible, "end_number", END * BATCH)
+    async with on_a_partition(folder, cache=1 << 20 if in_memory else 0) as bench:
         if in_memory:
-            await fill(bench)
+            await bench.publish(ENTRIES, batch=BATCH)
         partition = bench.partition
         visible, transcoder = partition.visible, Transcoder(ENTRY_FORMATS)
         subscription = await bench.subscription()
@@ -119,9 +121,3 @@ def test_all_readers_end_where_a_rule_says_that_what_is_visible_ends(
 
         assert len(bench.notes.got) == END
         transcoder.workers.close()
-
-    if not in_memory:
-        on_a_partition(folder, fill, cache=0)
-    monkeypatch.setattr(Visible, "end_entry", END)
-    monkeypatch.setattr(Visible, "end_number", END * BATCH)
-    on_a_partition(folder, test, cache=1 << 20 if in_memory else 0)

@@ -9,10 +9,10 @@ import pytest
 
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.wire.kafka.error_codes import ErrorCode
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
+from tests.unit.broker.kafka.serving import KafkaClient
 from tests.unit.broker.kafka.test_fetch import fetched, listed
 from tests.unit.broker.kafka.test_produce import batch, produced
-from tests.unit.broker.kafka.test_sasl import login, with_users
+from tests.unit.broker.kafka.test_sasl import guarded_server, login
 from tests.unit.broker.kafka.test_topic_administration import (
     BROKER,
     SET,
@@ -31,8 +31,8 @@ async def deleted(client: KafkaClient, name: str) -> Any:
     return result.error_code
 
 
-def test_topics_belong_to_who_created_them(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_topics_belong_to_who_created_them(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         await login(client)
         (made,) = (await create(client, new(client, "own.a"))).values()
@@ -45,11 +45,9 @@ def test_topics_belong_to_who_created_them(tmp_path: Path) -> None:
         assert await deleted(client, "own.a") == 0
         assert await registry.get(TOPIC_RECORDS, name) is None
 
-    with_users(tmp_path, test)
 
-
-def test_administration_needs_the_right_to_manage(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_administration_needs_the_right_to_manage(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         await login(client)
         (made,) = (await create(client, new(client, "other"))).values()
@@ -73,14 +71,12 @@ def test_administration_needs_the_right_to_manage(tmp_path: Path) -> None:
         assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert server.topics.count == 2
 
-    with_users(tmp_path, test)
-
 
 @pytest.mark.parametrize("name", ["hidden", "missing"])
-def test_who_may_not_see_a_topic_does_not_learn_whether_it_is_there(
+async def test_who_may_not_see_a_topic_does_not_learn_whether_it_is_there(
     tmp_path: Path, name: str
 ) -> None:
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         await login(client)
         assert await deleted(client, name) == REFUSED
@@ -106,5 +102,3 @@ def test_who_may_not_see_a_topic_does_not_learn_whether_it_is_there(
             asked = client.struct(f"{api}Request", topic, **named)
             (found,) = (await client.ask(api, version, topics=[asked])).topics
             assert [one.error_code for one in found.partitions] == [REFUSED]
-
-    with_users(tmp_path, test)

@@ -13,7 +13,7 @@ from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.consume.dispatch.bench import Notes
 from tests.unit.broker.kafka.grouping import NO_DELAY, TOPIC, alone, commit, fetch, join, run, sync
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
-from tests.unit.broker.kafka.test_sasl import login, with_users
+from tests.unit.broker.kafka.test_sasl import guarded_server, login
 
 MORE = TopicName.parse("persistent://public/default/more")
 
@@ -292,8 +292,8 @@ def test_members_of_both_protocols_go_on_after_a_restart(tmp_path: Path) -> None
     with_server(tmp_path, after, settings=load(None, NO_DELAY))
 
 
-def test_a_member_of_a_consumer_group_needs_the_right_to_read(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_member_of_a_consumer_group_needs_the_right_to_read(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         writer, reader = server.client(), server.client()
         await login(writer)
         await login(reader, "reader")
@@ -310,5 +310,3 @@ def test_a_member_of_a_consumer_group_needs_the_right_to_read(tmp_path: Path) ->
         assert (await beat(writer, "a", 1)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
         shown = await describe(writer)
         assert (shown.error_code, shown.members) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
-
-    with_users(tmp_path, test)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from router.model import TopicName
-from tests.unit.broker.kafka.serving import KafkaServer, with_server
+from tests.unit.broker.kafka.serving import serving
 from tests.unit.broker.kafka.test_fetch import listed
 from tests.unit.broker.storage.disks import HeldDisk
 from tests.unit.broker.storage.rig import fill, payload
@@ -14,10 +14,9 @@ from tests.unit.broker.storage.rig import fill, payload
 EARLIEST = -2
 
 
-def test_deleted_records_are_found_until_that_is_on_disk(tmp_path: Path) -> None:
+async def test_deleted_records_are_found_until_that_is_on_disk(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path, disk=disk) as server:
         name = TopicName.parse("persistent://public/default/t")
         await server.topics.create(name)
         client, reader = server.client(), server.client()
@@ -39,5 +38,3 @@ def test_deleted_records_are_found_until_that_is_on_disk(tmp_path: Path) -> None
         ((result,),) = [topic.partitions for topic in (await answer).topics]
         assert (result.error_code, result.low_watermark) == (0, 3)
         assert (await listed(reader, EARLIEST)).offset == 3
-
-    with_server(tmp_path, test, disk=disk)

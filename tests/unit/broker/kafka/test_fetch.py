@@ -17,7 +17,7 @@ from router.wire.kafka.record_batches import build_batch, next_offset, open_batc
 from router.wire.kafka.records import KafkaRecord, read_records, write_record
 from router.wire.pulsar import pack
 from tests.unit.broker.kafka import serving as harness
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, on_topic, produced
 from tests.wire.kafka.batches import split_batches
 
@@ -62,8 +62,8 @@ def records(part: Any) -> list[tuple[int, KafkaRecord]]:
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-def test_batches_are_answered_with_their_offsets(tmp_path: Path, version: int) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_batches_are_answered_with_their_offsets(tmp_path: Path, version: int) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for values in (3, 2, 4):
             await produced(client, batch(values, codec=values))
         part = await fetched(client, 0, version)
@@ -77,11 +77,9 @@ def test_batches_are_answered_with_their_offsets(tmp_path: Path, version: int) -
         end = await fetched(client, 9, version)
         assert (end.error_code, bytes(end.records)) == (0, b"")
 
-    on_topic(tmp_path, test)
 
-
-def test_what_other_protocols_stored_is_answered_as_batches(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_what_other_protocols_stored_is_answered_as_batches(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         sent = [Message(b"a", b"k", {"h": "1"}), Message(b"", null=True)]
         ledger.append(bytes(pack(sent, "p", 0, 1)), PULSAR_FORMAT, 2, 1_000, lambda _: None)
@@ -95,11 +93,9 @@ def test_what_other_protocols_stored_is_answered_as_batches(tmp_path: Path) -> N
             assert (first.key, first.value, list(first.headers)) == (b"k", b"a", [(b"h", b"1")])
             assert second.value is None
 
-    on_topic(tmp_path, test)
 
-
-def test_what_compaction_removed_at_the_beginning_is_a_gap(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_what_compaction_removed_at_the_beginning_is_a_gap(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         await produced(client, batch(3))
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         await server.store.delete_before(ledger, 3)
@@ -117,11 +113,9 @@ def test_what_compaction_removed_at_the_beginning_is_a_gap(tmp_path: Path) -> No
         part = await fetched(client, 2, max_wait_ms=LONG_MS)
         assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    on_topic(tmp_path, test)
 
-
-def test_what_aborted_transactions_left_out_at_the_beginning_is_a_gap(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_what_aborted_transactions_left_out_at_the_beginning_is_a_gap(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         await produced(client, batch(3))
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         await server.store.delete_before(ledger, 3)
@@ -136,11 +130,9 @@ def test_what_aborted_transactions_left_out_at_the_beginning_is_a_gap(tmp_path: 
         part = await fetched(client, 2, max_wait_ms=LONG_MS)
         assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    on_topic(tmp_path, test)
 
-
-def test_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         await produced(client, batch(3))
         for offset in (-1, 4):
             part = await fetched(client, offset, max_wait_ms=LONG_MS)
@@ -151,8 +143,6 @@ def test_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
         part = await fetched(client, 2, max_wait_ms=LONG_MS)
         assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (part.high_watermark, part.log_start_offset) == (3, 3)
-
-    on_topic(tmp_path, test)
 
 
 async def consumed(client: KafkaClient, first_live: int, end: int) -> dict[int, KafkaRecord]:
@@ -169,10 +159,11 @@ async def consumed(client: KafkaClient, first_live: int, end: int) -> dict[int, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_deleted_records_are_left_out_and_readers_get_to_the_end(tmp_path: Path, seed: int) -> None:
+async def test_deleted_records_are_left_out_and_readers_get_to_the_end(
+    tmp_path: Path, seed: int
+) -> None:
     chance = Random(seed)
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         sent = [Message(b"v%d" % n, b"k") for n in range(3)]
         for number in range(20):
@@ -197,16 +188,15 @@ def test_deleted_records_are_left_out_and_readers_get_to_the_end(tmp_path: Path,
             waiting = await fetched(client, end)
             assert (waiting.error_code, bytes(waiting.records)) == (0, b"")
 
-    on_topic(tmp_path, test)
-
 
 @pytest.mark.parametrize("seed", range(3))
-def test_records_that_are_left_are_fetched_when_the_others_were_reclaimed(
+async def test_records_that_are_left_are_fetched_when_the_others_were_reclaimed(
     tmp_path: Path, seed: int
 ) -> None:
     chance = Random(seed)
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(
+        tmp_path, options=StoreOptions(segment=1_500, cache=0, reserve=0, reclaim_bytes=1)
+    ) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         sent = [Message(b"v%d" % n * 9, b"k") for n in range(3)]
         for number in range(40):
@@ -233,13 +223,9 @@ def test_records_that_are_left_are_fetched_when_the_others_were_reclaimed(
                 first = next((n for n, _ in records(await fetched(client, offset))), end)
                 assert first <= next((n for n in live if n >= offset), end)
 
-    on_topic(
-        tmp_path, test, options=StoreOptions(segment=1_500, cache=0, reserve=0, reclaim_bytes=1)
-    )
 
-
-def test_unknown_partitions_and_epochs_are_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_unknown_partitions_and_epochs_are_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for how, code in (
             ({"topic": "none"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             ({"index": 1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -248,11 +234,9 @@ def test_unknown_partitions_and_epochs_are_refused(tmp_path: Path) -> None:
             part = await fetched(client, 0, max_wait_ms=LONG_MS, **how)
             assert part.error_code == code
 
-    on_topic(tmp_path, test)
 
-
-def test_sizes_are_bounded_and_the_first_batch_is_always_sent(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_sizes_are_bounded_and_the_first_batch_is_always_sent(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         await server.topics.create(TopicName.parse("parts"), 3)
         size = len(batch(1, size=1_000))
         for index in range(3):
@@ -273,11 +257,9 @@ def test_sizes_are_bounded_and_the_first_batch_is_always_sent(tmp_path: Path) ->
         assert await sizes(max_bytes=5 * size + 9) == [4, 1, 0]
         assert await sizes(max_bytes=1) == [1, 0, 0]
 
-    on_topic(tmp_path, test)
 
-
-def test_a_fetch_waits_for_messages(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_fetch_waits_for_messages(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         listeners = len(ledger.listeners)
         client.send("Fetch", 11, **fields(client, asked(client, 0), max_wait_ms=LONG_MS))
@@ -289,11 +271,9 @@ def test_a_fetch_waits_for_messages(tmp_path: Path) -> None:
         assert len(ledger.listeners) == listeners
         assert len(asyncio.all_tasks()) <= tasks
 
-    on_topic(tmp_path, test)
 
-
-def test_a_fetch_waits_for_so_many_bytes(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_fetch_waits_for_so_many_bytes(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         wanted = fields(client, asked(client, 0), max_wait_ms=LONG_MS, min_bytes=3 * len(batch(2)))
         client.send("Fetch", 11, **wanted)
         other = server.client()
@@ -302,8 +282,6 @@ def test_a_fetch_waits_for_so_many_bytes(tmp_path: Path) -> None:
         assert client.take() == []
         await produced(other, batch(2))
         assert len(records((await client.receive()).responses[0].partitions[0])) == 6
-
-    on_topic(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -315,8 +293,10 @@ def test_a_fetch_waits_for_so_many_bytes(tmp_path: Path) -> None:
         {"min_bytes": 1 << 30, "partition_max_bytes": 1 << 30, "max_bytes": 1 << 30},
     ],
 )
-def test_a_fetch_that_holds_no_more_does_not_wait(tmp_path: Path, how: dict[str, int]) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_fetch_that_holds_no_more_does_not_wait(
+    tmp_path: Path, how: dict[str, int]
+) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for _ in range(10):
             await produced(
                 client, batch(1, size=900_000 if how["max_bytes"] == 1 << 30 else 50_000)
@@ -325,26 +305,21 @@ def test_a_fetch_that_holds_no_more_does_not_wait(tmp_path: Path, how: dict[str,
             part = await fetched(client, 0, max_wait_ms=LONG_MS, **how)
         assert records(part)
 
-    on_topic(tmp_path, test)
 
-
-def test_a_fetch_waits_no_longer_than_it_says(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_fetch_waits_no_longer_than_it_says(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         part = await fetched(client, 0, max_wait_ms=30)
         assert (part.error_code, bytes(part.records)) == (0, b"")
         await produced(client, batch(1))
         # What is there is answered then, if it is not enough.
         assert len(records(await fetched(client, 0, max_wait_ms=30, min_bytes=1 << 20))) == 1
 
-    on_topic(tmp_path, test)
 
-
-def test_a_fetch_ends_when_its_timer_fires_before_its_time(
+async def test_a_fetch_ends_when_its_timer_fires_before_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The timers of uvloop do, because its clock counts milliseconds."""
-
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (_, client):
         loop = asyncio.get_running_loop()
         call_at = loop.call_at
 
@@ -355,22 +330,18 @@ def test_a_fetch_ends_when_its_timer_fires_before_its_time(
         part = await fetched(client, 0, max_wait_ms=40)
         assert (part.error_code, bytes(part.records)) == (0, b"")
 
-    on_topic(tmp_path, test)
 
-
-def test_a_client_that_left_waits_for_nothing(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_client_that_left_waits_for_nothing(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         listeners = len(ledger.listeners)
         client.send("Fetch", 11, **fields(client, asked(client, 0), max_wait_ms=LONG_MS))
         client.leave()
         assert len(ledger.listeners) == listeners
 
-    on_topic(tmp_path, test)
 
-
-def test_sessions_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_sessions_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for session, epoch, code in (
             (7, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
             (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
@@ -381,17 +352,14 @@ def test_sessions_that_are_not_there_are_refused(tmp_path: Path) -> None:
             answer = await client.ask("Fetch", 11, **request)
             assert (answer.error_code, answer.session_id) == (code, 0)
 
-    on_topic(tmp_path, test)
 
-
-def test_a_reader_far_behind_is_served_from_the_disk(
+async def test_a_reader_far_behind_is_served_from_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         harness, "SMALL_CACHE", StoreOptions(segment=20_000, cache=0, journal=9_000)
     )
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         for _ in range(40):
             await produced(client, batch(3, size=1_000))
@@ -404,8 +372,6 @@ def test_a_reader_far_behind_is_served_from_the_disk(
             assert got[0][0] == offset
             offset, found = got[-1][0] + 1, found + len(got)
         assert found == ledger.durable_number
-
-    on_topic(tmp_path, test)
 
 
 async def offset_at(client: KafkaClient, timestamp: int) -> tuple[int, int]:
@@ -435,8 +401,8 @@ MAX_TIMESTAMP_VERSION = 7
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_offsets_are_found_by_name_and_by_time(tmp_path: Path, version: int) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_offsets_are_found_by_name_and_by_time(tmp_path: Path, version: int) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for timestamp in (-1, -2, -3):
             expected = -1 if timestamp == -3 else 0
             assert (await listed(client, timestamp, version)).offset == expected
@@ -457,22 +423,18 @@ def test_offsets_are_found_by_name_and_by_time(tmp_path: Path, version: int) -> 
             assert (found.error_code, found.timestamp, found.offset) == (0, *answer)
             assert found.leader_epoch == (0 if version >= 4 else -1)
 
-    on_topic(tmp_path, test)
 
-
-def test_a_time_that_no_answer_can_hold_is_the_last_one(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_time_that_no_answer_can_hold_is_the_last_one(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         last = (1 << 63) - 1
         sent = build_batch([write_record(0, 1 << 62, None, b"v")], last, last)
         assert (await produced(client, bytes(sent))).error_code == 0
         found = await listed(client, 5)
         assert (found.error_code, found.timestamp, found.offset) == (0, last, 0)
 
-    on_topic(tmp_path, test)
 
-
-def test_times_of_other_protocols_are_those_of_storing(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_times_of_other_protocols_are_those_of_storing(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
         payload = bytes(pack([Message(b"a")], "p", 0, 1))
         for time in (1_000, 2_000, 3_000):
@@ -481,22 +443,18 @@ def test_times_of_other_protocols_are_those_of_storing(tmp_path: Path) -> None:
         found = await listed(client, 1_500)
         assert (found.timestamp, found.offset) == (2_000, 1)
 
-    on_topic(tmp_path, test)
 
-
-def test_offsets_of_what_does_not_exist_are_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_offsets_of_what_does_not_exist_are_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await listed(client, -1, topic="none")).error_code == unknown
         assert (await listed(client, -1, index=3)).error_code == unknown
         refused = await listed(client, -1, epoch=3)
         assert refused.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    on_topic(tmp_path, test)
 
-
-def test_the_only_epoch_ends_with_the_log(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_the_only_epoch_ends_with_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         await server.topics.create(TopicName.parse(FULL))
         client = server.client()
         await produced(client, batch(3))
@@ -519,5 +477,3 @@ def test_the_only_epoch_ends_with_the_log(tmp_path: Path) -> None:
         assert await end(1) == (0, -1, -1)
         assert await end(0, topic="none") == (unknown, -1, -1)
         assert await end(0, index=1) == (unknown, -1, -1)
-
-    with_server(tmp_path, test)

@@ -24,7 +24,7 @@ from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_serve
 from tests.unit.broker.kafka.test_fetch import LONG_MS, asked
 from tests.unit.broker.kafka.test_group_rights import grant
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, produced
-from tests.unit.broker.kafka.test_sasl import login, with_users
+from tests.unit.broker.kafka.test_sasl import guarded_server, login
 
 PARTITIONS = 3
 BATCH = len(batch(1))
@@ -233,7 +233,7 @@ def test_epochs_begin_again() -> None:
     assert session.epoch == FIRST_EPOCH
 
 
-def test_a_session_follows_the_rights_of_its_client(
+async def test_a_session_follows_the_rights_of_its_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while a request waits, and without a look at each partition where they stay."""
@@ -244,7 +244,7 @@ def test_a_session_follows_the_rights_of_its_client(
         looked_up.append(one)
         look_up(request, one)
 
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         granted = f"reader {TOPIC} subscribe\nanna {TOPIC} publish"
         grant(tmp_path, granted)
         reader, writer = server.client(), server.client()
@@ -269,15 +269,12 @@ def test_a_session_follows_the_rights_of_its_client(
         (one,) = answer.responses[0].partitions
         assert (one.error_code, bool(one.records)) == (refused, False)
 
-    with_users(tmp_path, test)
 
-
-def test_rights_that_change_while_a_session_begins_are_followed(
+async def test_rights_that_change_while_a_session_begins_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_up = fetch._look_up
-
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         grant(tmp_path, f"reader {TOPIC} subscribe")
         reader = server.client()
         await login(reader, "reader")
@@ -293,5 +290,3 @@ def test_rights_that_change_while_a_session_begins_are_followed(
         session.id, session.epoch = answer.session_id, 1
         answer = await session.answer()
         assert [one.error_code for one in answer.responses[0].partitions] == [refused]
-
-    with_users(tmp_path, test)

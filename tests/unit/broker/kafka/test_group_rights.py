@@ -20,7 +20,7 @@ from tests.unit.broker.kafka.grouping import assignment, commit, join, subscript
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
 from tests.unit.broker.kafka.test_consumer_group_model import Topics
 from tests.unit.broker.kafka.test_consumer_groups import beat, describe, enter, numbers
-from tests.unit.broker.kafka.test_sasl import login, with_users
+from tests.unit.broker.kafka.test_sasl import guarded_server, login
 
 REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 HIDDEN_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -37,8 +37,8 @@ def reading(client: KafkaClient, *topics: str) -> dict[str, Any]:
     return {"protocols": [protocol]}
 
 
-def test_a_member_needs_the_right_to_read(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_member_needs_the_right_to_read(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         writer, reader = server.client(), server.client()
         await login(writer)
         await login(reader, "reader")
@@ -57,10 +57,8 @@ def test_a_member_needs_the_right_to_read(tmp_path: Path) -> None:
         left = await writer.ask("LeaveGroup", 5, group_id="g", members=[one])
         assert left.error_code == REFUSED
 
-    with_users(tmp_path, test)
 
-
-def test_the_rights_of_a_member_are_checked_when_they_or_the_topics_of_its_group_change(
+async def test_the_rights_of_a_member_are_checked_when_they_or_the_topics_of_its_group_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not with each heartbeat."""
@@ -71,7 +69,7 @@ def test_the_rights_of_a_member_are_checked_when_they_or_the_topics_of_its_group
         checked.append(topic)
         return may(self, topic, right)
 
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         names = [f"t{number}" for number in range(5)]
         for name in names:
             await server.topics.create(TopicName.parse(name))
@@ -98,11 +96,9 @@ def test_the_rights_of_a_member_are_checked_when_they_or_the_topics_of_its_group
         assert (await enter(other, "b", "hidden")).error_code == 0
         assert await code() == REFUSED
 
-    with_users(tmp_path, test)
 
-
-def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         grant(tmp_path, "reader t subscribe")
         reader = server.client()
         await login(reader, "reader")
@@ -111,11 +107,9 @@ def test_a_pattern_stands_for_what_a_member_may_read_by_now(tmp_path: Path) -> N
         grant(tmp_path, "reader * subscribe")
         assert numbers(await beat(reader, "a", 1)) == [0, 0]
 
-    with_users(tmp_path, test)
-
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_right_that_is_revoked_takes_its_topic_from_a_pattern(
+async def test_a_right_that_is_revoked_takes_its_topic_from_a_pattern(
     tmp_path: Path, *, restarts: bool
 ) -> None:
     """As with Apache Kafka: its members go on without it, none of them for another's heartbeat."""
@@ -149,16 +143,18 @@ def test_a_right_that_is_revoked_takes_its_topic_from_a_pattern(
         assert (await beat(reader, "a", 1)).error_code == 0
         assert server.topics.live_members.of(HIDDEN, "g")
 
-    with_users(tmp_path, before)
+    async with guarded_server(tmp_path) as server:
+        await before(server)
     if restarts:
-        with_users(tmp_path, after)
+        async with guarded_server(tmp_path) as server:
+            await after(server)
 
 
 REVOKED = "reader t subscribe\nanna t subscribe"
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_right_that_is_revoked_ends_no_classic_member_that_names_its_topic(
+async def test_a_right_that_is_revoked_ends_no_classic_member_that_names_its_topic(
     tmp_path: Path, *, restarts: bool
 ) -> None:
     """As with Apache Kafka, which asks for it when records are read and offsets committed."""
@@ -200,18 +196,20 @@ def test_a_right_that_is_revoked_ends_no_classic_member_that_names_its_topic(
         assert (left.error_code, left.members[0].error_code) == (0, 0)
         assert (await join(reader, **reading(reader, "t", "hidden"))).error_code == REFUSED
 
-    with_users(tmp_path, before)
+    async with guarded_server(tmp_path) as server:
+        await before(server)
     if restarts:
-        with_users(tmp_path, after)
+        async with guarded_server(tmp_path) as server:
+            await after(server)
 
 
 @pytest.mark.parametrize("upgrades", [False, True])
-def test_a_right_that_is_revoked_ends_no_member_of_a_consumer_group(
+async def test_a_right_that_is_revoked_ends_no_member_of_a_consumer_group(
     tmp_path: Path, *, upgrades: bool
 ) -> None:
     """As with Apache Kafka, which refuses heartbeats that name the topic; a classic member, too."""
 
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         grant(tmp_path, "reader * subscribe")
         reader, classic, other = server.client(), server.client(), server.client()
         await login(reader, "reader")
@@ -249,8 +247,6 @@ def test_a_right_that_is_revoked_ends_no_member_of_a_consumer_group(
         assert await classic_code(classic) != REFUSED
         assert await classic_code(other) == REFUSED
 
-    with_users(tmp_path, test)
-
 
 def test_a_topic_is_checked_once_however_many_members_match_it() -> None:
     topics, checked = Topics(partitions=dict.fromkeys("abc", 1)), Counter[str]()
@@ -269,13 +265,13 @@ def test_a_topic_is_checked_once_however_many_members_match_it() -> None:
     assert matched == ["ac", "ac", "ac", "abc", "abc"]
 
 
-def test_one_principal_leaves_groups_to_the_others(
+async def test_one_principal_leaves_groups_to_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is alone has half; the others then have a quarter each."""
     monkeypatch.setattr(held_groups, "MAX_GROUPS", 8)
 
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         grant(tmp_path, "* t subscribe")
         reader, other = server.client(), server.client()
         await login(reader, "reader")
@@ -300,10 +296,8 @@ def test_one_principal_leaves_groups_to_the_others(
         assert (await beat(reader, "a", -1, group_id="r2")).error_code == 0
         assert await new(reader, "r5") == 0
 
-    with_users(tmp_path, test)
 
-
-def test_one_principal_leaves_memory_of_groups_to_the_others(
+async def test_one_principal_leaves_memory_of_groups_to_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members go on; after a restart a group belongs to the principal that is first to come."""
@@ -338,8 +332,10 @@ def test_one_principal_leaves_memory_of_groups_to_the_others(
         assert [await going_on(reader, f"r{number}", -1) for number in range(3)] == [0] * 3
         assert await large(reader, "r4") == 0
 
-    with_users(tmp_path, before)
-    with_users(tmp_path, after)
+    async with guarded_server(tmp_path) as server:
+        await before(server)
+    async with guarded_server(tmp_path) as server:
+        await after(server)
 
 
 def grant(folder: Path, rules: str) -> None:
@@ -347,8 +343,8 @@ def grant(folder: Path, rules: str) -> None:
     reload_all()
 
 
-def test_offsets_need_the_right_to_read_their_topic(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_offsets_need_the_right_to_read_their_topic(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         writer, reader = server.client(), server.client()
         await login(writer)
         await login(reader, "reader")
@@ -365,5 +361,3 @@ def test_offsets_need_the_right_to_read_their_topic(tmp_path: Path) -> None:
         assert every.topics == []
         deleted = await writer.ask("DeleteGroups", 2, groups_names=["g"])
         assert deleted.results[0].error_code == REFUSED
-
-    with_users(tmp_path, test)

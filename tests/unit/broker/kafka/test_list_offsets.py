@@ -27,7 +27,7 @@ from router.wire.kafka.record_batches import build_batch, check_batch, open_batc
 from router.wire.kafka.records import read_records, write_record
 from router.wire.pulsar import pack
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 from tests.unit.broker.kafka.test_fetch import fetched, listed
 from tests.unit.broker.kafka.test_produce import FULL, batch, on_topic, produced
 from tests.unit.broker.storage.rig import SMALL, ignore
@@ -149,12 +149,11 @@ class CountingDisk(Disk):
         return super().pread(descriptor, size, start)
 
 
-def test_a_lookup_reads_little_however_far_the_time_is_behind(tmp_path: Path) -> None:
+async def test_a_lookup_reads_little_however_far_the_time_is_behind(tmp_path: Path) -> None:
     """The times of 200 records are a year old, all are stored at the same moment."""
     disk, year_ms = CountingDisk(), 31_536_000_000
     options = replace(SMALL, segment=8 << 20, journal=4 << 20, index_step=16 << 10, cache=0)
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path, disk=disk, options=options) as (server, client):
         start = 1_700_000_000_000 - year_ms
         for number in range(200):
             record = write_record(0, 0, None, bytes(10_000))
@@ -169,15 +168,12 @@ def test_a_lookup_reads_little_however_far_the_time_is_behind(tmp_path: Path) ->
             assert (found.timestamp, found.offset) == (start + 1_000 * number, number)
         assert disk.count < 3 * (4 << 20) // 8
 
-    on_topic(tmp_path, test, disk=disk, options=options)
-
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_constants_are_served_from_their_version_on(tmp_path: Path, version: int) -> None:
+async def test_constants_are_served_from_their_version_on(tmp_path: Path, version: int) -> None:
     expected = {-1: 3, -2: 0, -3: 2, -4: 0, -5: -1, -6: -1, -7: -1}
     since = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11, -7: 99}
-
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (_, client):
         await produced(client, batch(3))
         for constant, offset in expected.items():
             found = await listed(client, constant, version)
@@ -188,11 +184,9 @@ def test_constants_are_served_from_their_version_on(tmp_path: Path, version: int
             if version >= 4:
                 assert found.leader_epoch == (0 if offset >= 0 else -1)
 
-    on_topic(tmp_path, test)
 
-
-def test_the_largest_timestamp_has_the_first_record_with_it(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_the_largest_timestamp_has_the_first_record_with_it(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         for times in ((5_000, 9_000, 1_000), (9_000, 3_000), (7_000,)):
             made = [write_record(n, time - 5_000, None, b"v") for n, time in enumerate(times)]
             assert (await produced(client, bytes(build_batch(made, 5_000, 9_000)))).error_code == 0
@@ -203,17 +197,14 @@ def test_the_largest_timestamp_has_the_first_record_with_it(tmp_path: Path) -> N
         found = await listed(client, -3)
         assert (found.timestamp, found.offset) == (7_000, 5)
 
-    on_topic(tmp_path, test)
-
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("header", [0, 999_999])
-def test_the_largest_timestamp_of_a_batch_is_that_of_its_records(
+async def test_the_largest_timestamp_of_a_batch_is_that_of_its_records(
     tmp_path: Path, header: int, codec: int
 ) -> None:
     """A header that names another one is corrected, as by Apache Kafka."""
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (_, client):
         times = (5_000, 70_000, 4_000)
         made = [write_record(n, time - 5_000, None, b"v") for n, time in enumerate(times)]
         sent = bytes(build_batch(made, 5_000, header, codec=codec))
@@ -223,8 +214,6 @@ def test_the_largest_timestamp_of_a_batch_is_that_of_its_records(
         assert stored.max_timestamp == 70_000
         assert (await listed(client, 5_001)).offset == 1
         assert (await listed(client, 70_001)).offset == -1
-
-    on_topic(tmp_path, test)
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,7 +12,7 @@ from router.broker.kafka.context import LEADER_EPOCH, NODE_ID
 from router.broker.kafka.failures import ErrorCode
 from router.model import TopicName
 from router.settings import load
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 
 
 async def described(client: KafkaClient, *names: str, version: int = 9, **fields: Any) -> Any:
@@ -21,8 +21,8 @@ async def described(client: KafkaClient, *names: str, version: int = 9, **fields
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_all_topics_are_listed_by_their_kafka_names(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_all_topics_are_listed_by_their_kafka_names(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await server.topics.create(TopicName.parse("persistent://public/default/a.b.c"), 3)
         await server.topics.create(TopicName.parse("persistent://t/n/x"))
@@ -39,19 +39,15 @@ def test_all_topics_are_listed_by_their_kafka_names(tmp_path: Path, version: int
         (broker,) = answer.brokers
         assert (broker.node_id, broker.host, broker.port) == (NODE_ID, "127.0.0.1", 2)
 
-    with_server(tmp_path, test)
 
-
-def test_no_topics_are_none(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_no_topics_are_none(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         await server.topics.create(TopicName.parse("a"))
         assert (await described(server.client())).topics == []
 
-    with_server(tmp_path, test)
 
-
-def test_a_topic_is_created_by_being_asked_for(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_topic_is_created_by_being_asked_for(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         missing = await described(client, "new", allow_auto_topic_creation=False)
         assert missing.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -61,25 +57,21 @@ def test_a_topic_is_created_by_being_asked_for(tmp_path: Path) -> None:
         old = await described(client, "old", version=1)
         assert old.topics[0].error_code == 0
 
-    with_server(tmp_path, test)
 
-
-def test_the_policy_of_creation_holds(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_the_policy_of_creation_holds(tmp_path: Path) -> None:
+    async with serving(
+        tmp_path, settings=load(None, {"ROUTER_TOPICS_AUTO_CREATE": "false"})
+    ) as server:
         answer = await described(server.client(), "new", allow_auto_topic_creation=True)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    with_server(tmp_path, test, settings=load(None, {"ROUTER_TOPICS_AUTO_CREATE": "false"}))
-
 
 @pytest.mark.parametrize("name", ["", "a/b", "ä", "x" * 250, "a-partition-0", "persistent://a/b/c"])
-def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
+    async with serving(tmp_path) as server:
         answer = await described(server.client(), name, allow_auto_topic_creation=True)
         assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert answer.topics[0].name == name
-
-    with_server(tmp_path, test)
 
 
 def test_the_cluster_keeps_its_name(tmp_path: Path) -> None:
@@ -94,10 +86,9 @@ def test_the_cluster_keeps_its_name(tmp_path: Path) -> None:
     assert asyncio.run(cluster_id()) == first
 
 
-def test_clients_are_sent_to_the_advertised_address(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
-        (broker,) = (await described(server.client())).brokers
-        assert (broker.host, broker.port) == ("kafka.example", 9_000)
+async def test_clients_are_sent_to_the_advertised_address(tmp_path: Path) -> None:
 
     settings = load(None, {"ROUTER_BROKER_KAFKA_ADVERTISED": "kafka://kafka.example:9000"})
-    with_server(tmp_path, test, settings=settings)
+    async with serving(tmp_path, settings=settings) as server:
+        (broker,) = (await described(server.client())).brokers
+        assert (broker.host, broker.port) == ("kafka.example", 9_000)

@@ -16,7 +16,7 @@ from router.broker.storage import Store
 from router.model import TopicName
 from router.wire.kafka.compression import GZIP
 from router.wire.kafka.primitives import uvarint
-from tests.unit.broker.kafka.serving import KafkaServer, with_server
+from tests.unit.broker.kafka.serving import serving
 from tests.unit.broker.kafka.test_produce import (
     FULL,
     batch,
@@ -30,8 +30,8 @@ REQUESTS = 200
 MAX_UNSENT_BYTES = 2 << 20
 
 
-def test_duplicates_for_many_partitions_are_answered_together(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_duplicates_for_many_partitions_are_answered_together(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         for number in range(2):
             await server.topics.create(TopicName.parse(f"wide-{number}"), 600)
         client = server.client()
@@ -52,11 +52,9 @@ def test_duplicates_for_many_partitions_are_answered_together(tmp_path: Path) ->
             assert {(part.error_code, part.base_offset) for part in found} == {(0, 0)}
             assert len(found) == 1_200
 
-    with_server(tmp_path, test)
 
-
-def test_requests_that_waited_for_another_are_proved_in_turns(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_requests_that_waited_for_another_are_proved_in_turns(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = await with_topic(server)
         made = batch(1, codec=GZIP)
         frames = [client.request("Metadata", 9, topics=None)]
@@ -67,11 +65,9 @@ def test_requests_that_waited_for_another_are_proved_in_turns(tmp_path: Path) ->
             part = (await client.receive()).responses[0].partition_responses[0]
             assert (part.error_code, part.base_offset) == (0, number)
 
-    with_server(tmp_path, test)
 
-
-def test_a_client_that_does_not_read_has_few_answers_made(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_client_that_does_not_read_has_few_answers_made(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         await server.topics.create(TopicName.parse("wide"), 1_000)
         client = server.client()
         frames = [client.request("Metadata", 9, topics=None) for _ in range(REQUESTS)]
@@ -85,21 +81,19 @@ def test_a_client_that_does_not_read_has_few_answers_made(tmp_path: Path) -> Non
         for _ in range(REQUESTS):
             await client.receive_frame()
 
-    with_server(tmp_path, test)
 
-
-def test_a_request_without_acknowledgement_is_never_answered(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_request_without_acknowledgement_is_never_answered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = await with_topic(server)
         client.send("Produce", 9, **fields(client, batch(), acks=0, topic="missing"))
         assert client.take() == []
         assert client.connection.closed
 
-    with_server(tmp_path, test)
 
-
-def test_a_batch_is_refused_whose_producer_was_closed_while_it_was_proved(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_batch_is_refused_whose_producer_was_closed_while_it_was_proved(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as server:
         client, other = await with_topic(server), server.client()
         assert (await produced(client, batch())).error_code == 0
         partition = server.topics.opened(FULL)
@@ -141,11 +135,9 @@ def test_a_batch_is_refused_whose_producer_was_closed_while_it_was_proved(tmp_pa
                 assert (await produced(client, batch())).error_code == 0
         assert len(partition.producers) == 1
 
-    with_server(tmp_path, test)
 
-
-def test_what_came_before_the_end_of_its_connection_is_stored(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_what_came_before_the_end_of_its_connection_is_stored(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = await with_topic(server)
         client.send("Produce", 9, **fields(client, batch(codec=GZIP), acks=0))
         client.leave()
@@ -155,12 +147,10 @@ def test_what_came_before_the_end_of_its_connection_is_stored(tmp_path: Path) ->
         assert partition.ledger.next_index == 3
         assert len(partition.producers) == 0
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("where", ["array", "tags", "header"])
-def test_a_request_of_many_elements_closes_its_connection(tmp_path: Path, where: str) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_request_of_many_elements_closes_its_connection(tmp_path: Path, where: str) -> None:
+    async with serving(tmp_path) as server:
         client = await with_topic(server)
         count = MAX_ELEMENTS + 1
         tags = b"".join(uvarint(tag) + b"\0" for tag in range(100, 100 + count))
@@ -181,11 +171,9 @@ def test_a_request_of_many_elements_closes_its_connection(tmp_path: Path, where:
         assert client.connection.closed
         assert client.take() == []
 
-    with_server(tmp_path, test)
 
-
-def test_a_request_may_have_so_many_elements(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_request_may_have_so_many_elements(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         part = client.struct("ListOffsetsRequest", "ListOffsetsPartition", timestamp=-1)
         topic = client.struct("ListOffsetsRequest", "ListOffsetsTopic", name="none")
@@ -193,16 +181,13 @@ def test_a_request_may_have_so_many_elements(tmp_path: Path) -> None:
         answer = await client.ask("ListOffsets", 7, topics=[topic])
         assert len(answer.topics[0].partitions) == MAX_ELEMENTS - 1
 
-    with_server(tmp_path, test)
 
-
-def test_batches_wait_until_the_disk_has_caught_up(
+async def test_batches_wait_until_the_disk_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = [True]
     monkeypatch.setattr(Store, "congested", property(lambda _store: bool(slow)))
-
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path) as server:
         client = await with_topic(server)
         gone, pressure = server.client(), server.topics.store.pressure
         for publisher in (client, gone):
@@ -218,5 +203,3 @@ def test_batches_wait_until_the_disk_has_caught_up(
         answer = await client.receive()
         assert answer.responses[0].partition_responses[0].base_offset == 0
         assert not pressure
-
-    with_server(tmp_path, test)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.record_batches import HEADER_BYTES, build_batch, sign_batch
 from router.wire.kafka.records import write_record
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.storage.disks import HeldDisk
 
 TOPIC = "t"
@@ -70,16 +71,15 @@ async def with_topic(server: KafkaServer) -> KafkaClient:
     return server.client()
 
 
-def on_topic(folder: Path, test: Callable[[KafkaServer, KafkaClient], Any], **how: Any) -> None:
-    async def run(server: KafkaServer) -> None:
-        await test(server, await with_topic(server))
-
-    with_server(folder, run, **how)
+@asynccontextmanager
+async def on_topic(folder: Path, **how: Any) -> AsyncIterator[tuple[KafkaServer, KafkaClient]]:
+    async with serving(folder, **how) as server:
+        yield server, await with_topic(server)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_batch_is_stored_as_it_came(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_batch_is_stored_as_it_came(tmp_path: Path, version: int) -> None:
+    async with on_topic(tmp_path) as (server, client):
         first = await produced(client, batch(3), version=version)
         second = await produced(client, batch(2), version=version)
         assert (first.error_code, first.base_offset, second.base_offset) == (0, 0, 3)
@@ -90,28 +90,23 @@ def test_a_batch_is_stored_as_it_came(tmp_path: Path, version: int) -> None:
         assert {entry.format for entry in entries} == {KAFKA_FORMAT}
         assert [entry.messages for entry in entries] == [3, 2]
 
-    on_topic(tmp_path, test)
-
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [5, 5_000])
-def test_every_compression_is_taken(tmp_path: Path, codec: int, size: int) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_every_compression_is_taken(tmp_path: Path, codec: int, size: int) -> None:
+    async with on_topic(tmp_path) as (_, client):
         assert (await produced(client, batch(9, size=size, codec=codec))).error_code == 0
-
-    on_topic(tmp_path, test)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("codec", [0, 1])
-def test_a_compacted_topic_takes_records_with_keys_only(
+async def test_a_compacted_topic_takes_records_with_keys_only(
     tmp_path: Path, version: int, codec: int
 ) -> None:
     keys = b"a", None, b"", None
     records = [write_record(n, n, key, b"v") for n, key in enumerate(keys)]
     sent = bytes(build_batch(records, 1_000, 1_003, codec=codec))
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (server, client):
         assert (await produced(client, sent, version=version)).error_code == 0
         name = TopicName.parse(FULL)
         await change_policies(server.topics, name, {"cleanup_policy": "compact"}, [])
@@ -126,12 +121,10 @@ def test_a_compacted_topic_takes_records_with_keys_only(
         await change_policies(server.topics, name, {}, ["cleanup_policy"])
         assert (await produced(client, sent, version=version)).error_code == 0
 
-    on_topic(tmp_path, test)
-
 
 @pytest.mark.parametrize("given", ["100", "anything"])
-def test_a_topic_may_take_smaller_batches_than_the_broker(tmp_path: Path, given: str) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_topic_may_take_smaller_batches_than_the_broker(tmp_path: Path, given: str) -> None:
+    async with on_topic(tmp_path) as (server, client):
         properties = {"kafka.max.message.bytes": given}
         await change_properties(server.topics, TopicName.parse(FULL), properties, [])
         bounded = given == "100"
@@ -139,8 +132,6 @@ def test_a_topic_may_take_smaller_batches_than_the_broker(tmp_path: Path, given:
         assert (await produced(client, batch(1))).error_code == 0
         code = (await produced(client, batch(9))).error_code
         assert code == (ErrorCode.MESSAGE_TOO_LARGE if bounded else 0)
-
-    on_topic(tmp_path, test)
 
 
 OLD = struct.pack(">qiib", 0, 100, 0, 1) + bytes(100)
@@ -179,8 +170,8 @@ REFUSED["one-too-many"] = (lying(), ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_batch_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_batch_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    async with on_topic(tmp_path) as (_, client):
         sent, code = REFUSED[name]
         answer = await produced(client, sent)
         assert (ErrorCode(answer.error_code), answer.base_offset) == (code, -1)
@@ -188,32 +179,27 @@ def test_a_batch_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
         # Others of the connection go on, and nothing was stored.
         assert (await produced(client, batch())).base_offset == 0
 
-    on_topic(tmp_path, test)
 
+async def test_too_large_batches_are_refused(tmp_path: Path) -> None:
 
-def test_too_large_batches_are_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+    settings = load(None, {"ROUTER_BROKER_KAFKA_MAX_BATCH": "1000"})
+    async with on_topic(tmp_path, settings=settings) as (_, client):
         answer = await produced(client, batch(2, size=1_000))
         assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
         # A little that becomes much.
         bomb = await produced(client, batch(1, size=20 << 20, codec=1))
         assert bomb.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
-    settings = load(None, {"ROUTER_BROKER_KAFKA_MAX_BATCH": "1000"})
-    on_topic(tmp_path, test, settings=settings)
 
-
-def test_a_bomb_is_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_bomb_is_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         answer = await produced(client, batch(1, size=20 << 20, codec=4))
         assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert (await produced(client, batch())).base_offset == 0
 
-    on_topic(tmp_path, test)
 
-
-def test_unknown_topics_and_partitions_are_refused(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_unknown_topics_and_partitions_are_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await produced(client, batch(), topic="none")).error_code == unknown
         assert (await produced(client, batch(), topic="")).error_code == unknown
@@ -223,11 +209,9 @@ def test_unknown_topics_and_partitions_are_refused(tmp_path: Path) -> None:
         assert (await produced(client, batch(), topic="parts", index=1)).error_code == 0
         assert (await produced(client, batch(), topic="parts", index=2)).error_code == unknown
 
-    on_topic(tmp_path, test)
 
-
-def test_acks_are_minus_one_to_one(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_acks_are_minus_one_to_one(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for acks, code in ((2, ErrorCode.INVALID_REQUIRED_ACKS), (1, 0)):
             assert (await produced(client, batch(), acks=acks)).error_code == code
         # Without acks there is no answer: the next one is that of the next request.
@@ -237,11 +221,9 @@ def test_acks_are_minus_one_to_one(tmp_path: Path) -> None:
         client.send("Produce", 9, **fields(client, batch(), acks=0, topic="none"))
         assert client.connection.closed
 
-    on_topic(tmp_path, test)
 
-
-def test_requests_overlap_and_keep_their_order(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_requests_overlap_and_keep_their_order(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         sizes = [5_000, 5, 9_000, 5]
         # Large ones are proved beside the loop, small ones at once.
         for size in sizes:
@@ -253,10 +235,8 @@ def test_requests_overlap_and_keep_their_order(tmp_path: Path) -> None:
         ]
         assert offsets == [0, 9, 10, 19, 20, 29, 30, 39]
 
-    on_topic(tmp_path, test)
 
-
-def test_what_is_more_of_a_request_is_proved_beside_the_event_loop(
+async def test_what_is_more_of_a_request_is_proved_beside_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producing, "MAX_INLINE_RECORDS", 7)
@@ -268,7 +248,7 @@ def test_what_is_more_of_a_request_is_proved_beside_the_event_loop(
 
     monkeypatch.setattr(producing, "prove_batch", proved)
 
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path) as (_, client):
         answer = await client.ask("Produce", 9, **fields(client, *[batch(3)] * 4))
         (topic,) = answer.responses
         assert [found.base_offset for found in topic.partition_responses] == [0, 3, 6, 9]
@@ -276,13 +256,10 @@ def test_what_is_more_of_a_request_is_proved_beside_the_event_loop(
         assert (await produced(client, batch(3))).base_offset == 12
         assert on_loop[4:] == [True]
 
-    on_topic(tmp_path, test)
 
-
-def test_nothing_is_answered_before_its_sync(tmp_path: Path) -> None:
+async def test_nothing_is_answered_before_its_sync(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path, disk=disk) as (_, client):
         disk.hold()
         try:
             client.send("Produce", 9, **fields(client, batch(), acks=1))
@@ -293,11 +270,9 @@ def test_nothing_is_answered_before_its_sync(tmp_path: Path) -> None:
             disk.release()
         assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
 
-    on_topic(tmp_path, test, disk=disk)
 
-
-def test_a_topic_that_takes_no_more_refuses(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_topic_that_takes_no_more_refuses(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         assert (await produced(client, batch())).error_code == 0
         partition = server.topics.opened(FULL)
         assert partition is not None
@@ -307,11 +282,9 @@ def test_a_topic_that_takes_no_more_refuses(tmp_path: Path) -> None:
         gone = await produced(client, batch())
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    on_topic(tmp_path, test)
 
-
-def test_an_exclusive_producer_keeps_others_out(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_an_exclusive_producer_keeps_others_out(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         assert (await produced(client, batch())).error_code == 0
         partition = server.topics.opened(FULL)
         assert partition is not None
@@ -336,28 +309,26 @@ def test_an_exclusive_producer_keeps_others_out(tmp_path: Path) -> None:
         client.leave()
         assert len(partition.producers) == 0
 
-    on_topic(tmp_path, test)
 
-
-def test_a_connection_has_a_bound_of_partitions(
+async def test_a_connection_has_a_bound_of_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+
+    monkeypatch.setattr(producing, "MAX_PRODUCERS", 1)
+    async with on_topic(tmp_path) as (server, client):
         await server.topics.create(TopicName.parse("parts"), 2)
         assert (await produced(client, batch(), topic="parts")).error_code == 0
         answer = await produced(client, batch(), topic="parts", index=1)
         assert answer.error_code == ErrorCode.POLICY_VIOLATION
-
-    monkeypatch.setattr(producing, "MAX_PRODUCERS", 1)
-    on_topic(tmp_path, test)
 
 
 def idempotent(sequence: int, *, epoch: int = 0, producer: int = 7, values: int = 2) -> bytes:
     return batch(values, producer=(producer, epoch, sequence))
 
 
-def test_duplicates_have_their_offset_and_gaps_are_refused(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_duplicates_have_their_offset_and_gaps_are_refused(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
+
         async def sent(sequence: int, **how: int) -> tuple[int, int]:
             answer = await produced(client, idempotent(sequence, **how))
             return answer.error_code, answer.base_offset
@@ -381,20 +352,16 @@ def test_duplicates_have_their_offset_and_gaps_are_refused(tmp_path: Path) -> No
         assert await sent(5, producer=8) == (0, 16)
         assert await sent(7, producer=8) == (0, 18)
 
-    on_topic(tmp_path, test)
 
-
-def test_sequences_begin_again_behind_the_last_one(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_sequences_begin_again_behind_the_last_one(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         last = (1 << 31) - 1
         assert (await produced(client, idempotent(last, values=2))).base_offset == 0
         assert (await produced(client, idempotent(1, values=2))).base_offset == 2
 
-    on_topic(tmp_path, test)
 
-
-def test_a_duplicate_in_flight_is_answered_with_its_offset(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_duplicate_in_flight_is_answered_with_its_offset(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         await produced(client, batch(4))
         for _ in range(3):
             client.send("Produce", 9, **fields(client, idempotent(0)))
@@ -402,13 +369,12 @@ def test_a_duplicate_in_flight_is_answered_with_its_offset(tmp_path: Path) -> No
             part = (await client.receive()).responses[0].partition_responses[0]
             assert (part.error_code, part.base_offset) == (0, 4)
 
-    on_topic(tmp_path, test)
 
-
-def test_batches_in_flight_share_a_sync_and_their_duplicates_wait_for_it(tmp_path: Path) -> None:
+async def test_batches_in_flight_share_a_sync_and_their_duplicates_wait_for_it(
+    tmp_path: Path,
+) -> None:
     disk = HeldDisk()
-
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+    async with on_topic(tmp_path, disk=disk) as (server, client):
         other = server.client()
         assert (await produced(other, batch(1))).base_offset == 0
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
@@ -433,11 +399,9 @@ def test_batches_in_flight_share_a_sync_and_their_duplicates_wait_for_it(tmp_pat
                 part = (await asked.receive()).responses[0].partition_responses[0]
                 assert (part.error_code, part.base_offset) == (0, offset)
 
-    on_topic(tmp_path, test, disk=disk)
 
-
-def test_a_duplicate_of_what_was_removed_has_no_offset(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_duplicate_of_what_was_removed_has_no_offset(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         for number in range(2):
             assert (await produced(client, idempotent(2 * number))).error_code == 0
         ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
@@ -446,8 +410,6 @@ def test_a_duplicate_of_what_was_removed_has_no_offset(tmp_path: Path) -> None:
         found = (answer.error_code, answer.base_offset, answer.log_start_offset)
         assert found == (0, -1, 4)
         assert (await produced(client, idempotent(4))).base_offset == 4
-
-    on_topic(tmp_path, test)
 
 
 def test_producers_are_remembered_over_a_restart(tmp_path: Path) -> None:

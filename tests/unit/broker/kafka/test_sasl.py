@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,11 @@ reader  t     subscribe
 anna    own*  manage
 root    *     manage
 """
-Test = Callable[[KafkaServer], Awaitable[None]]
 
 
-def with_users(folder: Path, test: Test) -> None:
-    """Run a test against a listener with the users anna, reader and root.
+@asynccontextmanager
+async def guarded_server(folder: Path) -> AsyncIterator[KafkaServer]:
+    """Serve a folder with a listener with the users anna, reader and root.
 
     Their password is `secret`; root administers, and can authenticate by SCRAM.
     """
@@ -60,24 +60,21 @@ def with_users(folder: Path, test: Test) -> None:
         },
     )
 
-    async def run() -> None:
-        (folder / "rights").mkdir(exist_ok=True)
-        registry = await FileRegistry.open(folder / "rights")
-        rights = TopicRightsRegistry(registry)
-        counters = NodeCounters(time.monotonic)
-        authorizer = ListenerAuthorizer(settings, rights, counters, lambda: 1_000.0, time.monotonic)
-        transport = TransportContext(authorizer=authorizer)
-        try:
-            async with serving(folder, settings=settings, transport=transport) as server:
-                for name in ("t", "hidden"):
-                    if server.topics.find_kafka(name) is None:
-                        await server.topics.create(TopicName.parse(name))
-                await test(server)
-        finally:
-            authorizer.close()
-            await registry.close()
-
-    asyncio.run(run())
+    (folder / "rights").mkdir(exist_ok=True)
+    registry = await FileRegistry.open(folder / "rights")
+    rights = TopicRightsRegistry(registry)
+    counters = NodeCounters(time.monotonic)
+    authorizer = ListenerAuthorizer(settings, rights, counters, lambda: 1_000.0, time.monotonic)
+    transport = TransportContext(authorizer=authorizer)
+    try:
+        async with serving(folder, settings=settings, transport=transport) as server:
+            for name in ("t", "hidden"):
+                if server.topics.find_kafka(name) is None:
+                    await server.topics.create(TopicName.parse(name))
+            yield server
+    finally:
+        authorizer.close()
+        await registry.close()
 
 
 async def login(client: KafkaClient, name: str = "anna", sent: bytes | None = None) -> Any:
@@ -90,8 +87,10 @@ async def login(client: KafkaClient, name: str = "anna", sent: bytes | None = No
     return await client.ask("SaslAuthenticate", 2, auth_bytes=sent)
 
 
-def test_a_right_to_publish_that_is_revoked_counts_with_the_next_request(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_right_to_publish_that_is_revoked_counts_with_the_next_request(
+    tmp_path: Path,
+) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         await login(client)
         assert (await produced(client, batch())).error_code == 0
@@ -100,11 +99,9 @@ def test_a_right_to_publish_that_is_revoked_counts_with_the_next_request(tmp_pat
             reload_all()
             assert (await produced(client, batch())).error_code == code
 
-    with_users(tmp_path, test)
 
-
-def test_a_user_is_served_with_its_rights(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_user_is_served_with_its_rights(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client, other = server.client(), server.client()
         assert (await client.ask("ApiVersions", 0)).api_keys
         assert (await login(client)).error_code == 0
@@ -118,8 +115,6 @@ def test_a_user_is_served_with_its_rights(tmp_path: Path) -> None:
         assert (await fetched(client, 0)).error_code == forbidden
         assert (await listed(client, -1)).error_code == 0
         assert (await listed(client, -1, topic="hidden")).error_code == forbidden
-
-    with_users(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -136,44 +131,38 @@ def test_a_user_is_served_with_its_rights(tmp_path: Path) -> None:
         b"\0" * 9,
     ],
 )
-def test_what_is_no_user_is_refused_with_the_reason(tmp_path: Path, sent: bytes) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_what_is_no_user_is_refused_with_the_reason(tmp_path: Path, sent: bytes) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         answer = await login(client, sent=sent)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert answer.error_message
         assert client.connection.closed
 
-    with_users(tmp_path, test)
 
-
-def test_a_password_that_is_not_checked_for_the_moment_is_refused_with_a_stable_code(
+async def test_a_password_that_is_not_checked_for_the_moment_is_refused_with_a_stable_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def admit(*_: object) -> None:
         raise TooManyRequestsError("There are too many.", retry_after=1)
 
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         monkeypatch.setattr(LoginLimits, "admit", admit)
         answer = await login(server.client())
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert answer.error_message == "too-many-requests: There are too many."
 
-    with_users(tmp_path, test)
 
-
-def test_nothing_else_is_served_to_a_client_that_is_not_known(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_nothing_else_is_served_to_a_client_that_is_not_known(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         client.send("Metadata", 4, topics=None)
         assert client.connection.closed
         assert client.take() == []
 
-    with_users(tmp_path, test)
 
-
-def test_an_answered_step_is_not_answered_again(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_an_answered_step_is_not_answered_again(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         mechanism = "SCRAM-SHA-256"
         assert (await client.ask("SaslHandshake", 1, mechanism=mechanism)).error_code == 0
@@ -183,11 +172,9 @@ def test_an_answered_step_is_not_answered_again(tmp_path: Path) -> None:
         assert client.connection.closed
         assert client.take() == []
 
-    with_users(tmp_path, test)
 
-
-def test_the_steps_come_in_their_order(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_the_steps_come_in_their_order(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         early = await client.ask("SaslAuthenticate", 2, auth_bytes=b"\0anna\0secret")
         assert early.error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -197,12 +184,12 @@ def test_the_steps_come_in_their_order(tmp_path: Path) -> None:
         again = await client.ask("SaslHandshake", 1, mechanism="PLAIN")
         assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
-    with_users(tmp_path, test)
-
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_tokens_are_bare_after_a_handshake_of_version_0(tmp_path: Path, mechanism: str) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_tokens_are_bare_after_a_handshake_of_version_0(
+    tmp_path: Path, mechanism: str
+) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server, mechanism)
         steps = exchange(mechanism, "root", "secret")
         sent: bytes | None = next(steps)
@@ -221,19 +208,17 @@ def test_tokens_are_bare_after_a_handshake_of_version_0(tmp_path: Path, mechanis
         asked = f'router_kafka_requests_total{{api="SaslAuthenticate"}} {count}.0'
         assert asked in counters.render().splitlines()
 
-    with_users(tmp_path, test)
 
-
-def test_a_request_behind_a_bare_token_waits_until_the_client_is_known(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_request_behind_a_bare_token_waits_until_the_client_is_known(
+    tmp_path: Path,
+) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server)
         token = b"\0root\0secret"
         request = client.request("Metadata", 4, topics=None)
         client.connection.data_received(SIZE.pack(len(token)) + token + request)
         assert await client.receive_frame() == b""
         assert len((await client.receive()).topics) == 2
-
-    with_users(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -247,29 +232,25 @@ def test_a_request_behind_a_bare_token_waits_until_the_client_is_known(tmp_path:
         ("SCRAM-SHA-256", b"n,,n=root"),
     ],
 )
-def test_a_bare_token_that_is_refused_ends_the_connection_without_an_answer(
+async def test_a_bare_token_that_is_refused_ends_the_connection_without_an_answer(
     tmp_path: Path, mechanism: str, sent: bytes
 ) -> None:
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server, mechanism)
         send_token(client, sent)
         await client.connection.settled()
         assert client.connection.closed
         assert client.take() == []
 
-    with_users(tmp_path, test)
 
-
-def test_a_wrong_proof_by_bare_tokens_ends_the_connection(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_wrong_proof_by_bare_tokens_ends_the_connection(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server, "SCRAM-SHA-256")
         steps = exchange("SCRAM-SHA-256", "root", "wrong")
         send_token(client, next(steps))
         send_token(client, steps.send(await client.receive_frame()))
         assert client.connection.closed
         assert client.take() == []
-
-    with_users(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +263,10 @@ def test_a_wrong_proof_by_bare_tokens_ends_the_connection(tmp_path: Path) -> Non
         (b"wrong", None),
     ],
 )
-def test_a_refused_login_is_logged_with_its_user(
+async def test_a_refused_login_is_logged_with_its_user(
     tmp_path: Path, sent: bytes, user: str | None
 ) -> None:
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client()
         with capture_logs() as logs:
             await login(client, sent=sent)
@@ -295,11 +276,9 @@ def test_a_refused_login_is_logged_with_its_user(
         assert line["peer"] == client.connection.peer.name
         assert "wrong" not in str({**line, "reason": ""})
 
-    with_users(tmp_path, test)
 
-
-def test_a_wrong_proof_is_logged_with_its_user(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_wrong_proof_is_logged_with_its_user(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server, "SCRAM-SHA-256")
         steps = exchange("SCRAM-SHA-256", "root", "wrong")
         with capture_logs() as logs:
@@ -307,11 +286,9 @@ def test_a_wrong_proof_is_logged_with_its_user(tmp_path: Path) -> None:
             send_token(client, steps.send(await client.receive_frame()))
         assert [(one["event"], one["user"]) for one in logs] == [("client-refused", "root")]
 
-    with_users(tmp_path, test)
 
-
-def test_refused_logins_write_a_bounded_number_of_lines(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_refused_logins_write_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         authorizer, second = (
             server.client().connection.identity.authorizer,
             iter([0.0] * 25 + [1.0]),
@@ -325,14 +302,12 @@ def test_refused_logins_write_a_bounded_number_of_lines(tmp_path: Path) -> None:
         assert len(lines) == MAX_REFUSAL_LINES_PER_SECOND + 1
         assert lines[-1]["left_out"] == 25 - MAX_REFUSAL_LINES_PER_SECOND
 
-    with_users(tmp_path, test)
-
 
 @pytest.mark.parametrize("size", [MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1, -1])
-def test_a_bare_token_has_the_bounds_of_what_comes_from_a_client_not_known(
+async def test_a_bare_token_has_the_bounds_of_what_comes_from_a_client_not_known(
     tmp_path: Path, size: int
 ) -> None:
-    async def test(server: KafkaServer) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server)
         client.connection.data_received(SIZE.pack(size))
         assert client.connection.closed == (size != MAX_REQUEST_BYTES)
@@ -340,26 +315,20 @@ def test_a_bare_token_has_the_bounds_of_what_comes_from_a_client_not_known(
         assert client.connection.closed
         assert client.take() == []
 
-    with_users(tmp_path, test)
 
-
-def test_a_request_in_place_of_a_bare_token_is_refused(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_request_in_place_of_a_bare_token_is_refused(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = await bare(server)
         client.send("SaslAuthenticate", 2, auth_bytes=b"\0anna\0secret")
         assert client.connection.closed
         assert client.take() == []
 
-    with_users(tmp_path, test)
 
-
-def test_version_0_of_the_handshake_is_advertised(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_version_0_of_the_handshake_is_advertised(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         keys = (await server.client().ask("ApiVersions", 0)).api_keys
         versions = {key.api_key: (key.min_version, key.max_version) for key in keys}
         assert versions[17] == (0, 1)
-
-    with_users(tmp_path, test)
 
 
 async def bare(server: KafkaServer, mechanism: str = "PLAIN") -> KafkaClient:

@@ -18,15 +18,15 @@ from router.errors import RouterError, TopicNotFoundError
 from router.log import MAX_REFUSAL_LINES_PER_SECOND, LineLimit
 from router.wire import ProtocolError
 from router.wire.kafka.frames import KafkaFrameReader
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 
 API_VERSIONS = 18
 PUBLIC_METADATA = {"topics": None}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_versions_are_answered_from_the_table(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_versions_are_answered_from_the_table(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         answer = await server.client().ask(
             "ApiVersions", version, client_software_name="lib", client_software_version="1.0"
         )
@@ -34,11 +34,9 @@ def test_versions_are_answered_from_the_table(tmp_path: Path, version: int) -> N
         assert answer.error_code == 0
         assert found == {api.key: api.versions for api in APIS}
 
-    with_server(tmp_path, test)
 
-
-def test_versions_of_a_newer_client_are_answered_in_version_0(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_versions_of_a_newer_client_are_answered_in_version_0(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         client.connection.data_received(
             struct.pack(">ihhih", 12, API_VERSIONS, 99, 7, -1) + bytes(2)
@@ -48,11 +46,9 @@ def test_versions_of_a_newer_client_are_answered_in_version_0(tmp_path: Path) ->
         assert struct.unpack(">ihihhh", answer) == (7, 35, 1, API_VERSIONS, 0, 4)
         assert not client.connection.closed
 
-    with_server(tmp_path, test)
 
-
-def test_a_client_is_named_by_its_software(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_client_is_named_by_its_software(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         named = {"client_software_name": "a b", "client_software_version": "1"}
         answer = await client.ask("ApiVersions", 3, **named)
@@ -60,8 +56,6 @@ def test_a_client_is_named_by_its_software(tmp_path: Path) -> None:
         named["client_software_name"] = "librdkafka"
         assert (await client.ask("ApiVersions", 3, **named)).error_code == 0
         assert client.connection.session.name.startswith("librdkafka 1 at 127.0.0.1")
-
-    with_server(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +71,16 @@ def test_a_client_is_named_by_its_software(tmp_path: Path) -> None:
     ],
     ids=["api", "version", "no-body", "client-id", "too-large", "negative", "too-short"],
 )
-def test_what_is_no_request_ends_its_connection_only(tmp_path: Path, frame: bytes) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_what_is_no_request_ends_its_connection_only(tmp_path: Path, frame: bytes) -> None:
+    async with serving(tmp_path) as server:
         client, other = server.client(), server.client()
         client.connection.data_received(frame)
         assert client.connection.closed
         assert (await other.ask("Metadata", 4, topics=None)).topics == []
 
-    with_server(tmp_path, test)
 
-
-def test_responses_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_responses_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         # The first one waits for the disk.
         client.send("Metadata", 9, topics=[_named(client, "new")], allow_auto_topic_creation=True)
@@ -99,11 +91,9 @@ def test_responses_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
         # A request finds what the one before it did.
         assert [topic.name for topic in (await client.receive()).topics] == ["new"]
 
-    with_server(tmp_path, test)
 
-
-def test_nothing_is_read_while_requests_wait(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_nothing_is_read_while_requests_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         client.send("Metadata", 9, topics=[_named(client, "new")], allow_auto_topic_creation=True)
         client.send("ApiVersions", 0)
@@ -112,11 +102,9 @@ def test_nothing_is_read_while_requests_wait(tmp_path: Path) -> None:
         await client.receive()
         assert client.transport.reading
 
-    with_server(tmp_path, test)
 
-
-def test_a_client_that_left_is_answered_nothing(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_client_that_left_is_answered_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         client.send("Metadata", 9, topics=[_named(client, "new")], allow_auto_topic_creation=True)
         client.leave()
@@ -124,18 +112,16 @@ def test_a_client_that_left_is_answered_nothing(tmp_path: Path) -> None:
         assert client.take() == []
         assert server.topics.find_kafka("new") is not None
 
-    with_server(tmp_path, test)
-
 
 def _named(client: KafkaClient, name: str) -> object:
     return client.struct("MetadataRequest", "MetadataRequestTopic", name=name)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
-def test_a_frame_that_is_too_short_for_a_request_ends_its_connection(
+async def test_a_frame_that_is_too_short_for_a_request_ends_its_connection(
     tmp_path: Path, size: int
 ) -> None:
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         with capture_logs() as logs:
             client.connection.data_received(struct.pack(">i", size) + bytes(size))
@@ -145,11 +131,11 @@ def test_a_frame_that_is_too_short_for_a_request_ends_its_connection(
         assert client.connection.closed
         assert client.take() == []
 
-    with_server(tmp_path, test)
 
-
-def test_clients_that_break_the_protocol_write_a_bounded_number_of_lines(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_clients_that_break_the_protocol_write_a_bounded_number_of_lines(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as server:
         seconds = iter([0.0] * 25 + [1.0])
         transport = server.context.transport
         transport.broken_lines = LineLimit(lambda: next(seconds))
@@ -159,8 +145,6 @@ def test_clients_that_break_the_protocol_write_a_bounded_number_of_lines(tmp_pat
         lines = [one for one in logs if one["event"] == "client-broke-protocol"]
         assert len(lines) == MAX_REFUSAL_LINES_PER_SECOND + 1
         assert lines[-1]["left_out"] == 25 - MAX_REFUSAL_LINES_PER_SECOND
-
-    with_server(tmp_path, test)
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 1000])
@@ -193,8 +177,8 @@ def test_every_failure_has_a_code() -> None:
     assert error_message(RouterError("so")) == "internal: so"
 
 
-def test_requests_and_errors_are_counted(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_requests_and_errors_are_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         wrong = {"client_software_name": "", "client_software_version": ""}
         await client.ask("ApiVersions", 3, **wrong)
@@ -205,14 +189,10 @@ def test_requests_and_errors_are_counted(tmp_path: Path) -> None:
         assert 'router_kafka_requests_total{api="ApiVersions"} 2' in shown
         assert 'router_kafka_errors_total{api="ApiVersions",error="INVALID_REQUEST"} 1' in shown
 
-    with_server(tmp_path, test)
 
-
-def test_a_large_request_without_batches_ends_its_connection(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_large_request_without_batches_ends_its_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         size = session.MAX_OTHER_REQUEST_BYTES + 1
         client.connection.data_received(struct.pack(">ihhih", size, 3, 4, 1, -1) + bytes(size - 10))
         assert client.connection.closed
-
-    with_server(tmp_path, test)

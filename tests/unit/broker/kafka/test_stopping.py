@@ -13,12 +13,12 @@ from router.broker.transport.listener import ProtocolListener
 from router.model import TopicName
 from router.wire.kafka.compression import GZIP
 from router.wire.kafka.frames import SIZE
-from tests.unit.broker.kafka.serving import DEADLINE, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import DEADLINE, serving
 from tests.unit.broker.kafka.test_produce import FULL, batch, fields
 
 
-def test_what_is_proved_while_the_broker_stops_is_answered(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_what_is_proved_while_the_broker_stops_is_answered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         await server.topics.create(TopicName.parse(FULL))
         partition = server.topics.opened(FULL)
         assert partition is not None
@@ -49,5 +49,3 @@ def test_what_is_proved_while_the_broker_stops_is_answered(tmp_path: Path) -> No
         assert partition.ledger.next_index == 3
         assert answer
         assert len(partition.producers) == 0
-
-    with_server(tmp_path, test)

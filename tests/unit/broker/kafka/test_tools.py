@@ -14,9 +14,9 @@ from router.access.scram import ITERATIONS
 from router.broker.kafka.context import NODE_ID
 from router.broker.kafka.failures import ErrorCode
 from router.model import TopicName
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 from tests.unit.broker.kafka.test_produce import batch, produced
-from tests.unit.broker.kafka.test_sasl import login, with_users
+from tests.unit.broker.kafka.test_sasl import guarded_server, login
 from tests.unit.broker.kafka.test_topic_administration import create, new
 from tests.unit.broker.kafka.transacting import TransactionalClient
 
@@ -52,8 +52,8 @@ async def pages(client: KafkaClient, limit: int, *names: str) -> list[list[tuple
         )
 
 
-def test_partitions_are_described_in_pages(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_partitions_are_described_in_pages(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await create(client, new(client, "b", 3), new(client, "a"), new(client, "c", 2))
         assert await pages(client, 2) == [
@@ -81,12 +81,10 @@ def test_partitions_are_described_in_pages(tmp_path: Path) -> None:
         ).topics
         assert topic.error_code == MISSING
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_sizes_of_partitions_are_described(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_sizes_of_partitions_are_described(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client, request = server.client(), "DescribeLogDirsRequest"
         await create(client, new(client, "t", 2), new(client, "u"))
         await produced(client, batch(3))
@@ -120,11 +118,9 @@ def test_sizes_of_partitions_are_described(tmp_path: Path, version: int) -> None
         if version >= 3:
             assert refused.error_code == FORBIDDEN
 
-    with_server(tmp_path, test)
 
-
-def test_acls_are_neither_shown_nor_taken(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_acls_are_neither_shown_nor_taken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         shown = await client.ask("DescribeAcls", 3, operation=1, permission_type=1)
         creations = [client.struct("CreateAclsRequest", "AclCreation", resource_type=2)]
@@ -135,12 +131,10 @@ def test_acls_are_neither_shown_nor_taken(tmp_path: Path) -> None:
             assert found.error_code == ErrorCode.SECURITY_DISABLED
             assert "permissions of its own" in found.error_message
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_there_are_no_quotas(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_there_are_no_quotas(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client, name = server.client(), "DescribeClientQuotasRequest"
         for kind, code in (("user", 0), ("shoe size", ErrorCode.UNSUPPORTED_VERSION)):
             component = client.struct(name, "ComponentData", entity_type=kind, match_type=2)
@@ -148,12 +142,10 @@ def test_there_are_no_quotas(tmp_path: Path, version: int) -> None:
             assert answer.error_code == code
             assert [*(answer.entries or ())] == []
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_only_broker_stays_the_leader(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_the_only_broker_stays_the_leader(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client, name = server.client(), "ElectLeadersRequest"
         await create(client, new(client, "t", 2))
         topics = [
@@ -177,11 +169,9 @@ def test_the_only_broker_stays_the_leader(tmp_path: Path, version: int) -> None:
         moved = await client.ask("ListPartitionReassignments", 0, topics=None)
         assert (moved.error_code, [*moved.topics]) == (0, [])
 
-    with_server(tmp_path, test)
 
-
-def test_a_state_and_a_transactional_id_that_are_not_known_are_named(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_state_and_a_transactional_id_that_are_not_known_are_named(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         for version in range(2):
             answer = await client.ask("ListTransactions", version, state_filters=["Dead", "Alive"])
@@ -192,11 +182,9 @@ def test_a_state_and_a_transactional_id_that_are_not_known_are_named(tmp_path: P
         assert found.transactional_id == "x"
         assert found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
-    with_server(tmp_path, test)
 
-
-def test_idempotent_producers_are_described(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_idempotent_producers_are_described(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await server.topics.create(TopicName.parse("persistent://public/default/t"))
         await produced(client, batch(2))
@@ -221,13 +209,10 @@ def test_idempotent_producers_are_described(tmp_path: Path) -> None:
         assert {found.last_timestamp for found in here.active_producers} == {1_700_000_000_000}
         assert {found.current_txn_start_offset for found in here.active_producers} == {-1}
 
-    with_server(tmp_path, test)
 
-
-def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
+async def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
     """Producers of a partition, parts of a transaction, positions of a group, configs."""
-
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await server.topics.create(TopicName.parse("persistent://public/default/t"))
         producer = TransactionalClient(client, "p")
@@ -254,8 +239,6 @@ def test_what_costs_more_than_its_name_is_answered_once(tmp_path: Path) -> None:
         found = (await client.ask("DescribeConfigs", 4, resources=[configs] * 9)).results
         assert [one.resource_name for one in found] == ["t"]
 
-    with_server(tmp_path, test)
-
 
 def of_topic(client: KafkaClient, topic: str) -> Any:
     """Return what asks for a position of the group g on one topic."""
@@ -268,8 +251,8 @@ def of_topic(client: KafkaClient, topic: str) -> Any:
     return group
 
 
-def test_resources_with_configs_are_listed(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_resources_with_configs_are_listed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await create(client, new(client, "t"))
 
@@ -285,11 +268,10 @@ def test_resources_with_configs_are_listed(tmp_path: Path) -> None:
         assert await listed(1, 16) == (0, [])
         assert await listed(1, 77) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
-    with_server(tmp_path, test)
 
+async def test_users_of_scram_are_described_to_administrators(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
 
-def test_users_of_scram_are_described_to_administrators(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
         async def described(user: str, *names: str) -> Any:
             client = server.client(NOT_LOCAL)
             await login(client, user)
@@ -311,11 +293,9 @@ def test_users_of_scram_are_described_to_administrators(tmp_path: Path) -> None:
             "no": ErrorCode.DUPLICATE_RESOURCE,
         }
 
-    with_users(tmp_path, test)
 
-
-def test_topics_that_a_client_may_not_see_are_not_described(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_topics_that_a_client_may_not_see_are_not_described(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as server:
         client = server.client(NOT_LOCAL)
         await login(client)
         assert await pages(client, 10) == [[("t", [0])]]
@@ -323,12 +303,8 @@ def test_topics_that_a_client_may_not_see_are_not_described(tmp_path: Path) -> N
         listed = (await client.ask("ListConfigResources", 1, resource_types=[2])).config_resources
         assert [one.resource_name for one in listed] == ["t"]
 
-    with_users(tmp_path, test)
 
-
-def test_a_cluster_without_users_has_none_of_scram(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_cluster_without_users_has_none_of_scram(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         answer = await server.client().ask("DescribeUserScramCredentials", 0, users=None)
         assert (answer.error_code, [*answer.results]) == (0, [])
-
-    with_server(tmp_path, test)

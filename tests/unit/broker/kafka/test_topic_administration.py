@@ -13,7 +13,7 @@ from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT
 from router.model import TopicName
 from router.model.policies import Policies
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -72,8 +72,10 @@ async def configs(client: KafkaClient, name: str, kind: int = TOPIC, **fields: A
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_topics_are_created_with_partitions_and_policies(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_topics_are_created_with_partitions_and_policies(
+    tmp_path: Path, version: int
+) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         wanted = {"retention.ms": "1000", "retention.bytes": "-1", "cleanup.policy": "delete"}
         asked = new(client, "a.b", 3, configs=wanted)
@@ -89,8 +91,6 @@ def test_topics_are_created_with_partitions_and_policies(tmp_path: Path, version
             assert (found["a.b"].num_partitions, found["a.b"].replication_factor) == (3, 1)
             values = {config.name: config.value for config in found["a.b"].configs}
             assert values["retention.ms"] == "1000"
-
-    with_server(tmp_path, test)
 
 
 REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
@@ -123,8 +123,8 @@ REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_topics_that_cannot_be_are_refused(tmp_path: Path, validate_only: bool) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_topics_that_cannot_be_are_refused(tmp_path: Path, validate_only: bool) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await server.topics.create(TopicName.parse("persistent://public/default/there"))
         for changes, code in REFUSED:
@@ -134,21 +134,17 @@ def test_topics_that_cannot_be_are_refused(tmp_path: Path, validate_only: bool) 
             assert result.error_message
         assert server.topics.count == 1
 
-    with_server(tmp_path, test)
 
-
-def test_a_topic_that_is_only_validated_is_not_created(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_topic_that_is_only_validated_is_not_created(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         (result,) = (await create(client, new(client, "x"), validate_only=True)).values()
         assert (result.error_code, result.num_partitions) == (0, 1)
         assert server.topics.count == 0
 
-    with_server(tmp_path, test)
 
-
-def test_replicas_are_at_the_broker(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_replicas_are_at_the_broker(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
 
         def assigned(name: str, *brokers: tuple[int, ...], **fields: Any) -> Any:
@@ -173,33 +169,27 @@ def test_replicas_are_at_the_broker(tmp_path: Path) -> None:
         ]
         assert found["good"].num_partitions == 2
 
-    with_server(tmp_path, test)
 
-
-def test_a_topic_that_is_named_twice_is_refused(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_topic_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         (result,) = (await create(client, new(client, "x"), new(client, "x", 2))).values()
         assert result.error_code == ErrorCode.INVALID_REQUEST
         assert server.topics.count == 0
 
-    with_server(tmp_path, test)
 
-
-def test_a_new_topic_has_no_owner_of_an_earlier_one(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_new_topic_has_no_owner_of_an_earlier_one(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client, name = server.client(), "persistent://public/default/x"
         registry = server.context.broker.registry
         await registry.put(TOPIC_RECORDS, name, TopicRights("earlier").dump(), None)
         await create(client, new(client, "x"))
         assert await registry.get(TOPIC_RECORDS, name) is None
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_topics_are_deleted_with_their_records(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_topics_are_deleted_with_their_records(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client, name = server.client(), "persistent://public/default/x"
         await create(client, new(client, "x", 2))
         registry = server.context.broker.registry
@@ -212,12 +202,10 @@ def test_topics_are_deleted_with_their_records(tmp_path: Path, version: int) -> 
         assert server.topics.count == 0
         assert await registry.get(TOPIC_RECORDS, name) is None
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", range(4))
-def test_topics_get_more_partitions(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_topics_get_more_partitions(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await server.topics.create(TopicName.parse("persistent://public/default/plain"))
         await create(client, new(client, "x", 1))
@@ -240,11 +228,9 @@ def test_topics_get_more_partitions(tmp_path: Path, version: int) -> None:
         assert record is not None
         assert record.partitions == 3
 
-    with_server(tmp_path, test)
 
-
-def test_configs_of_a_topic_are_described_and_altered(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_configs_of_a_topic_are_described_and_altered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await create(client, new(client, "x"))
         before = {c.name: c for c in (await configs(client, "x")).configs}
@@ -260,8 +246,6 @@ def test_configs_of_a_topic_are_described_and_altered(tmp_path: Path) -> None:
         assert (await alter(client, "x", ("retention.ms", DELETE, None))).error_code == 0
         (again,) = (await configs(client, "x", configuration_keys=["retention.ms"])).configs
         assert again.value == before["retention.ms"].value
-
-    with_server(tmp_path, test)
 
 
 COMPACTED = {
@@ -305,8 +289,8 @@ async def described(client: KafkaClient, name: str) -> tuple[dict[str, str], dic
     return own, others
 
 
-def test_configs_are_kept_and_described_from_the_creation_on_or_later(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_configs_are_kept_and_described_from_the_creation_on_or_later(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         found = await create(client, new(client, "x", configs=COMPACTED | KEPT | OWN))
         assert found["x"].error_code == 0, found["x"].error_message
@@ -331,11 +315,9 @@ def test_configs_are_kept_and_described_from_the_creation_on_or_later(tmp_path: 
         assert own == {}
         assert (others["cleanup.policy"], others["delete.retention.ms"]) == ("delete", "86400000")
 
-    with_server(tmp_path, test)
 
-
-def test_cleanup_policies_are_added_and_taken_away(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_cleanup_policies_are_added_and_taken_away(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await create(client, new(client, "x"))
         for operation, value, expected in (
@@ -347,11 +329,9 @@ def test_cleanup_policies_are_added_and_taken_away(tmp_path: Path) -> None:
             assert result.error_code == 0
             assert (await described(client, "x"))[0] == {"cleanup.policy": expected}
 
-    with_server(tmp_path, test)
 
-
-def test_configs_that_mean_nothing_here_are_refused(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_configs_that_mean_nothing_here_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         await create(client, new(client, "x"))
         for change in (
@@ -370,11 +350,9 @@ def test_configs_that_mean_nothing_here_are_refused(tmp_path: Path) -> None:
         assert record is not None
         assert record.policies == Policies()
 
-    with_server(tmp_path, test)
 
-
-def test_altering_all_configs_gives_the_others_their_defaults(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_altering_all_configs_gives_the_others_their_defaults(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client, request = server.client(), "AlterConfigsRequest"
         await create(client, new(client, "x", configs={"retention.ms": "5"}))
         config = client.struct(request, "AlterableConfig", name="retention.bytes", value="7")
@@ -392,11 +370,9 @@ def test_altering_all_configs_gives_the_others_their_defaults(tmp_path: Path) ->
             assert record is not None
             assert record.policies == expected
 
-    with_server(tmp_path, test)
 
-
-def test_configs_of_the_broker_are_read_only(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_configs_of_the_broker_are_read_only(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         client = server.client()
         found = await configs(client, str(NODE_ID), BROKER, include_documentation=True)
         assert {"num.partitions", "log.retention.ms"} <= {config.name for config in found.configs}
@@ -406,12 +382,10 @@ def test_configs_of_the_broker_are_read_only(tmp_path: Path) -> None:
         missing = await configs(client, "missing")
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_cluster_has_one_broker(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_the_cluster_has_one_broker(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         answer = await server.client().ask("DescribeCluster", version)
         (broker,) = answer.brokers
         assert (broker.broker_id, broker.host, broker.port) == (NODE_ID, "127.0.0.1", 2)
@@ -420,12 +394,10 @@ def test_the_cluster_has_one_broker(tmp_path: Path, version: int) -> None:
             refused = await server.client().ask("DescribeCluster", version, endpoint_type=2)
             assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
-    with_server(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_before_an_offset_are_deleted(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_records_before_an_offset_are_deleted(tmp_path: Path, version: int) -> None:
+    async with serving(tmp_path) as server:
         client, request = server.client(), "DeleteRecordsRequest"
         await create(client, new(client, "x"))
         record = server.topics.find("x")
@@ -460,5 +432,3 @@ def test_records_before_an_offset_are_deleted(tmp_path: Path, version: int) -> N
         await server.synced()
         assert (partition.ledger.first_number, partition.ledger.durable_number) == (10, 13)
         assert await delete("x", 13) == (0, 13)
-
-    with_server(tmp_path, test)

@@ -14,7 +14,7 @@ from router.broker.kafka.session import sessions
 from router.broker.topics.offsets import GroupOffsets
 from router.model import TopicName
 from tests.unit.broker.kafka.grouping import commit as committed
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, serving
 from tests.unit.broker.kafka.test_fetch import records
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, on_topic, produced
 
@@ -32,8 +32,8 @@ async def id_of(client: KafkaClient) -> bytes:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_topic_is_described_by_its_id(tmp_path: Path, version: int) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_topic_is_described_by_its_id(tmp_path: Path, version: int) -> None:
+    async with on_topic(tmp_path) as (_, client):
         known = await id_of(client)
         assert known != bytes(16)
         found = await described(client, version, name=None, topic_id=known)
@@ -41,20 +41,16 @@ def test_a_topic_is_described_by_its_id(tmp_path: Path, version: int) -> None:
         missing = await described(client, version, name=None, topic_id=UNKNOWN)
         assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
 
-    on_topic(tmp_path, test)
 
-
-def test_an_id_without_a_name_is_refused_before_names_may_be_null(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_an_id_without_a_name_is_refused_before_names_may_be_null(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         missing = await described(client, 11, name=None, topic_id=UNKNOWN)
         assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, "")
 
-    on_topic(tmp_path, test)
-
 
 @pytest.mark.parametrize("version", range(13, 19))
-def test_batches_are_stored_and_read_by_the_id(tmp_path: Path, version: int) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_batches_are_stored_and_read_by_the_id(tmp_path: Path, version: int) -> None:
+    async with on_topic(tmp_path) as (server, client):
         known = await id_of(client)
 
         async def sent(topic_id: bytes) -> tuple[int, int]:
@@ -86,11 +82,9 @@ def test_batches_are_stored_and_read_by_the_id(tmp_path: Path, version: int) -> 
         assert (await read(known)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert (await sent(known))[0] == ErrorCode.UNKNOWN_TOPIC_ID
 
-    on_topic(tmp_path, test)
 
-
-def test_topics_are_deleted_by_name_or_id(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_topics_are_deleted_by_name_or_id(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, client):
         await server.topics.create(TopicName.parse("other"))
         known = await id_of(client)
         asked = [
@@ -109,19 +103,15 @@ def test_topics_are_deleted_by_name_or_id(tmp_path: Path) -> None:
         ]
         assert server.topics.count == 0
 
-    on_topic(tmp_path, test)
 
-
-def test_an_id_is_kept(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_an_id_is_kept(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         assert await id_of(client) == await id_of(client)
         assert (await produced(client, batch())).error_code == 0
 
-    on_topic(tmp_path, test)
 
-
-def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
-    async def test(server: KafkaServer, client: KafkaClient) -> None:
+async def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (server, _):
         audit = AuditLog(tmp_path, lambda: 1)
         opened = await sessions(replace(server.context.broker, audit=audit))
         server.context = replace(server.context, open_sessions=lambda _: opened)
@@ -174,16 +164,14 @@ def test_offsets_are_committed_and_fetched_by_the_id(tmp_path: Path) -> None:
         (change,) = await audit.newest(9)
         assert (change["action"], change["target"]) == ("reset-group", TOPIC)
 
-    on_topic(tmp_path, test)
 
-
-def test_a_commit_is_not_of_a_topic_that_came_in_the_place_of_the_one_it_names(
+async def test_a_commit_is_not_of_a_topic_that_came_in_the_place_of_the_one_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = TopicName.parse("persistent://public/default/shared")
     commit = GroupOffsets.commit
+    async with serving(tmp_path) as server:
 
-    async def test(server: KafkaServer) -> None:
         async def replaced(*arguments: Any) -> None:
             await commit(*arguments)
             monkeypatch.undo()
@@ -197,11 +185,9 @@ def test_a_commit_is_not_of_a_topic_that_came_in_the_place_of_the_one_it_names(
         assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert await committed(client, {0: 0, 1: 0}, topic="shared") == [0, 0]
 
-    with_server(tmp_path, test)
 
-
-def test_a_group_that_is_missing_is_an_error_of_newer_descriptions(tmp_path: Path) -> None:
-    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+async def test_a_group_that_is_missing_is_an_error_of_newer_descriptions(tmp_path: Path) -> None:
+    async with on_topic(tmp_path) as (_, client):
         for version in range(7):
             (found,) = (await client.ask("DescribeGroups", version, groups=["none"])).groups
             assert found.group_state == "Dead"
@@ -210,5 +196,3 @@ def test_a_group_that_is_missing_is_an_error_of_newer_descriptions(tmp_path: Pat
                 continue
             assert found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
             assert found.error_message == "Group none not found."
-
-    on_topic(tmp_path, test)

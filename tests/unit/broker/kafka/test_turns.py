@@ -8,7 +8,7 @@ from pathlib import Path
 from router.broker.kafka.batch_appends import MAX_SHARE_BYTES
 from router.broker.kafka.failures import ErrorCode
 from router.model import TopicName
-from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.kafka.test_produce import batch, fields, produced
 from tests.unit.broker.storage.disks import HeldDisk
 from tests.unit.broker.storage.rig import until
@@ -30,10 +30,9 @@ async def made(server: KafkaServer) -> tuple[KafkaClient, KafkaClient]:
     return server.client(), server.client()
 
 
-def test_a_batch_is_not_written_with_the_large_ones_of_another(tmp_path: Path) -> None:
+async def test_a_batch_is_not_written_with_the_large_ones_of_another(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path, disk=disk) as server:
         large, small = await waiting(server, disk), server.client()
         journal = server.store._journal
         try:
@@ -48,18 +47,14 @@ def test_a_batch_is_not_written_with_the_large_ones_of_another(tmp_path: Path) -
         assert [await stored(large) for _ in range(2)] == [0, 2]
         assert (journal._turns.size, journal.unsynced) == (0, 0)
 
-    with_server(tmp_path, test, disk=disk)
 
-
-def test_a_connection_keeps_its_order_whatever_the_sizes(tmp_path: Path) -> None:
-    async def test(server: KafkaServer) -> None:
+async def test_a_connection_keeps_its_order_whatever_the_sizes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
         _, client = await made(server)
         sizes = [LARGE, 5, LARGE, LARGE // 2, 5, LARGE]
         for size in sizes:
             client.send("Produce", 9, **fields(client, batch(1, size=size), topic="large"))
         assert [await stored(client) for _ in sizes] == list(range(len(sizes)))
-
-    with_server(tmp_path, test)
 
 
 async def waiting(server: KafkaServer, disk: HeldDisk) -> KafkaClient:
@@ -75,10 +70,9 @@ async def waiting(server: KafkaServer, disk: HeldDisk) -> KafkaClient:
     return large
 
 
-def test_a_stop_waits_for_what_waits_for_a_turn(tmp_path: Path) -> None:
+async def test_a_stop_waits_for_what_waits_for_a_turn(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path, disk=disk) as server:
         large = await waiting(server, disk)
         settled = asyncio.create_task(large.connection.settled())
         await asyncio.sleep(0)
@@ -88,32 +82,22 @@ def test_a_stop_waits_for_what_waits_for_a_turn(tmp_path: Path) -> None:
         await server.synced()
         assert await stored(large) == 0
 
-    with_server(tmp_path, test, disk=disk)
 
-
-def test_the_end_of_the_store_comes_after_what_waits_for_a_turn(tmp_path: Path) -> None:
+async def test_the_end_of_the_store_comes_after_what_waits_for_a_turn(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def leave(server: KafkaServer) -> None:
+    async with serving(tmp_path, disk=disk) as server:
         (await waiting(server, disk)).leave()
         disk.release()
-
-    async def look(server: KafkaServer) -> None:
+    async with serving(tmp_path, disk=disk) as server:
         assert (await produced(server.client(), batch(1), topic="large")).base_offset == 2
 
-    with_server(tmp_path, leave, disk=disk)
-    with_server(tmp_path, look, disk=disk)
 
-
-def test_no_turn_comes_once_the_disk_has_failed(tmp_path: Path) -> None:
+async def test_no_turn_comes_once_the_disk_has_failed(tmp_path: Path) -> None:
     disk = HeldDisk()
-
-    async def test(server: KafkaServer) -> None:
+    async with serving(tmp_path, disk=disk) as server:
         large = await waiting(server, disk)
         server.store.fail(OSError("the disk is gone"))
         disk.release()
         part = (await large.receive()).responses[0].partition_responses[0]
         assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert server.store._journal._turns.size == 0
-
-    with_server(tmp_path, test, disk=disk)

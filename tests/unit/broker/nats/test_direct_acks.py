@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.broker.nats.consumers.test_ack_requests import standing
 from tests.unit.broker.nats.serving import Serving
-from tests.unit.broker.nats.test_session import QUIET, Connect, NatsClient, login, run, users
+from tests.unit.broker.nats.test_session import QUIET, NatsClient, listening, login, users
 
 MESSAGES = 6
 
@@ -45,10 +45,10 @@ def acks(*subjects: str, payload: str = "+ACK", reply: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["explicit", "all"])
-def test_acknowledgements_of_one_read_leave_the_consumer_as_many_reads_do(
+async def test_acknowledgements_of_one_read_leave_the_consumer_as_many_reads_do(
     tmp_path: Path, policy: str
 ) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+    async with listening(tmp_path) as (served, connect):
         await stored(served, ack_policy=policy)
         await served.consumer("d", ack_policy=policy)
         client = connect()
@@ -64,11 +64,9 @@ def test_acknowledgements_of_one_read_leave_the_consumer_as_many_reads_do(
         assert pending(served) < MESSAGES
         assert served.server.metrics.received_messages > 12
 
-    run(tmp_path, test)
 
-
-def test_each_acknowledgement_is_confirmed_where_it_says(tmp_path: Path) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+async def test_each_acknowledgement_is_confirmed_where_it_says(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (served, connect):
         await stored(served)
         client = connect()
         assert await client.ask(QUIET, "SUB in.> 1", "SUB done.* 2") == []
@@ -86,11 +84,9 @@ def test_each_acknowledgement_is_confirmed_where_it_says(tmp_path: Path) -> None
         ]
         assert pending(served) == MESSAGES - 4
 
-    run(tmp_path, test)
 
-
-def test_other_subscribers_see_acknowledgements(tmp_path: Path) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+async def test_other_subscribers_see_acknowledgements(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (served, connect):
         await stored(served)
         client, other = connect(), connect()
         assert await client.ask(QUIET, "SUB in.> 1") == []
@@ -101,11 +97,9 @@ def test_other_subscribers_see_acknowledgements(tmp_path: Path) -> None:
         assert [line.split()[1] for line in shown if line.startswith("MSG")] == found[:2]
         assert pending(served) == MESSAGES - 2
 
-    run(tmp_path, test)
 
-
-def test_a_verbose_client_gets_a_confirmation_of_each(tmp_path: Path) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+async def test_a_verbose_client_gets_a_confirmation_of_each(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (served, connect):
         await stored(served)
         client = connect()
         assert await client.ask('CONNECT {"verbose":true}', "SUB in.> 1") == ["+OK", "+OK"]
@@ -113,42 +107,33 @@ def test_a_verbose_client_gets_a_confirmation_of_each(tmp_path: Path) -> None:
         assert await client.ask(*acks(*found[:3])) == ["+OK"] * 3
         assert pending(served) == MESSAGES - 3
 
-    run(tmp_path, test)
 
-
-def test_a_client_without_the_right_acknowledges_nothing(tmp_path: Path) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+async def test_a_client_without_the_right_acknowledges_nothing(tmp_path: Path) -> None:
+    async with listening(tmp_path, **users(tmp_path)) as (served, connect):
         await stored(served)
         own = await served.pull("c")
         client = connect()
         assert await client.ask(login(), *acks(*(one.reply for one in own))) == []
         assert pending(served) == MESSAGES
 
-    run(tmp_path, test, **users(tmp_path))
 
-
-def test_the_first_acknowledgements_after_a_start_open_their_stream(tmp_path: Path) -> None:
+async def test_the_first_acknowledgements_after_a_start_open_their_stream(tmp_path: Path) -> None:
     found: list[str] = []
-
-    async def before(served: Serving, connect: Connect) -> None:
+    async with listening(tmp_path) as (served, connect):
         await stored(served)
         client = connect()
         assert await client.ask(QUIET, "SUB in.> 1") == []
         found.extend(await pulled(client, "c"))
-
-    async def after(served: Serving, connect: Connect) -> None:
+    async with listening(tmp_path) as (served, connect):
         client = connect()
         assert await client.ask(QUIET, "SUB done 1") == []
         client.send(*acks(*found[:3]), *acks(found[3], reply="done"))
         await client.receive("MSG done 1 0")
         assert pending(served) == MESSAGES - 4
 
-    run(tmp_path, before)
-    run(tmp_path, after)
 
-
-def test_a_subscription_that_ends_within_a_run_loses_no_message(tmp_path: Path) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+async def test_a_subscription_that_ends_within_a_run_loses_no_message(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (served, connect):
         await stored(served)
         client = connect()
         assert await client.ask(QUIET, "SUB warm.> 1", "SUB in.c 2", "UNSUB 2 3") == []
@@ -161,11 +146,9 @@ def test_a_subscription_that_ends_within_a_run_loses_no_message(tmp_path: Path) 
         assert await client.ask("SUB in.c 3") == []
         assert len(await pulled(client, "c", 3)) == 3
 
-    run(tmp_path, test)
 
-
-def test_clients_that_pull_at_the_same_time_share_the_messages(tmp_path: Path) -> None:
-    async def test(served: Serving, connect: Connect) -> None:
+async def test_clients_that_pull_at_the_same_time_share_the_messages(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (served, connect):
         await served.stream()
         await served.consumer("c")
         clients = [connect(), connect()]
@@ -179,5 +162,3 @@ def test_clients_that_pull_at_the_same_time_share_the_messages(tmp_path: Path) -
             assert [line for line in shown if line.isdecimal()] == [
                 str(number) for number in range(int(last) % 2, int(last), 2)
             ]
-
-    run(tmp_path, test)

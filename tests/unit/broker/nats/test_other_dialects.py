@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -90,14 +90,6 @@ async def serving(folder: Path) -> AsyncIterator[Served]:
         served.dialects.close()
 
 
-def run(test: Callable[[Served], object], folder: Path) -> None:
-    async def body() -> None:
-        async with serving(folder) as served:
-            await test(served)  # type: ignore[misc]
-
-    asyncio.run(body())
-
-
 def message(text: str, subject: str = "", **properties: str) -> Message:
     if subject:
         properties["Nats-Subject"] = subject
@@ -105,8 +97,8 @@ def message(text: str, subject: str = "", **properties: str) -> Message:
 
 
 @pytest.mark.parametrize("pattern", ["ORDERS", "*", ">"])
-def test_a_plain_topic_is_seen_under_its_name(pattern: str, tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_a_plain_topic_is_seen_under_its_name(pattern: str, tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("ORDERS")
         box, _ = served.subscribe(pattern)
         other, _ = served.subscribe("ORDERS.x")
@@ -114,13 +106,11 @@ def test_a_plain_topic_is_seen_under_its_name(pattern: str, tmp_path: Path) -> N
         assert await box.until(2) == ["ORDERS 1", "ORDERS 2"]
         assert not other.found
 
-    run(test, tmp_path)
 
-
-def test_what_may_not_be_delivered_yet_or_any_more_is_not_sent(
+async def test_what_may_not_be_delivered_yet_or_any_more_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(served: Served) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("T")
         box, _ = served.subscribe("T")
         ledger = served.ledger("T")
@@ -134,11 +124,11 @@ def test_what_may_not_be_delivered_yet_or_any_more_is_not_sent(
         ledger.announce()
         assert await box.until(3) == ["T 1", "T 3", "T 4"]
 
-    run(test, tmp_path)
 
-
-def test_messages_have_the_subjects_that_the_stream_takes_and_their_headers(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_messages_have_the_subjects_that_the_stream_takes_and_their_headers(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
         stream = await served.rig.create("S", "s.>")
         box, _ = served.subscribe(">")
         new, _ = served.subscribe("s.new")
@@ -150,8 +140,6 @@ def test_messages_have_the_subjects_that_the_stream_takes_and_their_headers(tmp_
         assert new.found == [NatsMessage("s.new", "", b"NATS/1.0\r\na: b\r\n\r\n", b"1")]
         assert other.texts == ["s.S 3"]
         assert not name.found
-
-    run(test, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +153,10 @@ def test_messages_have_the_subjects_that_the_stream_takes_and_their_headers(tmp_
         (("$KV.bucket.>",), "$KV.bucket.TRP"),
     ],
 )
-def test_a_message_without_a_subject_is_what_each_filter_that_matches_its_default_finds(
+async def test_a_message_without_a_subject_is_what_each_filter_that_matches_its_default_finds(
     subjects: tuple[str, ...], subject: str, tmp_path: Path
 ) -> None:
-    async def test(served: Served) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("TRP")
         await served.append(served.ledger("TRP"), message("before"))
         plain = await served.rig.streams.open("TRP")
@@ -187,11 +175,9 @@ def test_a_message_without_a_subject_is_what_each_filter_that_matches_its_defaul
             assert await stream.last_of_subjects((pattern,)) == ([3] if found else [])
             assert SubjectFilter((pattern,), subjects)(subject) == found
 
-    run(test, tmp_path)
 
-
-def test_what_nats_clients_publish_is_not_sent_again(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_what_nats_clients_publish_is_not_sent_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         stream = await served.rig.create("S", "s.>")
         box, _ = served.subscribe("s.>")
         await served.rig.publish("s.a", b"of NATS")
@@ -202,11 +188,9 @@ def test_what_nats_clients_publish_is_not_sent_again(tmp_path: Path) -> None:
         await served.settled()
         assert len(box.found) == 2
 
-    run(test, tmp_path)
 
-
-def test_ledgers_are_followed_only_while_a_subscription_is_about_them(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_ledgers_are_followed_only_while_a_subscription_is_about_them(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("A")
         await served.topic("B")
         await served.rig.create("S", "s.>")
@@ -232,11 +216,9 @@ def test_ledgers_are_followed_only_while_a_subscription_is_about_them(tmp_path: 
         assert followed() == []
         assert len(served.dialects.followers) == 0
 
-    run(test, tmp_path)
 
-
-def test_a_subscription_sees_only_what_is_appended_after_it(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_a_subscription_sees_only_what_is_appended_after_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("A")
         await served.append(served.ledger("A"), message("before"))
         box, subscription = served.subscribe("A")
@@ -249,12 +231,12 @@ def test_a_subscription_sees_only_what_is_appended_after_it(tmp_path: Path) -> N
         assert await again.until(1) == ["A 2"]
         assert box.texts == ["A 1"]
 
-    run(test, tmp_path)
-
 
 @pytest.mark.parametrize("pattern", ["LATER", "LAT*", "*", "l.x", "l.*"])
-def test_topics_and_streams_that_are_made_later_are_followed(pattern: str, tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_topics_and_streams_that_are_made_later_are_followed(
+    pattern: str, tmp_path: Path
+) -> None:
+    async with serving(tmp_path) as served:
         box, _ = served.subscribe(pattern)
         if pattern.startswith("l"):
             await served.rig.create("LATER", "l.x")
@@ -270,13 +252,11 @@ def test_topics_and_streams_that_are_made_later_are_followed(pattern: str, tmp_p
             await served.append(served.ledger("LATER"), message("1"))
             assert await box.until(1) == ["LATER 1"]
 
-    run(test, tmp_path)
 
-
-def test_a_topic_that_is_made_later_is_not_followed_for_a_subscription_that_ended(
+async def test_a_topic_that_is_made_later_is_not_followed_for_a_subscription_that_ended(
     tmp_path: Path,
 ) -> None:
-    async def test(served: Served) -> None:
+    async with serving(tmp_path) as served:
         served.subscribe("elsewhere")
         for pattern in (">", "LATER"):
             served.subscribe(pattern)[1].unsubscribe()
@@ -284,11 +264,11 @@ def test_a_topic_that_is_made_later_is_not_followed_for_a_subscription_that_ende
         await served.settled()
         assert len(served.dialects.followers) == 0
 
-    run(test, tmp_path)
 
-
-def test_a_topic_that_is_made_again_is_followed_and_the_old_one_is_not(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_a_topic_that_is_made_again_is_followed_and_the_old_one_is_not(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("A")
         box, subscription = served.subscribe("A")
         await served.append(served.ledger("A"), message("1"))
@@ -302,11 +282,9 @@ def test_a_topic_that_is_made_again_is_followed_and_the_old_one_is_not(tmp_path:
         subscription.unsubscribe()
         assert len(served.dialects.followers) == 0
 
-    run(test, tmp_path)
 
-
-def test_a_change_of_subjects_is_a_change_of_what_is_followed(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_a_change_of_subjects_is_a_change_of_what_is_followed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         stream = await served.rig.create("S", "s.x")
         box, _ = served.subscribe("t.*")
         assert len(served.dialects.followers) == 0
@@ -320,11 +298,9 @@ def test_a_change_of_subjects_is_a_change_of_what_is_followed(tmp_path: Path) ->
         await served.settled()
         assert len(served.dialects.followers) == 0
 
-    run(test, tmp_path)
 
-
-def test_each_partition_is_a_stream_of_its_own(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_each_partition_is_a_stream_of_its_own(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("P", partitions=2)
         box, _ = served.subscribe("P-partition-1")
         both, _ = served.subscribe("*")
@@ -334,15 +310,12 @@ def test_each_partition_is_a_stream_of_its_own(tmp_path: Path) -> None:
         assert sorted(await both.until(2)) == ["P-partition-0 0", "P-partition-1 1"]
         assert box.texts == ["P-partition-1 1"]
 
-    run(test, tmp_path)
 
-
-def test_much_is_sent_in_order_beside_other_work(
+async def test_much_is_sent_in_order_beside_other_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_dialects, "CHUNK_ENTRIES", 3)
-
-    async def test(served: Served) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("A")
         box, _ = served.subscribe("A")
         ledger = served.ledger("A")
@@ -351,11 +324,9 @@ def test_much_is_sent_in_order_beside_other_work(
         await asyncio.gather(*(served.append(ledger, message(text)) for text in texts[60:]))
         assert await box.until(120) == [f"A {text}" for text in texts]
 
-    run(test, tmp_path)
 
-
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
-    async def test(served: Served) -> None:
+async def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("A")
         box, _ = served.subscribe("A")
         ledger = served.ledger("A")
@@ -365,10 +336,8 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
         await served.append(ledger, message("1"))
         assert await box.until(1) == ["A 1"]
 
-    run(test, tmp_path)
 
-
-def test_a_subscriber_that_ends_while_it_is_sent_to_is_sent_no_more(tmp_path: Path) -> None:
+async def test_a_subscriber_that_ends_while_it_is_sent_to_is_sent_no_more(tmp_path: Path) -> None:
     class Once(Box):
         end: HubSubscription
 
@@ -376,7 +345,7 @@ def test_a_subscriber_that_ends_while_it_is_sent_to_is_sent_no_more(tmp_path: Pa
             super().deliver(message)
             self.end.unsubscribe()
 
-    async def test(served: Served) -> None:
+    async with serving(tmp_path) as served:
         await served.topic("A")
         box = Once()
         _, box.end = served.subscribe("A", box)
@@ -387,15 +356,12 @@ def test_a_subscriber_that_ends_while_it_is_sent_to_is_sent_no_more(tmp_path: Pa
         assert box.texts == ["A 1"]
         assert len(served.dialects.followers) == 0
 
-    run(test, tmp_path)
 
-
-def test_many_topics_are_compared_in_several_turns(
+async def test_many_topics_are_compared_in_several_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_dialects, "MAX_TOPICS_AT_ONCE", 2)
-
-    async def test(served: Served) -> None:
+    async with serving(tmp_path) as served:
         for number in range(7):
             await served.topic(f"T{number}")
         box, subscription = served.subscribe("*")
@@ -409,5 +375,3 @@ def test_many_topics_are_compared_in_several_turns(
         assert not gone.found
         subscription.unsubscribe()
         assert len(served.dialects.followers) == 0
-
-    run(test, tmp_path)

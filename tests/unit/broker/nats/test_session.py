@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,33 +78,26 @@ class NatsClient:
         return dict(json.loads(first.removeprefix(b"INFO ")))
 
 
-def run(
-    folder: Path,
-    test: Callable[[Serving, Connect], Awaitable[None]],
-    **settings: str,
-) -> None:
-    """Run a test against a listener in memory."""
+@asynccontextmanager
+async def listening(folder: Path, **settings: str) -> AsyncIterator[tuple[Serving, Connect]]:
+    """Serve a folder with a listener in memory."""
+    found = load(None, {name.upper(): text for name, text in settings.items()})
+    authorizer = await _authorizer(folder, found) if found.text("auth.users") else None
+    transport = TransportContext(authorizer=authorizer)
+    clients: list[NatsClient] = []
+    async with serving(folder, settings=found, authorizer=authorizer) as server:
+        open_session = sessions(server.broker)
 
-    async def run_it() -> None:
-        found = load(None, {name.upper(): text for name, text in settings.items()})
-        authorizer = await _authorizer(folder, found) if found.text("auth.users") else None
-        transport = TransportContext(authorizer=authorizer)
-        clients: list[NatsClient] = []
-        async with serving(folder, settings=found, authorizer=authorizer) as server:
-            open_session = sessions(server.broker)
+        def connect() -> NatsClient:
+            clients.append(NatsClient(open_session, transport))
+            return clients[-1]
 
-            def connect() -> NatsClient:
-                clients.append(NatsClient(open_session, transport))
-                return clients[-1]
-
-            await test(server, connect)
-            for client in clients:
-                client.connection.connection_lost(None)
-            assert server.server.metrics.connections == 0
-        if authorizer is not None:
-            authorizer.close()
-
-    asyncio.run(run_it())
+        yield server, connect
+        for client in clients:
+            client.connection.connection_lost(None)
+        assert server.server.metrics.connections == 0
+    if authorizer is not None:
+        authorizer.close()
 
 
 async def _authorizer(folder: Path, settings: Settings) -> ListenerAuthorizer:
@@ -130,8 +124,8 @@ def login(password: str = "secret") -> str:
     return QUIET[:-1] + f',"user":"anna","pass":"{password}"}}'
 
 
-def test_a_client_is_greeted_and_served(tmp_path: Path) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+async def test_a_client_is_greeted_and_served(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (server, connect):
         client = connect()
         assert client.transport.writes == []
         await asyncio.sleep(0)
@@ -153,11 +147,9 @@ def test_a_client_is_greeted_and_served(tmp_path: Path) -> None:
         assert "router_nats_received_messages_total 1" in shown
         assert "router_nats_sent_messages_total 1" in shown
 
-    run(tmp_path, test)
 
-
-def test_operations_are_answered_as_the_protocol_has_it(tmp_path: Path) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+async def test_operations_are_answered_as_the_protocol_has_it(tmp_path: Path) -> None:
+    async with listening(tmp_path, router_nats_max_subscriptions="4") as (server, connect):
         client = connect()
         assert await client.ask("PUB a.* 1", "x") == ["-ERR 'Invalid Publish Subject'"]
         assert await client.ask(QUIET, "SUB a..b 1") == ["-ERR 'Invalid Subject'"]
@@ -177,8 +169,6 @@ def test_operations_are_answered_as_the_protocol_has_it(tmp_path: Path) -> None:
         await client.ask("HPUB h 12 14", "NATS/1.0\r\n\r\nhi")
         assert await deaf.ask() == ["MSG h 1 2", "hi"]
 
-    run(tmp_path, test, router_nats_max_subscriptions="4")
-
 
 @pytest.mark.parametrize(
     ("line", "error"),
@@ -190,10 +180,10 @@ def test_operations_are_answered_as_the_protocol_has_it(tmp_path: Path) -> None:
         ('CONNECT {"user":7}', "Parser Error"),
     ],
 )
-def test_a_client_that_breaks_the_protocol_learns_why(
+async def test_a_client_that_breaks_the_protocol_learns_why(
     tmp_path: Path, line: str, error: str
 ) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+    async with listening(tmp_path) as (server, connect):
         client = connect()
         client.send(line)
         assert await client.receive(f"-ERR '{error}'") == []
@@ -201,11 +191,9 @@ def test_a_client_that_breaks_the_protocol_learns_why(
         await server.broker.counters.refresh()
         assert f'router_nats_errors_total{{error="{error}"}} 1' in server.broker.counters.render()
 
-    run(tmp_path, test)
 
-
-def test_stored_messages_are_acknowledged_in_their_order(tmp_path: Path) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+async def test_stored_messages_are_acknowledged_in_their_order(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (server, connect):
         await server.stream("s.>")
         client = connect()
         lines = [line for number in range(3) for line in (f"PUB s.{number} in 1", "x")]
@@ -220,11 +208,12 @@ def test_stored_messages_are_acknowledged_in_their_order(tmp_path: Path) -> None
         assert other is not None
         assert one.entry == other.entry
 
-    run(tmp_path, test)
 
-
-def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.01)
+    async with listening(tmp_path, router_nats_max_pending="64K") as (server, connect):
         slow, quick = connect(), connect()
         for client in (slow, quick):
             assert await client.ask(QUIET, "SUB f 1") == []
@@ -239,17 +228,12 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
         await asyncio.sleep(0.03)
         assert slow.transport.ended
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "FAREWELL_SECONDS", 0.01)
-        run(tmp_path, test, router_nats_max_pending="64K")
 
-
-def test_many_clients_may_have_less_waiting(
+async def test_many_clients_may_have_less_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nats_server, "MAX_PENDING_BYTES", 40 << 20)
-
-    async def test(server: Serving, connect: Connect) -> None:
+    async with listening(tmp_path) as (server, connect):
         assert server.server.max_pending == 32 << 20
         for _ in range(10):
             connect()
@@ -258,11 +242,9 @@ def test_many_clients_may_have_less_waiting(
             connect()
         assert server.server.max_pending == 1 << 20
 
-    run(tmp_path, test)
 
-
-def test_a_silent_client_is_asked_and_let_go(tmp_path: Path) -> None:
-    async def test(_server: Serving, connect: Connect) -> None:
+async def test_a_silent_client_is_asked_and_let_go(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (_, connect):
         client = connect()
         await client.ask(QUIET)
         now = asyncio.get_running_loop().time()
@@ -272,24 +254,19 @@ def test_a_silent_client_is_asked_and_let_go(tmp_path: Path) -> None:
         await client.receive("-ERR 'Stale Connection'")
         assert client.connection.closed
 
-    run(tmp_path, test)
 
-
-def test_a_client_that_does_not_say_who_it_is_runs_out_of_time(
+async def test_a_client_that_does_not_say_who_it_is_runs_out_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(identity, "HANDSHAKE_SECONDS", 0.01)
-
-    async def test(_server: Serving, connect: Connect) -> None:
+    async with listening(tmp_path) as (_, connect):
         client = connect()
         await client.receive("-ERR 'Authentication Timeout'")
         assert client.connection.closed
 
-    run(tmp_path, test)
 
-
-def test_what_follows_a_password_waits_for_its_check(tmp_path: Path) -> None:
-    async def test(_server: Serving, connect: Connect) -> None:
+async def test_what_follows_a_password_waits_for_its_check(tmp_path: Path) -> None:
+    async with listening(tmp_path, **users(tmp_path)) as (_, connect):
         client = connect()
         client.send(login(), "SUB orders.a 1", "PUB orders.a 1", "x", "PUB other 0", "", "PING")
         assert not client.is_read()
@@ -301,11 +278,9 @@ def test_what_follows_a_password_waits_for_its_check(tmp_path: Path) -> None:
         await client.receive("-ERR 'Authorization Violation'")
         assert client.connection.closed
 
-    run(tmp_path, test, **users(tmp_path))
 
-
-def test_a_wrong_password_and_silence_are_refused(tmp_path: Path) -> None:
-    async def test(_server: Serving, connect: Connect) -> None:
+async def test_a_wrong_password_and_silence_are_refused(tmp_path: Path) -> None:
+    async with listening(tmp_path, **users(tmp_path)) as (_, connect):
         for line in (login("wrong"), QUIET, "PING", 'CONNECT {"auth_token":"x"}'):
             client = connect()
             with capture_logs() as logs:
@@ -316,11 +291,9 @@ def test_a_wrong_password_and_silence_are_refused(tmp_path: Path) -> None:
             assert refused == [("client-refused", "nats", "anna" if "anna" in line else None)]
             assert "wrong" not in str([{**one, "reason": ""} for one in logs])
 
-    run(tmp_path, test, **users(tmp_path))
 
-
-def test_http_asks_with_the_rights_of_its_principal(tmp_path: Path) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+async def test_http_asks_with_the_rights_of_its_principal(tmp_path: Path) -> None:
+    async with listening(tmp_path, **users(tmp_path)) as (server, connect):
         client = connect()
         assert await client.ask(login(), "SUB orders.echo 1") == []
         found: list[list[NatsMessage]] = []
@@ -343,10 +316,8 @@ def test_http_asks_with_the_rights_of_its_principal(tmp_path: Path) -> None:
         assert found[0][0].headers.startswith(b"NATS/1.0 503")
         await server.stream("orders.>")
 
-    run(tmp_path, test, **users(tmp_path))
 
-
-def test_a_greeting_before_tls_says_that_tls_follows(tmp_path: Path) -> None:
+async def test_a_greeting_before_tls_says_that_tls_follows(tmp_path: Path) -> None:
     class Socket:
         def getsockname(self) -> tuple[str, int]:
             return "127.0.0.1", 4222
@@ -354,7 +325,8 @@ def test_a_greeting_before_tls_says_that_tls_follows(tmp_path: Path) -> None:
         def getpeername(self) -> tuple[str, int]:
             return "10.0.0.1", 5
 
-    async def test(server: Serving, _connect: Connect) -> None:
+    advertised = "nats://nats.example:4222,nats+ssl://nats.example:4223"
+    async with listening(tmp_path, router_broker_nats_advertised=advertised) as (server, _):
         greet: Any = greetings(server.broker)
         greeting = greet(Socket())
         info = json.loads(greeting.data.removeprefix(b"INFO "))
@@ -363,12 +335,9 @@ def test_a_greeting_before_tls_says_that_tls_follows(tmp_path: Path) -> None:
         assert info["connect_urls"] == ["nats.example:4223"]
         assert info["client_id"] == greeting.known
 
-    advertised = "nats://nats.example:4222,nats+ssl://nats.example:4223"
-    run(tmp_path, test, router_broker_nats_advertised=advertised)
 
-
-def test_subscriptions_need_rights_and_receive_only_what_they_may(tmp_path: Path) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+async def test_subscriptions_need_rights_and_receive_only_what_they_may(tmp_path: Path) -> None:
+    async with listening(tmp_path, **users(tmp_path)) as (server, connect):
         client = connect()
         assert await client.ask(login(), "SUB > 1", "SUB other 2", "SUB _INBOX.> 3") == [
             "-ERR 'Permissions Violation for Subscription to \"other\"'",
@@ -378,13 +347,11 @@ def test_subscriptions_need_rights_and_receive_only_what_they_may(tmp_path: Path
             server.hub.publish(NatsMessage(subject, payload=b"x"))
         assert await client.ask() == ["MSG orders.a 1 1", "x"]
 
-    run(tmp_path, test, **users(tmp_path))
 
-
-def test_subscriptions_take_a_bounded_memory(
+async def test_subscriptions_take_a_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(server: Serving, connect: Connect) -> None:
+    async with listening(tmp_path, router_nats_max_subscriptions="4") as (_, connect):
         refused = "-ERR 'maximum subscriptions exceeded'"
         long = ".".join("a" * 20)
         client = connect()
@@ -392,5 +359,3 @@ def test_subscriptions_take_a_bounded_memory(
         assert await client.ask("UNSUB 0", "UNSUB 1", f"SUB {long} 4") == []
         monkeypatch.setattr("router.broker.nats.protocol.hub.MAX_SUBSCRIPTIONS_BYTES", 100)
         assert await connect().ask(QUIET, "SUB a 1") == [refused]
-
-    run(tmp_path, test, router_nats_max_subscriptions="4")

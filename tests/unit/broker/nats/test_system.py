@@ -14,7 +14,7 @@ from router.model import Principal
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.consumers.test_consumers import Restricted
-from tests.unit.broker.nats.serving import DEADLINE, Serving, run
+from tests.unit.broker.nats.serving import DEADLINE, serving
 
 
 class Client:
@@ -27,8 +27,10 @@ class Client:
         return {"authorized_user": self.caller.name}
 
 
-def test_a_client_with_few_rights_sees_its_own_connections_and_no_server(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_a_client_with_few_rights_sees_its_own_connections_and_no_server(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
         caller = Restricted()
         served.server.clients |= {1: Client(caller.name), 2: Client("another")}
 
@@ -48,8 +50,6 @@ def test_a_client_with_few_rights_sees_its_own_connections_and_no_server(tmp_pat
         data = json.loads((await request("SERVER.PING.CONNZ")).payload)["data"]
         assert data["total"] == 2
         assert json.loads((await request(f"SERVER.{served.server.id}.JSZ")).payload)["data"]
-
-    run(tmp_path, test)
 
 
 @pytest.mark.parametrize(

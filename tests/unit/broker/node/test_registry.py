@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,6 @@ from router.broker.storage import StoreError
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError
 from router.sharing.registry import MAX_VALUE_BYTES
 
-Test = Callable[[FileRegistry], Awaitable[None]]
-
 
 class FailingDisk(Disk):
     """A disk on which commits fail as long as the test wants."""
@@ -39,77 +38,62 @@ class FailingDisk(Disk):
         super().commit(connection)
 
 
-def opened(folder: Path, test: Test, disk: Disk | None = None) -> None:
-    async def run() -> None:
-        registry = await FileRegistry.open(folder, disk)
-        try:
-            await test(registry)
-        finally:
-            await registry.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opened(folder: Path, disk: Disk | None = None) -> AsyncIterator[FileRegistry]:
+    registry = await FileRegistry.open(folder, disk)
+    try:
+        yield registry
+    finally:
+        await registry.close()
 
 
-def test_boot_counts_every_start_of_the_folder(folder: Path) -> None:
+async def test_boot_counts_every_start_of_the_folder(folder: Path) -> None:
     boots = []
-
-    async def count(registry: FileRegistry) -> None:
-        boots.append(await registry.next_boot())
-
     for _ in range(3):
-        opened(folder, count)
+        async with opened(folder) as registry:
+            boots.append(await registry.next_boot())
     assert boots == [1, 2, 3]
 
 
-def test_records_and_versions_go_on_when_the_file_is_opened_again(folder: Path) -> None:
-    async def write(registry: FileRegistry) -> None:
+async def test_records_and_versions_go_on_when_the_file_is_opened_again(folder: Path) -> None:
+    async with opened(folder) as registry:
         await registry.put("key", "a", b"1", 0)
         await registry.delete("key", "a")
         await registry.put("key", "b", b"2", 0)
-
-    async def read(registry: FileRegistry) -> None:
+    async with opened(folder) as registry:
         found = await registry.get("key", "b")
         assert found is not None
         assert found.value == b"2"
         assert await registry.get("key", "a") is None
         assert (await registry.put("key", "a", b"3", 0)).version > found.version
 
-    opened(folder, write)
-    opened(folder, read)
-
 
 def modes(folder: Path) -> set[int]:
     return {stat.S_IMODE(file.stat().st_mode) for file in folder.glob("registry.db*")}
 
 
-def test_nobody_else_may_read_the_file(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_nobody_else_may_read_the_file(folder: Path) -> None:
+    async with opened(folder) as registry:
         await registry.put("key", "a", b"secret", 0)
         assert modes(folder) == {0o600}
 
-    opened(folder, test)
 
-
-def test_write_is_in_the_file_when_it_is_answered(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_write_is_in_the_file_when_it_is_answered(folder: Path) -> None:
+    async with opened(folder) as registry:
         await registry.put("key", "a", b"1", 0)
         with sqlite3.connect(folder / "registry.db") as other:
             assert other.execute("SELECT value FROM records").fetchall() == [(b"1",)]
         other.close()
 
-    opened(folder, test)
 
-
-def test_write_that_is_refused_leaves_others_in_its_commit_alone(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_write_that_is_refused_leaves_others_in_its_commit_alone(folder: Path) -> None:
+    async with opened(folder) as registry:
         names = [str(number % 5) for number in range(20)]
         results = await asyncio.gather(
             *(registry.put("key", name, b"v", 0) for name in names), return_exceptions=True
         )
         assert sum(isinstance(result, ConflictError) for result in results) == 15
         assert [record.name for record in await registry.list("key")] == list("01234")
-
-    opened(folder, test)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +104,11 @@ def test_write_that_is_refused_leaves_others_in_its_commit_alone(folder: Path) -
         (sqlite3.SQLITE_IOERR_FSYNC, BackendUnavailableError),
     ],
 )
-def test_nothing_is_written_when_the_disk_refuses_and_reading_goes_on(
+async def test_nothing_is_written_when_the_disk_refuses_and_reading_goes_on(
     folder: Path, code: int, failure: type[Exception]
 ) -> None:
     disk = FailingDisk()
-
-    async def test(registry: FileRegistry) -> None:
+    async with opened(folder, disk) as registry:
         first = await registry.put("key", "a", b"1", 0)
         disk.failure = code
         for write in (registry.put("key", "a", b"2", None), registry.delete("key", "a")):
@@ -135,17 +118,13 @@ def test_nothing_is_written_when_the_disk_refuses_and_reading_goes_on(
         disk.failure = None
         assert (await registry.put("key", "a", b"2", first.version)).value == b"2"
 
-    opened(folder, test, disk)
 
-
-def test_too_many_calls_at_once_are_refused_and_the_others_answered(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_too_many_calls_at_once_are_refused_and_the_others_answered(folder: Path) -> None:
+    async with opened(folder) as registry:
         calls = (registry.get("key", "a") for _ in range(MAX_WAITING_CALLS + 3))
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(result, BackendUnavailableError) for result in results) == 3
         assert results.count(None) == MAX_WAITING_CALLS
-
-    opened(folder, test)
 
 
 def test_file_that_is_none_is_refused_as_damaged(folder: Path) -> None:
@@ -177,8 +156,8 @@ class CountingDatabase:
         return await self._read(operation)
 
 
-def test_record_is_read_from_memory_until_it_is_written(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_record_is_read_from_memory_until_it_is_written(folder: Path) -> None:
+    async with opened(folder) as registry:
         database = CountingDatabase(registry)
         written = await registry.put("key", "a", b"1", 0)
         for _ in range(3):
@@ -189,11 +168,9 @@ def test_record_is_read_from_memory_until_it_is_written(folder: Path) -> None:
         await registry.delete("key", "a")
         assert await registry.get("key", "a") is None
 
-    opened(folder, test)
 
-
-def test_what_is_read_beside_a_write_is_not_kept(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_what_is_read_beside_a_write_is_not_kept(folder: Path) -> None:
+    async with opened(folder) as registry:
         for name in map(str, range(20)):
             await registry.put("key", name, b"old", 0)
             get, put = registry.get("key", name), registry.put("key", name, b"new", None)
@@ -202,11 +179,9 @@ def test_what_is_read_beside_a_write_is_not_kept(folder: Path) -> None:
             assert found is not None
             assert found.value == b"new"
 
-    opened(folder, test)
 
-
-def test_records_in_memory_are_bounded(folder: Path) -> None:
-    async def test(registry: FileRegistry) -> None:
+async def test_records_in_memory_are_bounded(folder: Path) -> None:
+    async with opened(folder) as registry:
         names = [f"{n}" for n in range(2 * MAX_CACHED_BYTES // MAX_VALUE_BYTES)]
         for name in names:
             await registry.put("key", name, bytes(MAX_VALUE_BYTES), 0)
@@ -216,5 +191,3 @@ def test_records_in_memory_are_bounded(folder: Path) -> None:
         assert database.reads == 0
         await registry.get("key", names[0])
         assert database.reads == 1
-
-    opened(folder, test)

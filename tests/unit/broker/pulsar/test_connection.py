@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,32 +195,29 @@ def flow(permits: int) -> bytes:
     return encode(command(pb.BaseCommand.FLOW, consumer_id=0, messagePermits=permits))
 
 
-def with_client(
+@asynccontextmanager
+async def opened_client(
     folder: Path,
-    test: Callable[[Client, Context], Awaitable[None]],
     peer: object = ("127.0.0.1", 1),
     connections: int = 10,
     options: StoreOptions = SMALL_CACHE,
     disk: Disk | None = None,
     settings: Settings = NO_SETTINGS,
-) -> None:
-    async def run() -> None:
-        store = await Store.open(folder, options, lambda: 1_000.0, disk)
-        topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
-        registry = await FileRegistry.open(folder)
-        later = asyncio.get_running_loop().call_later
-        transport = TransportContext(TransportOptions(connections, 10.0))
-        context = context_of(topics, registry, later, transport, settings)
-        client = Client(context, peer)
-        client.send(CONNECT)
-        try:
-            await test(client, context)
-        finally:
-            client.connection.connection_lost(None)
-            await store.close()
-            await registry.close()
-
-    asyncio.run(run())
+) -> AsyncIterator[tuple[Client, Context]]:
+    store = await Store.open(folder, options, lambda: 1_000.0, disk)
+    topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS)
+    registry = await FileRegistry.open(folder)
+    later = asyncio.get_running_loop().call_later
+    transport = TransportContext(TransportOptions(connections, 10.0))
+    context = context_of(topics, registry, later, transport, settings)
+    client = Client(context, peer)
+    client.send(CONNECT)
+    try:
+        yield client, context
+    finally:
+        client.connection.connection_lost(None)
+        await store.close()
+        await registry.close()
 
 
 async def open_both(client: Client) -> None:
@@ -228,34 +226,28 @@ async def open_both(client: Client) -> None:
     assert client.kinds() == ["CONNECTED", "PRODUCER_SUCCESS", "SUCCESS"]
 
 
-def test_receipts_of_a_round_leave_in_one_write(
+async def test_receipts_of_a_round_leave_in_one_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine a turn may end before all frames are handled, and the next is a round more.
     monkeypatch.setattr(connection, "MAX_TURN_SECONDS", 60.0)
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.send(*(send(n) for n in range(50)))
         await client.settle()
         assert len(client.transport.writes) == 1
         assert [c.send_receipt.sequence_id for c in client.received()] == list(range(50))
 
-    with_client(folder, test)
 
-
-def test_nothing_is_answered_before_it_is_stored(folder: Path) -> None:
+async def test_nothing_is_answered_before_it_is_stored(folder: Path) -> None:
     disk = HeldDisk()
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder, disk=disk) as (client, _):
         await open_both(client)
         await client.silent_until_synced(disk, flow(10), send(0))
         assert client.kinds() == ["SEND_RECEIPT", "MESSAGE"]
 
-    with_client(folder, test, disk=disk)
 
-
-def test_no_joint_append_is_answered_before_what_it_holds_is_stored_or_known_to_be(
+async def test_no_joint_append_is_answered_before_what_it_holds_is_stored_or_known_to_be(
     folder: Path,
 ) -> None:
     disk = HeldDisk()
@@ -263,8 +255,7 @@ def test_no_joint_append_is_answered_before_what_it_holds_is_stored_or_known_to_
     opened = command(
         pb.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, request_id=1, metadata=deduplicated
     )
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder, disk=disk) as (client, context):
         client.send(encode(opened))
         await client.settle()
         await client.silent_until_synced(disk, appends(0, 1, 1), appends(1, 0), appends(1))
@@ -282,17 +273,14 @@ def test_no_joint_append_is_answered_before_what_it_holds_is_stored_or_known_to_
             disk.release()
         await client.settle()
 
-    with_client(folder, test, disk=disk)
 
-
-def test_a_refusal_on_a_topic_that_is_not_persistent_waits_for_no_disk(folder: Path) -> None:
+async def test_a_refusal_on_a_topic_that_is_not_persistent_waits_for_no_disk(folder: Path) -> None:
     disk = HeldDisk()
     topic = TOPIC.replace("persistent", "non-persistent")
     opened = command(pb.BaseCommand.PRODUCER, topic=topic, producer_id=1, request_id=2)
     good = send(2, number=1)
     bad = good[:-1] + bytes([good[-1] ^ 1])
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder, disk=disk) as (client, _):
         client.send(PRODUCER, encode(opened))
         await client.settle()
         assert client.kinds() == ["CONNECTED", "PRODUCER_SUCCESS", "PRODUCER_SUCCESS"]
@@ -307,13 +295,10 @@ def test_a_refusal_on_a_topic_that_is_not_persistent_waits_for_no_disk(folder: P
         await client.settle()
         assert client.kinds() == ["SEND_RECEIPT"]
 
-    with_client(folder, test, disk=disk)
 
-
-def test_metrics_of_the_log_leave_out_topics_that_are_not_persistent(folder: Path) -> None:
+async def test_metrics_of_the_log_leave_out_topics_that_are_not_persistent(folder: Path) -> None:
     topic = TOPIC.replace("persistent", "non-persistent")
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         client.send(
             encode(command(pb.BaseCommand.PRODUCER, topic=topic, producer_id=0, request_id=1)),
             encode(
@@ -334,8 +319,6 @@ def test_metrics_of_the_log_leave_out_topics_that_are_not_persistent(folder: Pat
         tally = context.topics.tally
         assert (tally.entries, tally.dispatched) == (0, 0)
 
-    with_client(folder, test)
-
 
 DEDUPLICATED = encode(
     command(
@@ -350,12 +333,11 @@ DEDUPLICATED = encode(
 )
 
 
-def test_a_repeated_send_is_answered_when_the_first_is_stored_and_not_before(
+async def test_a_repeated_send_is_answered_when_the_first_is_stored_and_not_before(
     folder: Path,
 ) -> None:
     disk = HeldDisk()
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder, disk=disk) as (client, _):
         client.send(DEDUPLICATED)
         await client.settle()
         await client.silent_until_synced(disk, send(5), send(5), send(4))
@@ -363,10 +345,10 @@ def test_a_repeated_send_is_answered_when_the_first_is_stored_and_not_before(
         assert [receipt.sequence_id for receipt in receipts] == [5, 5, 4]
         assert [receipt.message_id.entryId for receipt in receipts] == [0, 0, NO_POSITION]
 
-    with_client(folder, test, disk=disk)
 
-
-def test_chunks_of_a_message_share_a_number_and_are_no_repeats_of_each_other(folder: Path) -> None:
+async def test_chunks_of_a_message_share_a_number_and_are_no_repeats_of_each_other(
+    folder: Path,
+) -> None:
     def chunk(number: int, sequence_id: int) -> bytes:
         metadata = pb.MessageMetadata(
             producer_name="p",
@@ -380,7 +362,7 @@ def test_chunks_of_a_message_share_a_number_and_are_no_repeats_of_each_other(fol
         sent = command(pb.BaseCommand.SEND, producer_id=0, sequence_id=sequence_id)
         return encode(sent, join_payload(metadata, b"v"))
 
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(DEDUPLICATED)
         await client.settle()
         client.received()
@@ -392,14 +374,11 @@ def test_chunks_of_a_message_share_a_number_and_are_no_repeats_of_each_other(fol
         stored = [receipt.message_id.entryId for receipt in receipts]
         assert stored == [0, 1, 2, 3, 4, 4, 4, 4, 5]
 
-    with_client(folder, test)
 
-
-def test_a_producer_that_comes_back_is_told_what_is_stored_when_it_is(folder: Path) -> None:
+async def test_a_producer_that_comes_back_is_told_what_is_stored_when_it_is(folder: Path) -> None:
     """Its client forgets what it is told is stored."""
     disk = HeldDisk()
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder, disk=disk) as (client, context):
         lost = Client(context)
         lost.send(CONNECT, DEDUPLICATED)
         await lost.settle()
@@ -409,8 +388,6 @@ def test_a_producer_that_comes_back_is_told_what_is_stored_when_it_is(folder: Pa
         await client.silent_until_synced(disk, DEDUPLICATED)
         (opened,) = client.received()
         assert opened.producer_success.last_sequence_id == 6
-
-    with_client(folder, test, disk=disk)
 
 
 def ack(request_id: int, *places: pb.MessageIdData, cumulative: bool = False) -> bytes:
@@ -426,10 +403,11 @@ def ack(request_id: int, *places: pb.MessageIdData, cumulative: bool = False) ->
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
-def test_an_acknowledgement_is_answered_when_it_is_on_disk(folder: Path, cumulative: bool) -> None:
+async def test_an_acknowledgement_is_answered_when_it_is_on_disk(
+    folder: Path, cumulative: bool
+) -> None:
     disk = HeldDisk()
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder, disk=disk) as (client, _):
         await open_both(client)
         client.send(flow(10), send(0), send(1))
         await client.settle()
@@ -441,11 +419,9 @@ def test_an_acknowledgement_is_answered_when_it_is_on_disk(folder: Path, cumulat
         assert [answer.request_id for answer in answers] == [7, 8]
         assert not any(answer.HasField("error") for answer in answers)
 
-    with_client(folder, test, disk=disk)
 
-
-def test_an_acknowledgement_of_another_ledger_acknowledges_nothing(folder: Path) -> None:
-    async def test(client: Client, context: Context) -> None:
+async def test_an_acknowledgement_of_another_ledger_acknowledges_nothing(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.send(flow(10), send(0))
         await client.settle()
@@ -461,13 +437,11 @@ def test_an_acknowledgement_of_another_ledger_acknowledges_nothing(folder: Path)
             assert not answer.ackResponse.HasField("error")
             assert record.cursor.is_acked(0) == acknowledged
 
-    with_client(folder, test)
 
-
-def test_an_acknowledgement_under_an_older_claim_is_refused(
+async def test_an_acknowledgement_under_an_older_claim_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await open_both(client)
         client.send(flow(10), send(0))
         await client.settle()
@@ -488,11 +462,9 @@ def test_an_acknowledgement_under_an_older_claim_is_refused(
             refused.append(answer.ackResponse.message.partition(":")[0])
         assert refused == ["fenced", "", ""]
 
-    with_client(folder, test)
 
-
-def test_a_cumulative_acknowledgement_names_one_message(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_a_cumulative_acknowledgement_names_one_message(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.send(flow(10), send(0), send(1))
         await client.settle()
@@ -502,11 +474,9 @@ def test_a_cumulative_acknowledgement_names_one_message(folder: Path) -> None:
         assert first.ackResponse.error == pb.NotAllowedError
         assert not second.ackResponse.HasField("error")
 
-    with_client(folder, test)
 
-
-def test_permits_are_bounded(folder: Path) -> None:
-    async def test(client: Client, context: Context) -> None:
+async def test_permits_are_bounded(folder: Path) -> None:
+    async with opened_client(folder) as (client, context):
         await open_both(client)
         client.send(*[flow(2**32 - 1)] * 3)
         partition = context.topics.opened(TOPIC)
@@ -514,14 +484,12 @@ def test_permits_are_bounded(folder: Path) -> None:
         (consumer,) = partition.subscriptions["s"].consumers
         assert consumer.permits == consuming.MAX_PERMITS
 
-    with_client(folder, test)
-
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_an_acknowledgement_names_as_many_messages_as_a_batch_may_have_and_no_more(
+async def test_an_acknowledgement_names_as_many_messages_as_a_batch_may_have_and_no_more(
     folder: Path, excess: int
 ) -> None:
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.send(flow(10), send(0))
         await client.settle()
@@ -532,13 +500,11 @@ def test_an_acknowledgement_names_as_many_messages_as_a_batch_may_have_and_no_mo
         (answer,) = await client.answers(1)
         assert answer.ackResponse.HasField("error") == bool(excess)
 
-    with_client(folder, test)
 
-
-def test_a_send_is_refused_when_the_topic_was_terminated_and_behind_earlier_receipts(
+async def test_a_send_is_refused_when_the_topic_was_terminated_and_behind_earlier_receipts(
     folder: Path,
 ) -> None:
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await open_both(client)
         store = context.topics.store
         (topic,) = store.topics()
@@ -554,16 +520,13 @@ def test_a_send_is_refused_when_the_topic_was_terminated_and_behind_earlier_rece
         assert {one.send_error.error for one in refused} == {pb.TopicTerminatedError}
         assert ledger.next_entry == 1
 
-    with_client(folder, test)
-
 
 @pytest.mark.parametrize("frame", [send, append])
-def test_reading_pauses_until_what_was_sent_is_stored(
+async def test_reading_pauses_until_what_was_sent_is_stored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, frame: Callable[[int, bytes], bytes]
 ) -> None:
     monkeypatch.setattr(producing, "MAX_PENDING_BYTES", 3_000)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await open_both(client)
         (topic,) = context.topics.store.topics()
         ledger = context.topics.store.ledger(topic.ledger_ids[0])
@@ -578,14 +541,13 @@ def test_reading_pauses_until_what_was_sent_is_stored(
         await client.settle()
         assert (held, client.transport.reading) == (True, True)
 
-    with_client(folder, test)
 
-
-def test_all_connections_together_are_held_back_while_the_disk_stands_still(folder: Path) -> None:
+async def test_all_connections_together_are_held_back_while_the_disk_stands_still(
+    folder: Path,
+) -> None:
     disk, value, most = HeldDisk(), b"v" * 10_000, 200_000
     options = StoreOptions(cache=1 << 20, unsynced=most)
-
-    async def test(_: Client, context: Context) -> None:
+    async with opened_client(folder, options=options, disk=disk) as (_, context):
         clients = [Client(context) for _ in range(9)]
         for client in clients:
             client.send(CONNECT, PRODUCER)
@@ -609,15 +571,12 @@ def test_all_connections_together_are_held_back_while_the_disk_stands_still(fold
         for client in clients:
             client.connection.connection_lost(None)
 
-    with_client(folder, test, options=options, disk=disk)
 
-
-def test_reading_pauses_while_the_client_does_not_take_its_answers(
+async def test_reading_pauses_while_the_client_does_not_take_its_answers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_UNSENT_BYTES", 1_000)
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         client.transport.waiting = 1_001
         client.send(PING)
         await client.settle()
@@ -625,11 +584,9 @@ def test_reading_pauses_while_the_client_does_not_take_its_answers(
         client.connection.resume_writing()
         assert (held, client.transport.reading) == (True, True)
 
-    with_client(folder, test)
 
-
-def test_entries_wait_while_the_client_does_not_read(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_entries_wait_while_the_client_does_not_read(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.connection.pause_writing()
         client.send(flow(10), send(0), send(1))
@@ -639,13 +596,12 @@ def test_entries_wait_while_the_client_does_not_read(folder: Path) -> None:
         await client.settle()
         assert client.kinds() == ["MESSAGE", "MESSAGE"]
 
-    with_client(folder, test)
 
-
-def test_entries_are_handed_over_in_portions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_are_handed_over_in_portions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "HIGH_WATER_BYTES", 2_500)
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.send(*(send(n, b"v" * 1_000) for n in range(9)))
         await client.settle()
@@ -655,16 +611,13 @@ def test_entries_are_handed_over_in_portions(folder: Path, monkeypatch: pytest.M
         assert max(map(len, client.transport.writes)) < 4_000
         assert client.kinds() == ["MESSAGE"] * 9
 
-    with_client(folder, test)
-
 
 @pytest.mark.parametrize(("size", "vectored"), [(100, False), (100_000, True)])
-def test_large_parts_are_handed_over_without_being_joined(
+async def test_large_parts_are_handed_over_without_being_joined(
     folder: Path, monkeypatch: pytest.MonkeyPatch, size: int, vectored: bool
 ) -> None:
     handed_over: list[list[bytes]] = []
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         await client.idle()
         client.transport.writes = []
         monkeypatch.setattr(client.transport, "writelines", handed_over.append)
@@ -674,11 +627,9 @@ def test_large_parts_are_handed_over_without_being_joined(
         assert handed_over == ([parts] if vectored else [])
         assert client.transport.writes == ([] if vectored else [b"".join(parts)])
 
-    with_client(folder, test)
 
-
-def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) -> None:
-    async def test(client: Client, context: Context) -> None:
+async def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) -> None:
+    async with opened_client(folder) as (client, context):
         await open_both(client)
         partition = context.topics.opened(TOPIC)
         assert partition is not None
@@ -690,11 +641,11 @@ def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) 
         assert partition.ledger.durable_entry == 1
         assert not context.members
 
-    with_client(folder, test)
 
-
-def test_consumer_is_not_attached_when_its_connection_was_lost_meanwhile(folder: Path) -> None:
-    async def test(client: Client, context: Context) -> None:
+async def test_consumer_is_not_attached_when_its_connection_was_lost_meanwhile(
+    folder: Path,
+) -> None:
+    async with opened_client(folder) as (client, context):
         client.send(SUBSCRIBE)
         client.connection.connection_lost(None)
         await client.settle()
@@ -702,26 +653,22 @@ def test_consumer_is_not_attached_when_its_connection_was_lost_meanwhile(folder:
         assert partition is not None
         assert partition.dispatchers == []
 
-    with_client(folder, test)
 
-
-def test_connection_closes_when_it_is_one_too_many(folder: Path) -> None:
-    async def test(_: Client, context: Context) -> None:
+async def test_connection_closes_when_it_is_one_too_many(folder: Path) -> None:
+    async with opened_client(folder, connections=1) as (_, context):
         second = Client(context)
         assert second.transport.ended
         assert len(context.members) == 1
-
-    with_client(folder, test, connections=1)
 
 
 @pytest.mark.parametrize(
     ("peer", "allowed"),
     [(("127.0.0.1", 1), True), (("::1", 1, 0, 0), True), ("", True), (("192.0.2.1", 1), False)],
 )
-def test_administration_is_refused_to_clients_of_other_machines(
+async def test_administration_is_refused_to_clients_of_other_machines(
     folder: Path, peer: object, allowed: bool
 ) -> None:
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder, peer) as (client, _):
         client.send(
             node.frame(admin=npb.CommandAdmin(request_id=1, list_namespaces=npb.ListNames())),
             node.frame(
@@ -738,11 +685,9 @@ def test_administration_is_refused_to_clients_of_other_machines(
         expected = "" if allowed else "not-allowed"
         assert codes == {"admin_response": expected, "claim_update": expected}
 
-    with_client(folder, test, peer)
 
-
-def test_names_of_topics_are_told_to_clients_of_other_machines(folder: Path) -> None:
-    async def test(client: Client, context: Context) -> None:
+async def test_names_of_topics_are_told_to_clients_of_other_machines(folder: Path) -> None:
+    async with opened_client(folder, ("192.0.2.1", 1)) as (client, _):
         client.send(SUBSCRIBE)
         await client.settle()
         client.send(node.frame(admin=npb.CommandAdmin(request_id=1, list_topics=npb.ListTopics())))
@@ -751,11 +696,9 @@ def test_names_of_topics_are_told_to_clients_of_other_machines(folder: Path) -> 
         answer = found.admin_response
         assert (answer.code, [one.topic for one in answer.topics]) == ("", [TOPIC])
 
-    with_client(folder, test, ("192.0.2.1", 1))
 
-
-def test_silent_client_is_pinged_then_closed(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_silent_client_is_pinged_then_closed(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         heard = client.connection.last_read
         client.connection.check_liveness(heard + 9)
         client.connection.check_liveness(heard + 11)
@@ -766,79 +709,66 @@ def test_silent_client_is_pinged_then_closed(folder: Path) -> None:
         client.connection.check_liveness(heard + 25)
         assert (kept, client.transport.ended) == (True, True)
 
-    with_client(folder, test)
 
-
-def test_client_is_not_called_silent_while_the_broker_does_not_listen(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_client_is_not_called_silent_while_the_broker_does_not_listen(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         client.connection.hold_reading("producing")
         for seconds in range(0, 100, 5):
             client.connection.check_liveness(client.connection.last_read + seconds)
         assert not client.transport.ended
 
-    with_client(folder, test)
 
-
-def test_client_that_never_greets_is_closed(folder: Path) -> None:
-    async def test(_: Client, context: Context) -> None:
+async def test_client_that_never_greets_is_closed(folder: Path) -> None:
+    async with opened_client(folder) as (_, context):
         mute = Client(context)
         mute.connection.check_liveness(mute.connection.last_read + 11)
         assert mute.transport.ended
 
-    with_client(folder, test)
 
-
-def test_frame_that_breaks_the_protocol_ends_what_follows_it(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_frame_that_breaks_the_protocol_ends_what_follows_it(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(send(0), PING)
         assert client.kinds() == ["CONNECTED"]
         assert client.transport.ended
 
-    with_client(folder, test)
+
+def spoil_segment(folder: Path) -> None:
+    (segment,) = folder.rglob("*.seg")
+    segment.write_bytes(b"\xff" * segment.stat().st_size)
 
 
-def test_reading_failure_is_told_to_who_asks_for_the_last_message(folder: Path) -> None:
-    async def fill(client: Client, _: Context) -> None:
+async def test_reading_failure_is_told_to_who_asks_for_the_last_message(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(PRODUCER)
         client.send(*(send(n) for n in range(5)))
         await client.settle()
-
-    async def test(client: Client, _: Context) -> None:
+    spoil_segment(folder)
+    async with opened_client(folder, options=StoreOptions(cache=0)) as (client, _):
         client.send(EARLIEST, flow(10), LAST)
         *_before, error = await client.answers(3)
         assert (error.error.request_id, error.error.error) == (9, pb.PersistenceError)
         assert error.error.message.startswith("read-failed: ")
 
-    with_client(folder, fill)
-    (segment,) = folder.rglob("*.seg")
-    segment.write_bytes(b"\xff" * segment.stat().st_size)
-    with_client(folder, test, options=StoreOptions(cache=0))
 
-
-def test_last_message_is_read_from_disk_when_memory_does_not_have_it(folder: Path) -> None:
-    async def fill(client: Client, _: Context) -> None:
+async def test_last_message_is_read_from_disk_when_memory_does_not_have_it(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(PRODUCER)
         payload = pack([Message(b"a"), Message(b"b")], "p", 0, 1)
         client.send(encode(command(pb.BaseCommand.SEND, producer_id=0, sequence_id=0), payload))
         await client.settle()
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder, options=StoreOptions(cache=0)) as (client, _):
         client.send(EARLIEST, LAST)
         *_before, answer = await client.answers(3)
         last = answer.getLastMessageIdResponse.last_message_id
         assert (last.entryId, last.batch_index) == (0, 1)
 
-    with_client(folder, fill)
-    with_client(folder, test, options=StoreOptions(cache=0))
-
 
 @pytest.mark.parametrize(("client_version", "last"), [("Pulsar-CPP", 3), ("router/1", 1)])
-def test_router_is_told_the_last_message_that_it_will_get(
+async def test_router_is_told_the_last_message_that_it_will_get(
     folder: Path, client_version: str, last: int
 ) -> None:
     """It waits for that one; others ask what the topic holds."""
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         session = client.connection.session
         assert isinstance(session, PulsarSession)
         session.version = client_version
@@ -855,8 +785,6 @@ def test_router_is_told_the_last_message_that_it_will_get(
         answer = client.received()[-1]
         assert answer.getLastMessageIdResponse.last_message_id.entryId == last
 
-    with_client(folder, test)
-
 
 @pytest.mark.parametrize(
     ("ledger", "entry", "start"),
@@ -870,10 +798,10 @@ def test_router_is_told_the_last_message_that_it_will_get(
         (9, 0, 4),
     ],
 )
-def test_seek_goes_to_an_entry_that_there_is(
+async def test_seek_goes_to_an_entry_that_there_is(
     folder: Path, ledger: int, entry: int, start: int
 ) -> None:
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         client.send(PRODUCER)
         client.send(*(send(n) for n in range(4)))
         client.send(EARLIEST)
@@ -889,11 +817,9 @@ def test_seek_goes_to_an_entry_that_there_is(
         assert partition is not None
         assert partition.subscriptions["s"].cursor.mark_delete == start - 1
 
-    with_client(folder, test)
 
-
-def test_publishing_is_refused_when_the_disk_is_full(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_publishing_is_refused_when_the_disk_is_full(folder: Path) -> None:
+    async with opened_client(folder) as (client, _):
         await open_both(client)
         client.store.full = True
         client.send(send(0))
@@ -901,8 +827,6 @@ def test_publishing_is_refused_when_the_disk_is_full(folder: Path) -> None:
         (refused,) = client.received()
         assert refused.send_error.error == pb.PersistenceError
         assert refused.send_error.message.startswith("disk-full: ")
-
-    with_client(folder, test)
 
 
 @pytest.mark.parametrize(
@@ -914,10 +838,10 @@ def test_publishing_is_refused_when_the_disk_is_full(folder: Path) -> None:
         (("127.0.0.1", 1), "Pulsar-CPP-v3", "Pulsar-CPP-v3 at 127.0.0.1:1"),
     ],
 )
-def test_connection_is_named_by_whose_it_is(
+async def test_connection_is_named_by_whose_it_is(
     folder: Path, peer: object, version: str, name: str
 ) -> None:
-    async def test(_: Client, context: Context) -> None:
+    async with opened_client(folder) as (_, context):
         client = Client(context, peer)
         client.send(
             encode(command(pb.BaseCommand.CONNECT, client_version=version, protocol_version=20))
@@ -925,13 +849,10 @@ def test_connection_is_named_by_whose_it_is(
         assert client.connection.session.name == name
         client.connection.connection_lost(None)
 
-    with_client(folder, test)
 
-
-def test_sends_are_dropped_when_the_broker_closed_their_producer(folder: Path) -> None:
+async def test_sends_are_dropped_when_the_broker_closed_their_producer(folder: Path) -> None:
     """The client does not know it yet; it opens the producer again, and sends again."""
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await open_both(client)
         await context.topics.delete(TopicName.parse(TOPIC))
         client.send(send(0), send(1), PING)
@@ -941,15 +862,12 @@ def test_sends_are_dropped_when_the_broker_closed_their_producer(folder: Path) -
         await client.settle()
         assert client.kinds() == ["PRODUCER_SUCCESS", "SEND_RECEIPT"]
 
-    with_client(folder, test)
 
-
-def test_only_so_many_closed_producers_are_remembered(
+async def test_only_so_many_closed_producers_are_remembered(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producers, "MAX_PRODUCERS", 2)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         for number in range(3):
             client.send(producer(number))
             await client.settle()
@@ -959,13 +877,11 @@ def test_only_so_many_closed_producers_are_remembered(
         client.send(send(0, number=0))
         assert client.transport.ended
 
-    with_client(folder, test)
 
-
-def test_connection_closes_when_too_much_is_sent_to_what_is_being_opened(folder: Path) -> None:
-    async def test(client: Client, _: Context) -> None:
+async def test_connection_closes_when_too_much_is_sent_to_what_is_being_opened(
+    folder: Path,
+) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(SUBSCRIBE, *([flow(1)] * 300))
         assert client.transport.ended
         await client.settle()
-
-    with_client(folder, test)

@@ -9,8 +9,7 @@ import pytest
 from router.settings import load
 from router.wire.pulsar import command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.pulsar.serving import Context
-from tests.unit.broker.pulsar.test_connection import TOPIC, Client, with_client
+from tests.unit.broker.pulsar.test_connection import TOPIC, opened_client
 
 LOOKUP = encode(command(pb.BaseCommand.LOOKUP, topic=TOPIC, request_id=1))
 
@@ -23,16 +22,15 @@ LOOKUP = encode(command(pb.BaseCommand.LOOKUP, topic=TOPIC, request_id=1))
         ("pulsar+ssl://b:2", "", "pulsar+ssl://b:2"),
     ],
 )
-def test_lookup_answers_what_is_advertised_else_the_way_that_the_client_came(
+async def test_lookup_answers_what_is_advertised_else_the_way_that_the_client_came(
     folder: Path, advertised: str, plain: str, tls: str
 ) -> None:
-    async def test(client: Client, _: Context) -> None:
+
+    settings = load(None, {}, {"broker.advertised": advertised})
+    async with opened_client(folder, settings=settings) as (client, _):
         client.send(LOOKUP)
         await client.settle()
         answer = client.received()[-1].lookupTopicResponse
         assert (answer.brokerServiceUrl, answer.brokerServiceUrlTls) == (plain, tls)
         assert answer.response == pb.CommandLookupTopicResponse.Connect
         assert answer.proxy_through_service_url
-
-    settings = load(None, {}, {"broker.advertised": advertised})
-    with_client(folder, test, settings=settings)

@@ -12,13 +12,12 @@ from router.broker.transport import connection
 from router.model import TopicName
 from router.wire.pulsar import command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import (
     CONNECT,
     SUBSCRIBE,
     TOPIC,
     Client,
-    with_client,
+    opened_client,
 )
 
 LARGE = pb.Schema(name="R", schema_data=b" " * 100_000, type=pb.Schema.Avro)
@@ -39,22 +38,19 @@ LARGE = pb.Schema(name="R", schema_data=b" " * 100_000, type=pb.Schema.Avro)
         ),
     ],
 )
-def test_schema_that_is_far_too_large_waits_for_nothing(
+async def test_schema_that_is_far_too_large_waits_for_nothing(
     folder: Path, asked: pb.BaseCommand, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine the turn may end between the commands; then the first is answered first.
     monkeypatch.setattr(connection, "MAX_TURN_SECONDS", 60.0)
     get = command(pb.BaseCommand.GET_SCHEMA, topic=TOPIC, request_id=1)
-
-    async def test(client: Client, _context: Context) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(encode(get), encode(asked))
         await client.settle()
         assert client.kinds() == ["CONNECTED", answer, "GET_SCHEMA_RESPONSE"]
 
-    with_client(folder, test)
 
-
-def test_turn_of_a_producer_passes_on_when_its_connection_has_too_much_to_do(
+async def test_turn_of_a_producer_passes_on_when_its_connection_has_too_much_to_do(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exclusive(number: int) -> bytes:
@@ -68,7 +64,7 @@ def test_turn_of_a_producer_passes_on_when_its_connection_has_too_much_to_do(
             )
         )
 
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         client.send(exclusive(0))
         await client.settle()
         busy, patient = Client(context), Client(context)
@@ -91,10 +87,8 @@ def test_turn_of_a_producer_passes_on_when_its_connection_has_too_much_to_do(
         for waiting in (busy, patient):
             waiting.connection.connection_lost(None)
 
-    with_client(folder, test)
 
-
-def test_watcher_that_is_not_told_for_long_has_nothing_coming_of_what_came_and_went(
+async def test_watcher_that_is_not_told_for_long_has_nothing_coming_of_what_came_and_went(
     folder: Path,
 ) -> None:
     watched = command(
@@ -104,8 +98,7 @@ def test_watcher_that_is_not_told_for_long_has_nothing_coming_of_what_came_and_w
         namespace="public/default",
         topics_pattern="public/default/.*",
     )
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         topics = context.topics
         there = TopicName.parse(TOPIC)
         await topics.create(there)
@@ -128,10 +121,8 @@ def test_watcher_that_is_not_told_for_long_has_nothing_coming_of_what_came_and_w
         assert list(update.new_topics) == [TOPIC, "persistent://public/default/new"]
         assert list(update.deleted_topics) == []
 
-    with_client(folder, test)
 
-
-def test_damage_refuses_a_request_that_meets_it_and_nothing_else(
+async def test_damage_refuses_a_request_that_meets_it_and_nothing_else(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def damaged(ledger: Ledger, _timestamp_ms: int) -> int:
@@ -148,7 +139,7 @@ def test_damage_refuses_a_request_that_meets_it_and_nothing_else(
         start_message_rollback_duration_sec=5,
     )
 
-    async def test(client: Client, _context: Context) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(SUBSCRIBE)
         await client.settle()
         client.received()
@@ -157,5 +148,3 @@ def test_damage_refuses_a_request_that_meets_it_and_nothing_else(
         await client.settle()
         assert [told.error.error for told in client.received()] == [pb.PersistenceError] * 2
         assert not client.transport.ended
-
-    with_client(folder, test)

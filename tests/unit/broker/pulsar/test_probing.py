@@ -11,7 +11,7 @@ from router.broker.transport import connection
 from router.wire.pulsar import command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
-from tests.unit.broker.pulsar.test_connection import CONNECT, SUBSCRIBE, Client, with_client
+from tests.unit.broker.pulsar.test_connection import CONNECT, SUBSCRIBE, Client, opened_client
 from tests.unit.broker.storage.rig import until
 
 PONG = encode(command(pb.BaseCommand.PONG))
@@ -30,12 +30,11 @@ async def rival(client: Client, context: Context) -> Client:
     return other
 
 
-def test_place_of_a_client_that_is_gone_is_free_soon(
+async def test_place_of_a_client_that_is_gone_is_free_soon(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "PROBE_SECONDS", 0.05)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         other = await rival(client, context)
         await until(lambda: client.transport.ended)
         client.connection.connection_lost(None)
@@ -44,17 +43,14 @@ def test_place_of_a_client_that_is_gone_is_free_soon(
         assert other.kinds() == ["SUCCESS"]
         other.connection.connection_lost(None)
 
-    with_client(folder, test)
-
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_place_of_a_router_that_lost_its_lease_is_free_at_once_for_the_one_that_holds_it(
+async def test_place_of_a_router_that_lost_its_lease_is_free_at_once_for_the_one_that_holds_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
     monkeypatch.setattr(connection, "PROBE_SECONDS", 60.0)
     monkeypatch.setattr(connection, "LEASED_PROBE_SECONDS", 0.05)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         other = await rival(client, context)
         if slow:
             client.connection.pause_writing()
@@ -67,8 +63,6 @@ def test_place_of_a_router_that_lost_its_lease_is_free_at_once_for_the_one_that_
         assert other.kinds() == ["ERROR", "SUCCESS"]
         other.connection.connection_lost(None)
 
-    with_client(folder, test)
-
 
 def leased() -> bytes:
     """Return a SUBSCRIBE of a router that holds the lease."""
@@ -79,12 +73,11 @@ def leased() -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("excuse", ["answers", "is not listened to", "takes long"])
-def test_client_that_is_there_keeps_its_place(
+async def test_client_that_is_there_keeps_its_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch, excuse: str
 ) -> None:
     monkeypatch.setattr(connection, "PROBE_SECONDS", 0.05)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         other = await rival(client, context)
         if excuse == "answers":
             client.send(PONG)
@@ -95,5 +88,3 @@ def test_client_that_is_there_keeps_its_place(
         await asyncio.sleep(0.2)
         assert not client.transport.ended
         other.connection.connection_lost(None)
-
-    with_client(folder, test)

@@ -18,7 +18,7 @@ from router.broker.transactions import (
 )
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
-from tests.unit.broker.pulsar.test_connection import TOPIC, with_client
+from tests.unit.broker.pulsar.test_connection import TOPIC, opened_client
 from tests.unit.broker.pulsar.transacting import Ids, TransactionalClient
 
 EXCLUSIVE, SHARED = pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared
@@ -28,15 +28,16 @@ LOST = {"txnid_most_bits": 0, "txnid_least_bits": 99}
 def with_transactions(
     folder: Path, test: Callable[[TransactionalClient, Context], Awaitable[None]]
 ) -> None:
-    async def run(_: object, context: Context) -> None:
-        client = TransactionalClient(context)
-        try:
-            await client.producer()
-            await test(client, context)
-        finally:
-            client.close()
+    async def run() -> None:
+        async with opened_client(folder) as (_, context):
+            client = TransactionalClient(context)
+            try:
+                await client.producer()
+                await test(client, context)
+            finally:
+                client.close()
 
-    with_client(folder, run)
+    asyncio.run(run())
 
 
 def test_clients_find_one_coordinator(folder: Path) -> None:

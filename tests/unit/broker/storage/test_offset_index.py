@@ -132,23 +132,27 @@ def test_lookups_answer_as_a_list_would(work: list[list[tuple[int, int]] | str |
         run(go(Path(folder)))
 
 
-async def test_first_number_outlives_retention_of_everything_and_kills(folder: Path) -> None:
+def test_first_number_outlives_retention_of_everything_and_kills(folder: Path) -> None:
     model = Model()
-    async with killed(folder, OPTIONS) as store:
-        ledger = await one_ledger(store)
-        await model.append(store, ledger, [(3, 5)] * 20)
-        store.resolve(lambda _topic: Policies(retention_ms=NEVER_MS, retention_bytes=0))
-        await store._checkpointer.checkpoint()
-        await store.retain(40)
-        assert (ledger.first_entry, ledger.first_number, ledger.messages) == (20, 60, 0)
-    model.first = 20
-    for _ in range(2):
+
+    async def work() -> None:
         async with killed(folder, OPTIONS) as store:
+            ledger = await one_ledger(store)
+            await model.append(store, ledger, [(3, 5)] * 20)
+            store.resolve(lambda _topic: Policies(retention_ms=NEVER_MS, retention_bytes=0))
+            await store._checkpointer.checkpoint()
+            await store.retain(40)
+            assert (ledger.first_entry, ledger.first_number, ledger.messages) == (20, 60, 0)
+        model.first = 20
+        for _ in range(2):
+            async with killed(folder, OPTIONS) as store:
+                await model.check(await one_ledger(store))
+        async with killed(folder, OPTIONS) as store:
+            await model.append(store, await one_ledger(store), [(2, 7)])
+        async with opened(folder, OPTIONS) as store:
             await model.check(await one_ledger(store))
-    async with killed(folder, OPTIONS) as store:
-        await model.append(store, await one_ledger(store), [(2, 7)])
-    async with opened(folder, OPTIONS) as store:
-        await model.check(await one_ledger(store))
+
+    run(work())
 
 
 def make(folder: Path, count: int = 40) -> Model:
@@ -188,18 +192,22 @@ async def reopened(folder: Path, look: Callable[[Ledger], object]) -> None:
 
 
 @pytest.mark.slow
-async def test_a_damaged_index_changes_no_answer(folder: Path) -> None:
+def test_a_damaged_index_changes_no_answer(folder: Path) -> None:
     model = make(folder)
     _segment, index = files(folder)
     assert index.stat().st_size >= 8 * POINT_SIZE
-    for _place in each_byte(index, step=3):
-        await reopened(folder, lambda ledger: model.check(ledger, step=5))
-    whole = index.read_bytes()
-    for size in (0, 1, POINT_SIZE, POINT_SIZE + 5, len(whole) - 1):
-        index.write_bytes(whole[:size])
-        await reopened(folder, lambda ledger: model.check(ledger, step=5))
-    index.unlink()
-    await reopened(folder, lambda ledger: model.check(ledger, step=2))
+
+    async def work() -> None:
+        for _place in each_byte(index, step=3):
+            await reopened(folder, lambda ledger: model.check(ledger, step=5))
+        whole = index.read_bytes()
+        for size in (0, 1, POINT_SIZE, POINT_SIZE + 5, len(whole) - 1):
+            index.write_bytes(whole[:size])
+            await reopened(folder, lambda ledger: model.check(ledger, step=5))
+        index.unlink()
+        await reopened(folder, lambda ledger: model.check(ledger, step=2))
+
+    run(work())
 
 
 @pytest.mark.parametrize("field", ["entry", "place", "number"])
@@ -227,7 +235,7 @@ def test_points_that_lie_are_not_believed(folder: Path, field: str, by: int) -> 
 
 
 @pytest.mark.slow
-async def test_damage_of_an_entry_hides_no_number(folder: Path) -> None:
+def test_damage_of_an_entry_hides_no_number(folder: Path) -> None:
     model = make(folder, 24)
     segment, _index = files(folder)
 
@@ -237,8 +245,11 @@ async def test_damage_of_an_entry_hides_no_number(folder: Path) -> None:
         for entry in range(0, len(model.messages) + 2, 2):
             assert await ledger.number_before(entry) == model.number_before(entry)
 
-    for _place in each_byte(segment, step=5):
-        await reopened(folder, look)
+    async def work() -> None:
+        for _place in each_byte(segment, step=5):
+            await reopened(folder, look)
+
+    run(work())
 
 
 def test_numbers_that_damage_hides_are_those_behind_it(folder: Path) -> None:
@@ -291,17 +302,21 @@ def test_repair_makes_an_index_that_has_the_same_points(folder: Path) -> None:
     run(reopened(folder, look))
 
 
-async def test_a_segment_that_grew_is_read_with_its_new_points(folder: Path) -> None:
+def test_a_segment_that_grew_is_read_with_its_new_points(folder: Path) -> None:
     model = Model()
-    async with opened(folder, LARGE) as store:
-        ledger = await one_ledger(store)
-        for _ in range(4):
-            await model.append(store, ledger, [(2, n) for n in range(15)])
-            await store._checkpointer.checkpoint()
-            store._context.tails.evict(0)
-            assert ledger.cached(len(model.messages) - 1) is None
-            await model.check(ledger, step=2)
-        assert len(ledger.segments) == 1
+
+    async def work() -> None:
+        async with opened(folder, LARGE) as store:
+            ledger = await one_ledger(store)
+            for _ in range(4):
+                await model.append(store, ledger, [(2, n) for n in range(15)])
+                await store._checkpointer.checkpoint()
+                store._context.tails.evict(0)
+                assert ledger.cached(len(model.messages) - 1) is None
+                await model.check(ledger, step=2)
+            assert len(ledger.segments) == 1
+
+    run(work())
 
 
 def test_indexes_that_are_kept_in_memory_are_bounded(folder: Path) -> None:

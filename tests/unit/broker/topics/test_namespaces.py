@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,23 +48,19 @@ def administration(topics: Topics) -> TopicAdmin:
     return TopicAdmin(topics, NodeCounters(time.monotonic), NoLeases())
 
 
-def with_namespaces(
-    folder: Path, test: Callable[[Namespaces], Awaitable[None]], *, auto_create: bool = False
-) -> None:
-    async def run() -> None:
-        registry = await FileRegistry.open(folder)
-        try:
-            namespaces = Namespaces(registry, auto_create=auto_create, now_ms=lambda: 7)
-            await namespaces.load()
-            await test(namespaces)
-        finally:
-            await registry.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opened(folder: Path, *, auto_create: bool = False) -> AsyncIterator[Namespaces]:
+    registry = await FileRegistry.open(folder)
+    try:
+        namespaces = Namespaces(registry, auto_create=auto_create, now_ms=lambda: 7)
+        await namespaces.load()
+        yield namespaces
+    finally:
+        await registry.close()
 
 
-def test_default_namespace_is_there_and_stays(folder: Path) -> None:
-    async def test(namespaces: Namespaces) -> None:
+async def test_default_namespace_is_there_and_stays(folder: Path) -> None:
+    async with opened(folder) as namespaces:
         assert [namespace.name for namespace in namespaces.namespaces()] == ["public/default"]
         assert [tenant.name for tenant in namespaces.tenants()] == ["public"]
         with pytest.raises(NotAllowedError):
@@ -71,21 +68,18 @@ def test_default_namespace_is_there_and_stays(folder: Path) -> None:
         with pytest.raises(ConflictError):
             await namespaces.delete_tenant("public")
 
-    with_namespaces(folder, test)
 
-
-def test_tenants_and_namespaces_are_there_again_when_the_registry_is_opened_again(
+async def test_tenants_and_namespaces_are_there_again_when_the_registry_is_opened_again(
     folder: Path,
 ) -> None:
-    async def make(namespaces: Namespaces) -> None:
+    async with opened(folder) as namespaces:
         await namespaces.put_tenant(Tenant("a", ("r",), ("c",)), exists=False)
         await namespaces.create("a/b", NamespacePolicies(retention_ms=5, auto_create=False))
         await namespaces.change("a/b", {"schema_compatibility": "FULL"}, ["auto_create"])
         await namespaces.change("public/default", {"deduplication": True}, [])
         await namespaces.create("a/gone")
         await namespaces.delete("a/gone", lambda: True)
-
-    async def look(namespaces: Namespaces) -> None:
+    async with opened(folder) as namespaces:
         assert namespaces.tenants()[0] == Tenant("a", ("r",), ("c",))
         assert [n.name for n in namespaces.namespaces("a")] == ["a/b"]
         assert namespaces.namespace("a/b").created_ms == 7
@@ -93,9 +87,6 @@ def test_tenants_and_namespaces_are_there_again_when_the_registry_is_opened_agai
             retention_ms=5, schema_compatibility="FULL"
         )
         assert namespaces.policies("public/default").deduplication
-
-    with_namespaces(folder, make)
-    with_namespaces(folder, look)
 
 
 @pytest.mark.parametrize(
@@ -120,46 +111,37 @@ def test_tenants_and_namespaces_are_there_again_when_the_registry_is_opened_agai
         (lambda n: n.put_tenant(Tenant("a b")), BadNameError),
     ],
 )
-def test_changes_that_must_not_be_are_refused_and_change_nothing(
+async def test_changes_that_must_not_be_are_refused_and_change_nothing(
     folder: Path, change: Callable[[Namespaces], Awaitable[None]], error: type[RouterError]
 ) -> None:
-    async def test(namespaces: Namespaces) -> None:
+    async with opened(folder) as namespaces:
         before = (namespaces.tenants(), namespaces.namespaces())
         with pytest.raises(error):
             await change(namespaces)
         assert (namespaces.tenants(), namespaces.namespaces()) == before
 
-    with_namespaces(folder, test)
 
-
-def test_namespace_with_topics_is_not_deleted(folder: Path) -> None:
-    async def test(namespaces: Namespaces) -> None:
+async def test_namespace_with_topics_is_not_deleted(folder: Path) -> None:
+    async with opened(folder) as namespaces:
         await namespaces.create("public/b")
         with pytest.raises(ConflictError):
             await namespaces.delete("public/b", lambda: False)
         assert namespaces.exists("public/b")
 
-    with_namespaces(folder, test)
 
-
-def test_namespaces_that_are_adopted_stay(folder: Path) -> None:
-    async def adopt(namespaces: Namespaces) -> None:
+async def test_namespaces_that_are_adopted_stay(folder: Path) -> None:
+    async with opened(folder) as namespaces:
         await namespaces.adopt(["old/one", "old/two", "public/default", "old/one"])
-
-    async def look(namespaces: Namespaces) -> None:
+    async with opened(folder) as namespaces:
         assert [n.name for n in namespaces.namespaces("old")] == ["old/one", "old/two"]
-
-    with_namespaces(folder, adopt)
-    with_namespaces(folder, look)
 
 
 @pytest.mark.parametrize("auto_create", [True, False])
-def test_missing_namespace_is_made_with_its_first_topic_where_settings_say_so(
+async def test_missing_namespace_is_made_with_its_first_topic_where_settings_say_so(
     folder: Path, auto_create: bool
 ) -> None:
     name = TopicName("x", "y", "t")
-
-    async def test(namespaces: Namespaces) -> None:
+    async with opened(folder, auto_create=auto_create) as namespaces:
         store = await Store.open(folder / "data", StoreOptions(), lambda: 1_000.0)
         topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS, namespaces)
         try:
@@ -174,13 +156,10 @@ def test_missing_namespace_is_made_with_its_first_topic_where_settings_say_so(
         finally:
             await store.close()
 
-    with_namespaces(folder, test, auto_create=auto_create)
 
-
-def test_namespace_is_back_when_a_topic_came_while_it_was_deleted(folder: Path) -> None:
+async def test_namespace_is_back_when_a_topic_came_while_it_was_deleted(folder: Path) -> None:
     name = TopicName("public", "b", "t")
-
-    async def test(namespaces: Namespaces) -> None:
+    async with opened(folder) as namespaces:
         await namespaces.create("public/b")
         store = await Store.open(folder / "data", StoreOptions(), lambda: 1_000.0)
         topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS, namespaces)
@@ -191,24 +170,18 @@ def test_namespace_is_back_when_a_topic_came_while_it_was_deleted(folder: Path) 
         assert namespaces.exists("public/b")
         await store.close()
 
-    with_namespaces(folder, test)
+
+@asynccontextmanager
+async def opened_topics(folder: Path, clock: ManualClock) -> AsyncIterator[Topics]:
+    store = await Store.open(folder, StoreOptions(), clock)
+    try:
+        yield Topics(store, TopicOptions(), clock, ENTRY_FORMATS)
+    finally:
+        await store.close()
 
 
-def with_topics(
-    folder: Path, test: Callable[[Topics], Awaitable[None]], clock: ManualClock
-) -> None:
-    async def run() -> None:
-        store = await Store.open(folder, StoreOptions(), clock)
-        try:
-            await test(Topics(store, TopicOptions(), clock, ENTRY_FORMATS))
-        finally:
-            await store.close()
-
-    asyncio.run(run())
-
-
-def test_policies_are_the_topics_own_else_its_namespaces(folder: Path) -> None:
-    async def test(topics: Topics) -> None:
+async def test_policies_are_the_topics_own_else_its_namespaces(folder: Path) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         record = await topics.create(T, policies=Policies(retention_ms=1, replicas=3))
         await topics.namespaces.change(
             "public/default", {"retention_ms": 2, "backlog_bytes": 5, "deduplication": True}, []
@@ -221,23 +194,19 @@ def test_policies_are_the_topics_own_else_its_namespaces(folder: Path) -> None:
         with pytest.raises(TopicNotFoundError):
             await change_policies(topics, TopicName("public", "default", "u"), {}, [])
 
-    with_topics(folder, test, ManualClock())
-
 
 COMPACTED = Policies(
     cleanup_policy="compact", min_compaction_lag_ms=5, min_cleanable_dirty_ratio=0.1
 )
 
 
-def test_a_topic_is_compacted_from_its_creation_on_or_later(folder: Path) -> None:
-    async def test(topics: Topics) -> None:
+async def test_a_topic_is_compacted_from_its_creation_on_or_later(folder: Path) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         assert (await topics.create(T, policies=COMPACTED)).policies == COMPACTED
         await change_policies(topics, T, {"cleanup_policy": "delete"}, ["min_compaction_lag_ms"])
         found = topics.policies(topics.known(T))
         assert (found.compacts, found.deletes) == (False, True)
         assert (found.min_compaction_lag_ms, found.min_cleanable_dirty_ratio) == (None, 0.1)
-
-    with_topics(folder, test, ManualClock())
 
 
 @pytest.mark.parametrize(
@@ -250,8 +219,10 @@ def test_a_topic_is_compacted_from_its_creation_on_or_later(folder: Path) -> Non
         {"min_cleanable_dirty_ratio": 1.5},
     ],
 )
-def test_a_topic_is_not_compacted_in_other_ways(folder: Path, refused: dict[str, Any]) -> None:
-    async def test(topics: Topics) -> None:
+async def test_a_topic_is_not_compacted_in_other_ways(
+    folder: Path, refused: dict[str, Any]
+) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         with pytest.raises(BadRequestError):
             await topics.create(T, policies=replace(COMPACTED, **refused))
         await topics.create(T, policies=COMPACTED)
@@ -259,18 +230,14 @@ def test_a_topic_is_not_compacted_in_other_ways(folder: Path, refused: dict[str,
             await change_policies(topics, T, refused, [])
         assert topics.policies(topics.known(T)) == COMPACTED
 
-    with_topics(folder, test, ManualClock())
 
-
-def test_a_namespace_has_no_policies_that_only_topics_have(folder: Path) -> None:
-    async def test(namespaces: Namespaces) -> None:
+async def test_a_namespace_has_no_policies_that_only_topics_have(folder: Path) -> None:
+    async with opened(folder) as namespaces:
         with pytest.raises(BadRequestError):
             await namespaces.change("public/default", {"cleanup_policy": "compact"}, [])
 
-    with_namespaces(folder, test)
 
-
-def test_retention_of_a_namespace_is_kept_from_the_next_look_on(folder: Path) -> None:
+async def test_retention_of_a_namespace_is_kept_from_the_next_look_on(folder: Path) -> None:
     clock = ManualClock(1_000_000.0)
 
     async def look(topics: Topics) -> int:
@@ -280,7 +247,7 @@ def test_retention_of_a_namespace_is_kept_from_the_next_look_on(folder: Path) ->
             await topics.store.retain(topics.now_ms())
         return (await topics.open("t", create=False)).ledger.first_entry
 
-    async def test(topics: Topics) -> None:
+    async with opened_topics(folder, clock) as topics:
         await publish(topics, 3)
         assert await look(topics) == 0
         await topics.namespaces.change("public/default", {"retention_ms": 60_000}, [])
@@ -288,8 +255,6 @@ def test_retention_of_a_namespace_is_kept_from_the_next_look_on(folder: Path) ->
         await topics.namespaces.change("public/default", {}, ["retention_ms"])
         await publish(topics, 3)
         assert await look(topics) == 3
-
-    with_topics(folder, test, clock)
 
 
 async def publish(topics: Topics, count: int) -> None:
@@ -300,33 +265,29 @@ async def publish(topics: Topics, count: int) -> None:
     await stored.wait()
 
 
-def test_policies_of_a_topic_are_there_again_when_the_store_is_opened_again(folder: Path) -> None:
-    async def make(topics: Topics) -> None:
+async def test_policies_of_a_topic_are_there_again_when_the_store_is_opened_again(
+    folder: Path,
+) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         await topics.create(T, 2)
         await change_policies(topics, T, {"retention_bytes": 5}, [])
-
-    async def look(topics: Topics) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         assert topics.known(T).policies.retention_bytes == 5
 
-    with_topics(folder, make, ManualClock())
-    with_topics(folder, look, ManualClock())
 
-
-def test_nothing_is_deleted_when_the_namespace_itself_may_not_be(folder: Path) -> None:
-    async def test(topics: Topics) -> None:
+async def test_nothing_is_deleted_when_the_namespace_itself_may_not_be(folder: Path) -> None:
+    async with opened_topics(folder, ManualClock(1_000.0)) as topics:
         name = TopicName("public", "default", "t")
         await topics.create(name)
         with pytest.raises(NotAllowedError):
             await administration(topics).delete_namespace("public/default", force=True)
         assert topics.known(name).name == str(name)
 
-    with_topics(folder, test, ManualClock(1_000.0))
 
-
-def test_namespace_goes_also_when_somebody_else_deletes_its_topics(
+async def test_namespace_goes_also_when_somebody_else_deletes_its_topics(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(topics: Topics) -> None:
+    async with opened_topics(folder, ManualClock(1_000.0)) as topics:
         await topics.namespaces.create("public/b")
         for local in ("t", "u"):
             await topics.create(TopicName("public", "b", local))
@@ -342,13 +303,10 @@ def test_namespace_goes_also_when_somebody_else_deletes_its_topics(
         await admin.delete_namespace("public/b", force=True)
         assert not topics.namespaces.exists("public/b")
 
-    with_topics(folder, test, ManualClock(1_000.0))
 
-
-def test_messages_count_as_acknowledged_after_their_time_to_live(folder: Path) -> None:
+async def test_messages_count_as_acknowledged_after_their_time_to_live(folder: Path) -> None:
     clock = ManualClock(1_000_000.0)
-
-    async def test(topics: Topics) -> None:
+    async with opened_topics(folder, clock) as topics:
         await publish(topics, 2)
         partition = await topics.open("t", create=False)
         group, passive = [
@@ -369,23 +327,17 @@ def test_messages_count_as_acknowledged_after_their_time_to_live(folder: Path) -
         assert group.cursor.mark_delete == 2, "the topic's own time is shorter"
         assert (passive.cursor.mark_delete, owned.cursor.mark_delete) == (-1, -1)
 
-    with_topics(folder, test, clock)
 
-
-def test_properties_of_a_topic_are_there_again_when_the_store_is_opened_again(
+async def test_properties_of_a_topic_are_there_again_when_the_store_is_opened_again(
     folder: Path,
 ) -> None:
-    async def make(topics: Topics) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         await topics.create(T, 2, properties={"a": "1", "b": "2"})
         await change_properties(topics, T, {"c": "3"}, ["a"])
         with pytest.raises(BadRequestError):
             await change_properties(topics, T, {"d": "x" * 5_000}, [])
-
-    async def look(topics: Topics) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         assert topics.known(T).properties == {"b": "2", "c": "3"}
-
-    with_topics(folder, make, ManualClock())
-    with_topics(folder, look, ManualClock())
 
 
 @pytest.mark.parametrize(
@@ -404,10 +356,8 @@ def test_properties_of_a_topic_are_there_again_when_the_store_is_opened_again(
         ("clear_backlog", b'{"namespace":"public/default","subscription":5}'),
     ],
 )
-def test_call_that_there_is_not_is_refused(folder: Path, name: str, arguments: bytes) -> None:
-    async def test(topics: Topics) -> None:
+async def test_call_that_there_is_not_is_refused(folder: Path, name: str, arguments: bytes) -> None:
+    async with opened_topics(folder, ManualClock()) as topics:
         await topics.create(T)
         with pytest.raises(BadRequestError):
             await make_call(AdminCalls(topics), name, arguments)
-
-    with_topics(folder, test, ManualClock())

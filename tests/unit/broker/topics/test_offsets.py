@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -68,32 +68,26 @@ async def opened(folder: Path, clock: list[float]) -> AsyncIterator[Log]:
         await store.close()
 
 
-def run(folder: Path, work: Callable[[Log], Awaitable[None]]) -> None:
-    async def within() -> None:
-        async with opened(folder, [1_000.0]) as log:
-            await log.publish(4)
-            await work(log)
-
-    asyncio.run(within())
+@asynccontextmanager
+async def filled(folder: Path) -> AsyncIterator[Log]:
+    async with opened(folder, [1_000.0]) as log:
+        await log.publish(4)
+        yield log
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 11, 12])
-def test_a_position_is_what_was_committed(tmp_path: Path, number: int) -> None:
-    async def work(log: Log) -> None:
+async def test_a_position_is_what_was_committed(tmp_path: Path, number: int) -> None:
+    async with filled(tmp_path) as log:
         assert await log.position() is None
         await log.commit(number, "note")
         assert await log.position() == CommittedPosition(number, 0, "note")
 
-    run(tmp_path, work)
 
-
-def test_a_commit_goes_back_into_a_batch(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_commit_goes_back_into_a_batch(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         for number in (11, 4, 5, 0):
             await log.commit(number)
             assert await log.position() == CommittedPosition(number, 0)
-
-    run(tmp_path, work)
 
 
 async def test_a_commit_beyond_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
@@ -111,8 +105,10 @@ async def test_a_commit_beyond_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
         assert await log.position() == far
 
 
-def test_a_commit_beyond_the_log_ends_for_good_when_the_group_reads_on(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_commit_beyond_the_log_ends_for_good_when_the_group_reads_on(
+    tmp_path: Path,
+) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(500, "far")
         await log.publish(2)
         record = log.subscription().record
@@ -121,31 +117,25 @@ def test_a_commit_beyond_the_log_ends_for_good_when_the_group_reads_on(tmp_path:
             log.topics.store.acknowledge(record, Ack(acknowledged, cumulative=True))
             assert await log.position() == CommittedPosition(number)
 
-    run(tmp_path, work)
 
-
-def test_a_commit_before_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_commit_before_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(4, "note")
         await log.topics.store.delete_before(log.partition.ledger, 9)
         assert await log.position() == CommittedPosition(4, 0, "note")
 
-    run(tmp_path, work)
 
-
-def test_an_acknowledgement_moves_the_position_and_drops_the_metadata(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_an_acknowledgement_moves_the_position_and_drops_the_metadata(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(4, "note")
         record = log.subscription().record
         assert record is not None
         log.topics.store.acknowledge(record, Ack(2, cumulative=True))
         assert await log.position() == CommittedPosition(9)
 
-    run(tmp_path, work)
 
-
-def test_a_commit_backwards_drops_what_polls_left(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_commit_backwards_drops_what_polls_left(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(9)
         epoch = log.subscription().epoch
         assert not log.forgotten
@@ -153,11 +143,9 @@ def test_a_commit_backwards_drops_what_polls_left(tmp_path: Path) -> None:
         assert log.forgotten == [(str(TOPIC), "g")]
         assert log.subscription().epoch != epoch
 
-    run(tmp_path, work)
 
-
-def test_a_group_of_commits_alone_is_passive_until_a_consumer_comes(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_group_of_commits_alone_is_passive_until_a_consumer_comes(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(5)
         assert log.subscription().passive
         await TopicSubscriptions(log.topics).subscribe(TOPIC, "g", StartPosition())
@@ -165,8 +153,6 @@ def test_a_group_of_commits_alone_is_passive_until_a_consumer_comes(tmp_path: Pa
         assert (await log.position() or CommittedPosition(0)).number == 5
         await log.commit(7)
         assert not log.subscription().passive
-
-    run(tmp_path, work)
 
 
 async def test_positions_are_kept_over_a_kill(tmp_path: Path) -> None:
@@ -185,8 +171,8 @@ async def test_positions_are_kept_over_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("passive", [True, False])
-def test_positions_expire(tmp_path: Path, passive: bool) -> None:
-    async def work(log: Log) -> None:
+async def test_positions_expire(tmp_path: Path, passive: bool) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(5)
         if not passive:
             await TopicSubscriptions(log.topics).subscribe(TOPIC, "g", StartPosition())
@@ -196,8 +182,6 @@ def test_positions_expire(tmp_path: Path, passive: bool) -> None:
         log.clock[0] += 2 * DAY_SECONDS
         await Maintenance(log.topics).maintain()
         assert await log.position() is None
-
-    run(tmp_path, work)
 
 
 async def test_the_position_of_a_group_with_members_is_in_use_though_nothing_is_read(
@@ -221,24 +205,20 @@ async def test_the_position_of_a_group_with_members_is_in_use_though_nothing_is_
         assert await log.position() is not None
 
 
-def test_a_position_that_is_deleted_is_forgotten_by_polls_too(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_position_that_is_deleted_is_forgotten_by_polls_too(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(5)
         await log.offsets.delete(log.partition, "g")
         assert await log.position() is None
         assert log.forgotten == [(str(TOPIC), "g")]
         await log.offsets.delete(log.partition, "g")
 
-    run(tmp_path, work)
 
-
-def test_a_commit_of_the_same_position_begins_its_time_again(tmp_path: Path) -> None:
-    async def work(log: Log) -> None:
+async def test_a_commit_of_the_same_position_begins_its_time_again(tmp_path: Path) -> None:
+    async with filled(tmp_path) as log:
         await log.commit(5)
         log.clock[0] += 60
         await log.commit(5)
         record = log.subscription().record
         assert record is not None
         assert record.last_used_ms == log.topics.now_ms()
-
-    run(tmp_path, work)

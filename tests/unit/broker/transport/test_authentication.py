@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +39,6 @@ from tests.unit.web.applications import HASHES
 ANNA, BERT = Principal("anna"), Principal("bert")
 ORDERS = "persistent://public/default/orders"
 OWNED = TopicRights(owner="anna", readers=frozenset({"bert"}))
-Test = Callable[[ListenerAuthorizer, TopicRightsRegistry], Awaitable[None]]
 
 
 def credentials(
@@ -47,16 +47,16 @@ def credentials(
     return ClientCredentials(BASIC, f"{name}:{password}".encode(), address)
 
 
-def opened(
+@asynccontextmanager
+async def opened(
     folder: Path,
-    test: Test,
     *,
     permissions: str | None = None,
     users: bool = True,
     clock: ManualClock | None = None,
     **more: str,
-) -> None:
-    """Run a test on an authorizer whose users have the password `secret`."""
+) -> AsyncIterator[tuple[ListenerAuthorizer, TopicRightsRegistry]]:
+    """Open an authorizer whose users have the password `secret`."""
     given = {name.replace("_", ".", 1): text for name, text in more.items()}
     if users:
         (folder / "users").write_text("".join(f"{name}:{h}\n" for name, h in HASHES.items()))
@@ -65,23 +65,19 @@ def opened(
         (folder / "permissions").write_text(permissions)
         given["auth.permissions"] = str(folder / "permissions")
     now = clock or ManualClock()
-
-    async def run() -> None:
-        registry = await FileRegistry.open(folder)
-        owners = TopicRightsRegistry(registry)
-        await owners.load()
-        authorizer = ListenerAuthorizer(load(None, {}, given), owners, NodeCounters(now), now, now)
-        try:
-            await test(authorizer, owners)
-        finally:
-            authorizer.close()
-            await registry.close()
-
-    asyncio.run(run())
+    registry = await FileRegistry.open(folder)
+    owners = TopicRightsRegistry(registry)
+    await owners.load()
+    authorizer = ListenerAuthorizer(load(None, {}, given), owners, NodeCounters(now), now, now)
+    try:
+        yield authorizer, owners
+    finally:
+        authorizer.close()
+        await registry.close()
 
 
-def test_everybody_is_anonymous_and_may_everything_when_nobody_is_asked(folder: Path) -> None:
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+async def test_everybody_is_anonymous_and_may_everything_when_nobody_is_asked(folder: Path) -> None:
+    async with opened(folder, users=False) as (authorizer, _):
         assert authorizer.open
         for method in ("", "none", "token", BASIC, "tls", "anything"):
             login = authorizer.known(ClientCredentials(method, b"anna:x", ""))
@@ -89,14 +85,12 @@ def test_everybody_is_anonymous_and_may_everything_when_nobody_is_asked(folder: 
             assert login.principal == ANONYMOUS
         authorizer.authorize_name(ANONYMOUS, ORDERS, Right.PUBLISH)
 
-    opened(folder, test, users=False)
-
 
 @pytest.mark.parametrize("users", [False, True])
-def test_certificate_names_its_client_unless_it_shows_something_else(
+async def test_certificate_names_its_client_unless_it_shows_something_else(
     folder: Path, users: bool
 ) -> None:
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder, users=users) as (authorizer, _):
         for method in ("", "none", "tls"):
             login = authorizer.known(ClientCredentials(method, b"", "", "device"))
             assert login is not None
@@ -105,14 +99,11 @@ def test_certificate_names_its_client_unless_it_shows_something_else(
             with pytest.raises(UnauthenticatedError):
                 authorizer.known(ClientCredentials("token", b"", "", "device"))
 
-    opened(folder, test, users=users)
-
 
 @pytest.mark.parametrize("kind", sorted(HASHES))
-def test_password_is_checked_once_and_then_known_for_a_while(folder: Path, kind: str) -> None:
+async def test_password_is_checked_once_and_then_known_for_a_while(folder: Path, kind: str) -> None:
     clock = ManualClock()
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder, clock=clock) as (authorizer, _):
         assert authorizer.known(credentials(kind)) is None
         assert (await authorizer.check(credentials(kind))).principal.name == kind
         login = authorizer.known(credentials(kind))
@@ -124,13 +115,11 @@ def test_password_is_checked_once_and_then_known_for_a_while(folder: Path, kind:
         clock.advance(60)
         assert authorizer.known(credentials(kind)) is None
 
-    opened(folder, test, clock=clock)
 
-
-def test_the_version_of_rights_changes_with_them(folder: Path) -> None:
+async def test_the_version_of_rights_changes_with_them(folder: Path) -> None:
     clock = ManualClock()
+    async with opened(folder, clock=clock, permissions="* * publish") as (authorizer, owners):
 
-    async def test(authorizer: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
         async def changes(change: Callable[[], Awaitable[object]]) -> bool:
             before = authorizer.version
             await change()
@@ -146,10 +135,8 @@ def test_the_version_of_rights_changes_with_them(folder: Path) -> None:
         assert await changes(rewritten)
         assert not await changes(lambda: owners.get(TOPIC_RECORDS, "t"))
 
-    opened(folder, test, clock=clock, permissions="* * publish")
 
-
-def test_checks_run_beside_the_loop_and_equal_ones_are_one(
+async def test_checks_run_beside_the_loop_and_equal_ones_are_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
@@ -160,18 +147,15 @@ def test_checks_run_beside_the_loop_and_equal_ones_are_one(
         return verify(self, name, password)
 
     monkeypatch.setattr(Users, "verify", seen)
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder) as (authorizer, _):
         found = await asyncio.gather(*(authorizer.check(credentials()) for _ in range(20)))
         assert {login.principal.name for login in found} == {"argon2"}
-
-    opened(folder, test)
     assert len(threads) == 1
     assert threads[0].startswith("passwords")
 
 
-def test_checks_are_rationed_for_each_user_and_address(folder: Path) -> None:
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+async def test_checks_are_rationed_for_each_user_and_address(folder: Path) -> None:
+    async with opened(folder, auth_attempts_per_minute="3") as (authorizer, _):
         for number in range(3):
             with pytest.raises(UnauthenticatedError):
                 await authorizer.check(credentials(password=f"guess {number}"))
@@ -181,15 +165,12 @@ def test_checks_are_rationed_for_each_user_and_address(folder: Path) -> None:
         await authorizer.check(credentials(address="10.0.0.2"))
         await authorizer.check(credentials("apr1"))
 
-    opened(folder, test, auth_attempts_per_minute="3")
 
-
-def test_checks_that_wait_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checks_that_wait_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
     monkeypatch.setattr(passwords, "MAX_QUEUED_CHECKS", 2)
     monkeypatch.setattr(Users, "verify", lambda *_: free.wait(10))
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder) as (authorizer, _):
         waiting = [
             asyncio.ensure_future(authorizer.check(credentials(name))) for name in ("a", "b")
         ]
@@ -200,15 +181,15 @@ def test_checks_that_wait_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPa
         await asyncio.gather(*waiting)
         await authorizer.check(credentials("c"))
 
-    opened(folder, test)
 
-
-def test_failed_checks_of_an_address_are_limited_and_known_credentials_are_not(
+async def test_failed_checks_of_an_address_are_limited_and_known_credentials_are_not(
     folder: Path,
 ) -> None:
     clock = ManualClock()
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder, clock=clock, auth_cache="1s", auth_failures_per_minute="2") as (
+        authorizer,
+        _,
+    ):
         await authorizer.check(credentials())
         for number in range(2):
             with pytest.raises(UnauthenticatedError):
@@ -220,10 +201,8 @@ def test_failed_checks_of_an_address_are_limited_and_known_credentials_are_not(
         await authorizer.check(credentials())
         await authorizer.check(credentials("apr1", address="10.0.0.2"))
 
-    opened(folder, test, clock=clock, auth_cache="1s", auth_failures_per_minute="2")
 
-
-def test_known_credentials_do_not_wait_behind_strangers(
+async def test_known_credentials_do_not_wait_behind_strangers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, clock, verify = threading.Event(), ManualClock(), Users.verify
@@ -234,8 +213,7 @@ def test_known_credentials_do_not_wait_behind_strangers(
 
     monkeypatch.setattr(Users, "verify", slow)
     monkeypatch.setattr(passwords, "MAX_QUEUED_CHECKS", 4)
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder, clock=clock) as (authorizer, _):
         await authorizer.check(credentials())
         strangers = [
             asyncio.ensure_future(authorizer.check(credentials(f"stranger{n}"))) for n in range(4)
@@ -247,10 +225,8 @@ def test_known_credentials_do_not_wait_behind_strangers(
         free.set()
         await asyncio.gather(*strangers, return_exceptions=True)
 
-    opened(folder, test, clock=clock)
 
-
-def test_checks_whose_clients_have_left_are_dropped(
+async def test_checks_whose_clients_have_left_are_dropped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, checked = threading.Event(), []
@@ -260,8 +236,7 @@ def test_checks_whose_clients_have_left_are_dropped(
         return free.wait(20)
 
     monkeypatch.setattr(Users, "verify", slow)
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder) as (authorizer, _):
         left: list[str] = []
         names = ["a", "b", "leaves", "stays"]
         waiting = [
@@ -275,12 +250,10 @@ def test_checks_whose_clients_have_left_are_dropped(
         *done, dropped, stayed = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(dropped, TooManyRequestsError)
         assert not any(isinstance(found, BaseException) for found in (*done, stayed, await joined))
-
-    opened(folder, test)
     assert sorted(checked) == ["a", "b", "stays"]
 
 
-def test_check_goes_on_for_others_when_its_first_client_is_cancelled(
+async def test_check_goes_on_for_others_when_its_first_client_is_cancelled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, verify = threading.Event(), Users.verify
@@ -290,8 +263,7 @@ def test_check_goes_on_for_others_when_its_first_client_is_cancelled(
         return verify(users, name, password)
 
     monkeypatch.setattr(Users, "verify", slow)
-
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+    async with opened(folder) as (authorizer, _):
         first = asyncio.ensure_future(authorizer.check(credentials()))
         joined = asyncio.ensure_future(authorizer.check(credentials()))
         await asyncio.sleep(0)
@@ -301,25 +273,21 @@ def test_check_goes_on_for_others_when_its_first_client_is_cancelled(
         free.set()
         assert (await joined).principal.name == "argon2"
 
-    opened(folder, test)
-
 
 def _is_in(names: list[str], name: str) -> bool:
     return name in names
 
 
 @pytest.mark.parametrize("data", [b"", b"anna", b":secret", b"\xff:x"])
-def test_credentials_that_cannot_be_read_are_refused(folder: Path, data: bytes) -> None:
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+async def test_credentials_that_cannot_be_read_are_refused(folder: Path, data: bytes) -> None:
+    async with opened(folder) as (authorizer, _):
         assert authorizer.known(ClientCredentials(BASIC, data, "")) is None
         with pytest.raises(UnauthenticatedError):
             await authorizer.check(ClientCredentials(BASIC, data, ""))
 
-    opened(folder, test)
 
-
-def test_rights_on_a_topic_hold_for_its_partitions_and_nothing_else(folder: Path) -> None:
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+async def test_rights_on_a_topic_hold_for_its_partitions_and_nothing_else(folder: Path) -> None:
+    async with opened(folder, permissions="anna orders publish\n") as (authorizer, _):
         for name in ("orders", ORDERS, f"{ORDERS}-partition-3"):
             authorizer.authorize_name(ANNA, name, Right.PUBLISH)
             with pytest.raises(ForbiddenError):
@@ -332,11 +300,10 @@ def test_rights_on_a_topic_hold_for_its_partitions_and_nothing_else(folder: Path
         with pytest.raises(BadNameError):
             authorizer.authorize_name(ANNA, "a topic", Right.PUBLISH)
 
-    opened(folder, test, permissions="anna orders publish\n")
 
-
-def test_owners_and_lists_hold_where_they_count(folder: Path) -> None:
-    async def test(authorizer: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
+@pytest.mark.parametrize("how", [{}, {"users": False, "acl_enforce": "true"}])
+async def test_owners_and_lists_hold_where_they_count(folder: Path, how: dict[str, Any]) -> None:
+    async with opened(folder, **how) as (authorizer, owners):
         authorizer.authorize_name(BERT, ORDERS, Right.PUBLISH)
         await owners.put(TOPIC_RECORDS, ORDERS, OWNED.dump(), 0)
         for name in (ORDERS, f"{ORDERS}-partition-0"):
@@ -350,15 +317,11 @@ def test_owners_and_lists_hold_where_they_count(folder: Path) -> None:
         assert await owners.delete(TOPIC_RECORDS, ORDERS)
         authorizer.authorize_name(BERT, ORDERS, Right.PUBLISH)
 
-    opened(folder, test)
-    opened(folder, test, users=False, acl_enforce="true")
-
 
 @pytest.mark.parametrize("owned", ["", "-partition-0", "-partition-0-partition-1"])
-def test_every_topic_that_a_name_may_be_of_guards_it(folder: Path, owned: str) -> None:
+async def test_every_topic_that_a_name_may_be_of_guards_it(folder: Path, owned: str) -> None:
     """A name as of a partition may be a topic with an owner of its own, or one of such a topic."""
-
-    async def test(authorizer: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
+    async with opened(folder) as (authorizer, owners):
         await owners.put(TOPIC_RECORDS, ORDERS + owned, TopicRights(owner="anna").dump(), 0)
         for name in (f"{ORDERS}-partition-0-partition-1", f"orders{owned}-partition-7"):
             authorizer.authorize_name(ANNA, name, Right.SUBSCRIBE)
@@ -368,24 +331,19 @@ def test_every_topic_that_a_name_may_be_of_guards_it(folder: Path, owned: str) -
         if owned:
             authorizer.authorize_name(BERT, ORDERS, Right.SUBSCRIBE)
 
-    opened(folder, test)
 
-
-def test_owners_and_lists_mean_nothing_where_they_do_not_count(folder: Path) -> None:
-    async def test(authorizer: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
+async def test_owners_and_lists_mean_nothing_where_they_do_not_count(folder: Path) -> None:
+    async with opened(folder, acl_enforce="false") as (authorizer, owners):
         await owners.put(TOPIC_RECORDS, ORDERS, OWNED.dump(), 0)
         authorizer.authorize_name(BERT, ORDERS, Right.PUBLISH)
 
-    opened(folder, test, acl_enforce="false")
 
-
-def test_owners_know_what_was_written_before_they_were_asked(folder: Path) -> None:
-    async def test(_: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
+async def test_owners_know_what_was_written_before_they_were_asked(folder: Path) -> None:
+    async with opened(folder) as (_, owners):
         for number in range(3):
             await owners.put(TOPIC_RECORDS, f"{ORDERS}{number}", OWNED.dump(), 0)
         await owners.put("key", ORDERS, b"{}", 0)
-
-    async def again(_: ListenerAuthorizer, owners: TopicRightsRegistry) -> None:
+    async with opened(folder) as (_, owners):
         found = [owners.cached(TopicName.parse(f"orders{number}")) for number in range(3)]
         assert found == [OWNED] * 3
         assert owners.cached(TopicName.parse("orders")) == TopicRights()
@@ -393,12 +351,9 @@ def test_owners_know_what_was_written_before_they_were_asked(folder: Path) -> No
         assert await owners.get("key", ORDERS) is not None
         assert await owners.delete("key", ORDERS)
 
-    opened(folder, test)
-    opened(folder, again)
 
-
-def test_names_are_shown_to_whom_they_may_be(folder: Path) -> None:
-    async def test(authorizer: ListenerAuthorizer, _: TopicRightsRegistry) -> None:
+async def test_names_are_shown_to_whom_they_may_be(folder: Path) -> None:
+    async with opened(folder, permissions="anna orders publish\nops * manage\n") as (authorizer, _):
         orders = TopicName.parse(f"{ORDERS}-partition-0")
         everything, some, none = Principal("ops"), ANNA, BERT
         assert [authorizer.sees_all(who) for who in (everything, some, none)] == [
@@ -413,11 +368,9 @@ def test_names_are_shown_to_whom_they_may_be(folder: Path) -> None:
         ]
         assert [authorizer.administers(who) for who in (everything, some)] == [True, False]
 
-    opened(folder, test, permissions="anna orders publish\nops * manage\n")
-
 
 @pytest.mark.parametrize(("name", "makes"), [("looker", False), ("reader", True), ("writer", True)])
-def test_asking_for_partitions_makes_a_topic_only_for_whom_it_is_of_use(
+async def test_asking_for_partitions_makes_a_topic_only_for_whom_it_is_of_use(
     folder: Path, name: str, makes: bool
 ) -> None:
     (folder / "aaf").write_text(
@@ -430,12 +383,10 @@ def test_asking_for_partitions_makes_a_topic_only_for_whom_it_is_of_use(
     def handler(frame: Frame) -> None:
         handed.append(frame.command.partitionMetadata.metadata_auto_creation_enabled)
 
-    async def test(authorizer: ListenerAuthorizer, _owners: TopicRightsRegistry) -> None:
+    async with opened(folder, auth_aaf=str(folder / "aaf")) as (authorizer, _):
         kind = pb.BaseCommand.PARTITIONED_METADATA
         identity = SimpleNamespace(trusted=False, principal=Principal(name), authorizer=authorizer)
         client: Any = SimpleNamespace(identity=identity)
         found = authorized_handlers({kind: handler}, client)
         found[kind](Frame(command(kind, topic=ORDERS, request_id=1), b""))
         assert handed == [makes]
-
-    opened(folder, test, auth_aaf=str(folder / "aaf"))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from router.broker.transport import memory_budget as module
 from router.broker.transport.memory_budget import FrameBudget, high_water
 from tests.processes import ManualClock
-from tests.unit.broker.pulsar.serving import Context
-from tests.unit.broker.pulsar.test_connection import CONNECT, PRODUCER, Client, send, with_client
+from tests.unit.broker.pulsar.test_connection import CONNECT, PRODUCER, Client, opened_client, send
 
 LIMIT = 10
 
@@ -78,10 +77,9 @@ def test_connections_share_what_may_wait_to_leave() -> None:
     assert high_water(1_000, 100_000) == 1_000
 
 
-def test_rest_of_a_large_frame_is_read_when_another_is_stored(folder: Path) -> None:
+async def test_rest_of_a_large_frame_is_read_when_another_is_stored(folder: Path) -> None:
     frame = send(0, b"x" * 100_000)
-
-    async def test(first: Client, context: Context) -> None:
+    async with opened_client(folder) as (first, context):
         context.transport.memory_budget = FrameBudget(len(frame))
         second = Client(context)
         second.send(CONNECT)
@@ -99,13 +97,10 @@ def test_rest_of_a_large_frame_is_read_when_another_is_stored(folder: Path) -> N
         await second.settle()
         assert second.kinds() == ["SEND_RECEIPT"]
 
-    with_client(folder, test)
 
-
-def test_lost_connection_leaves_its_room_to_others(folder: Path) -> None:
+async def test_lost_connection_leaves_its_room_to_others(folder: Path) -> None:
     frame = send(0, b"x" * 100_000)
-
-    async def test(first: Client, context: Context) -> None:
+    async with opened_client(folder) as (first, context):
         context.transport.memory_budget = FrameBudget(len(frame))
         second = Client(context)
         second.send(CONNECT)
@@ -115,16 +110,13 @@ def test_lost_connection_leaves_its_room_to_others(folder: Path) -> None:
         first.connection.connection_lost(None)
         assert second.transport.reading
 
-    with_client(folder, test)
 
-
-def test_client_that_is_too_slow_is_let_go_when_others_wait(
+async def test_client_that_is_too_slow_is_let_go_when_others_wait(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_FRAME_SECONDS", 0.0)
     frame = send(0, b"x" * 100_000)
-
-    async def test(first: Client, context: Context) -> None:
+    async with opened_client(folder) as (first, context):
         context.transport.memory_budget = FrameBudget(len(frame))
         first.send(frame[:1_000])
         first.connection.check_liveness(0.0)
@@ -133,5 +125,3 @@ def test_client_that_is_too_slow_is_let_go_when_others_wait(
         second.send(CONNECT, frame[:1_000])
         first.connection.check_liveness(0.0)
         assert first.transport.ended
-
-    with_client(folder, test)

@@ -17,7 +17,7 @@ from tests.unit.broker.pulsar.test_connection import (
     CONNECT,
     PING,
     Client,
-    with_client,
+    opened_client,
 )
 
 
@@ -46,12 +46,11 @@ async def make_topics(context: Context, count: int) -> None:
         await context.topics.create(name)
 
 
-def test_answers_are_not_made_while_others_wait_to_leave(
+async def test_answers_are_not_made_while_others_wait_to_leave(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_UNSENT_BYTES", 50_000)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await make_topics(context, 40)
         client.transport.waiting = 50_001
         client.send(*(names(number) for number in range(200)), PING)
@@ -68,15 +67,12 @@ def test_answers_are_not_made_while_others_wait_to_leave(
         assert pong.type == pb.BaseCommand.PONG
         assert client.transport.reading
 
-    with_client(folder, test)
 
-
-def test_others_have_their_turn_before_all_that_one_client_asked_is_done(
+async def test_others_have_their_turn_before_all_that_one_client_asked_is_done(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_TURN_SECONDS", 0.0)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await make_topics(context, 10)
         other = Client(context)
         client.send(*(names(number) for number in range(50)))
@@ -91,42 +87,34 @@ def test_others_have_their_turn_before_all_that_one_client_asked_is_done(
         assert client.transport.reading
         other.connection.connection_lost(None)
 
-    with_client(folder, test)
 
-
-def test_requests_wait_for_each_other_when_they_are_too_many_at_once(
+async def test_requests_wait_for_each_other_when_they_are_too_many_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "BUSY_TASKS", 3)
     monkeypatch.setattr(connection, "MAX_TASKS", 3)
-
-    async def test(client: Client, _: Context) -> None:
+    async with opened_client(folder) as (client, _):
         client.send(*(subscribe(number) for number in range(20)), PING)
         assert not client.transport.reading
         await client.settle()
         assert sorted(client.kinds()) == ["CONNECTED", "PONG", *["SUCCESS"] * 20]
         assert client.transport.reading
 
-    with_client(folder, test)
 
-
-def test_nothing_more_is_handled_when_the_connection_is_lost(
+async def test_nothing_more_is_handled_when_the_connection_is_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "BUSY_TASKS", 1)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (_, context):
         lost = Client(context)
         lost.send(CONNECT, *(subscribe(number) for number in range(20)))
         lost.connection.connection_lost(None)
         await lost.settle()
         assert context.topics.count == 1
 
-    with_client(folder, test)
 
-
-def test_what_came_of_a_frame_is_let_go_when_the_connection_is_lost(folder: Path) -> None:
-    async def test(_: Client, context: Context) -> None:
+async def test_what_came_of_a_frame_is_let_go_when_the_connection_is_lost(folder: Path) -> None:
+    async with opened_client(folder) as (_, context):
         lost = Client(context)
         lost.send(CONNECT)
         tracemalloc.start()
@@ -138,15 +126,12 @@ def test_what_came_of_a_frame_is_let_go_when_the_connection_is_lost(folder: Path
         finally:
             tracemalloc.stop()
 
-    with_client(folder, test)
 
-
-def test_client_that_takes_nothing_is_closed_though_it_is_not_read_from(
+async def test_client_that_takes_nothing_is_closed_though_it_is_not_read_from(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_UNSENT_BYTES", 1_000)
-
-    async def test(client: Client, context: Context) -> None:
+    async with opened_client(folder) as (client, context):
         await make_topics(context, 10)
         client.transport.waiting = 1_001
         client.send(*(names(number) for number in range(50)))
@@ -157,16 +142,12 @@ def test_client_that_takes_nothing_is_closed_though_it_is_not_read_from(
         client.connection.check_liveness(now + 22)
         assert client.transport.ended
 
-    with_client(folder, test)
 
-
-def test_own_processes_get_in_when_clients_are_too_many(folder: Path) -> None:
-    async def test(_: Client, context: Context) -> None:
+async def test_own_processes_get_in_when_clients_are_too_many(folder: Path) -> None:
+    async with opened_client(folder, connections=1) as (_, context):
         refused, own = Client(context), Client(context, "")
         assert (refused.transport.ended, own.transport.ended) == (True, False)
         own.send(CONNECT, PING)
         await own.settle()
         assert own.kinds() == ["CONNECTED", "PONG"]
         own.connection.connection_lost(None)
-
-    with_client(folder, test, connections=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -136,18 +137,13 @@ def skip(bench: Bench, subscription: PartitionSubscription, upto: int) -> None:
     dispatcher.release_acknowledged()
 
 
-def on_a_partition(
-    folder: Path,
-    test: Callable[[Bench], Awaitable[None]],
-    clock: Callable[[], float] = lambda: 1_000.0,
-    **options: Any,
-) -> None:
-    async def run() -> None:
-        store = await Store.open(folder, StoreOptions(**options), clock)
-        try:
-            topics = Topics(store, TopicOptions(max_groups=3), clock, ENTRY_FORMATS)
-            await test(Bench(await topics.open("t", create=True)))
-        finally:
-            await store.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def on_a_partition(
+    folder: Path, clock: Callable[[], float] = lambda: 1_000.0, **options: Any
+) -> AsyncIterator[Bench]:
+    store = await Store.open(folder, StoreOptions(**options), clock)
+    try:
+        topics = Topics(store, TopicOptions(max_groups=3), clock, ENTRY_FORMATS)
+        yield Bench(await topics.open("t", create=True))
+    finally:
+        await store.close()

@@ -19,7 +19,7 @@ from router.broker.storage import Ack
 from router.model import Message
 from router.wire.pulsar import join_payload
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition, skip
+from tests.unit.broker.consume.dispatch.bench import on_a_partition, skip
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -56,12 +56,11 @@ def test_entries_come_out_once_their_time_has_come_the_earliest_first(
 
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
-def test_reading_stops_when_too_much_is_put_aside(
+async def test_reading_stops_when_too_much_is_put_aside(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     monkeypatch.setattr(individual, "MAX_DELAYED_ENTRIES", 2)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", kind, permits=9)
         for n in range(3):
@@ -75,15 +74,11 @@ def test_reading_stops_when_too_much_is_put_aside(
         assert isinstance(dispatcher, individual.Individual)
         assert not dispatcher.delayed
 
-    on_a_partition(folder, test)
-
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
-def test_timer_delivers_what_has_become_due(folder: Path, kind: SubscriptionType) -> None:
+async def test_timer_delivers_what_has_become_due(folder: Path, kind: SubscriptionType) -> None:
     seconds = 1_000.0
-
-    async def test(bench: Bench) -> None:
-        nonlocal seconds
+    async with on_a_partition(folder, clock=lambda: seconds) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", kind, permits=9)
         await bench.publish(1, messages=[Message(b"v", deliver_at=NOW + 20)])
@@ -92,19 +87,15 @@ def test_timer_delivers_what_has_become_due(folder: Path, kind: SubscriptionType
         await asyncio.wait_for(bench.notes.something.wait(), 10)
         assert bench.notes.entries() == [0]
 
-    on_a_partition(folder, test, clock=lambda: seconds)
-
 
 @pytest.mark.parametrize("before", range(8))
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
-def test_what_becomes_due_between_two_readings_of_the_clock_is_delivered(
+async def test_what_becomes_due_between_two_readings_of_the_clock_is_delivered(
     folder: Path, kind: SubscriptionType, before: int
 ) -> None:
     """As the wall clock is slewed, the timer may fire in the millisecond before."""
     passing: Iterator[int] = itertools.repeat(NOW)
-
-    async def test(bench: Bench) -> None:
-        nonlocal passing
+    async with on_a_partition(folder, clock=lambda: next(passing) / 1000) as bench:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", kind, permits=9)
         await bench.publish(1, messages=[Message(b"v", deliver_at=NOW + 60_000)])
@@ -113,15 +104,13 @@ def test_what_becomes_due_between_two_readings_of_the_clock_is_delivered(
         await asyncio.wait_for(bench.notes.something.wait(), 10)
         assert bench.notes.entries() == [0]
 
-    on_a_partition(folder, test, clock=lambda: next(passing) / 1000)
-
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
-def test_timer_is_set_though_the_clock_was_set_back(folder: Path, kind: SubscriptionType) -> None:
+async def test_timer_is_set_though_the_clock_was_set_back(
+    folder: Path, kind: SubscriptionType
+) -> None:
     seconds = 1_000.0
-
-    async def test(bench: Bench) -> None:
-        nonlocal seconds
+    async with on_a_partition(folder, clock=lambda: seconds) as bench:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", kind, permits=9)
         await bench.publish(1, messages=[Message(b"v", deliver_at=NOW + 20)])
@@ -135,8 +124,6 @@ def test_timer_is_set_though_the_clock_was_set_back(folder: Path, kind: Subscrip
         seconds += 0.02
         await asyncio.wait_for(bench.notes.something.wait(), 10)
         assert bench.notes.entries() == [0, 1]
-
-    on_a_partition(folder, test, clock=lambda: seconds)
 
 
 def chunk(number: int, chunks: int, uuid: str) -> bytes:
@@ -152,10 +139,10 @@ def chunk(number: int, chunks: int, uuid: str) -> bytes:
     return join_payload(metadata, b"v")
 
 
-def test_chunks_wait_for_the_consumer_that_has_the_first_and_hold_up_no_others(
+async def test_chunks_wait_for_the_consumer_that_has_the_first_and_hold_up_no_others(
     folder: Path,
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         a = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=1)
         b = bench.consumer(subscription, "b", SubscriptionType.SHARED, permits=9)
@@ -172,14 +159,12 @@ def test_chunks_wait_for_the_consumer_that_has_the_first_and_hold_up_no_others(
         assert sorted(bench.notes.entries(taker))[:3] == [0, 1, 2]
         subscription.detach(b)
 
-    on_a_partition(folder, test)
-
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_consumers_are_told_of_the_end_once_all_is_acknowledged(
+async def test_consumers_are_told_of_the_end_once_all_is_acknowledged(
     folder: Path, kind: SubscriptionType
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", kind, permits=9)
         await bench.publish(2)
@@ -194,25 +179,20 @@ def test_consumers_are_told_of_the_end_once_all_is_acknowledged(
         bench.consumer(subscription, "b", kind)
         assert bench.notes.ended == ["a", "b"]
 
-    on_a_partition(folder, test)
 
-
-def test_consumers_without_a_backlog_are_told_of_the_end_when_it_comes(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_consumers_without_a_backlog_are_told_of_the_end_when_it_comes(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         await bench.partition.terminate()
         assert bench.notes.ended == ["a"]
 
-    on_a_partition(folder, test)
 
-
-def test_what_is_skipped_is_not_put_aside_any_more(
+async def test_what_is_skipped_is_not_put_aside_any_more(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(individual, "MAX_DELAYED_ENTRIES", 2)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
         await bench.publish(2, messages=[Message(b"v", deliver_at=NOW + 60_000)])
@@ -222,11 +202,9 @@ def test_what_is_skipped_is_not_put_aside_any_more(
         assert bench.notes.entries() == [2]
         assert delayed(subscription) == 0
 
-    on_a_partition(folder, test)
 
-
-def test_chunks_are_remembered_in_little_space_however_they_are_called(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_chunks_are_remembered_in_little_space_however_they_are_called(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
         for number in range(20):
@@ -243,5 +221,3 @@ def test_chunks_are_remembered_in_little_space_however_they_are_called(folder: P
         dispatcher = subscription.dispatcher
         assert dispatcher is not None
         assert len(pickle.dumps(list(vars(vars(dispatcher)["_chunks"])["_takers"]))) < 10_000
-
-    on_a_partition(folder, test)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ from tests.unit.broker.storage.rig import until
 pytestmark = pytest.mark.timeout(30)
 
 
-def test_exclusive_consumer_gets_all_in_order_when_it_has_permits(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_exclusive_consumer_gets_all_in_order_when_it_has_permits(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(5)
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=3)
@@ -46,11 +47,9 @@ def test_exclusive_consumer_gets_all_in_order_when_it_has_permits(folder: Path) 
         await bench.publish(2)
         assert bench.notes.entries() == [0, 1, 2, 3, 4, 5, 6]
 
-    on_a_partition(folder, test)
 
-
-def test_batch_takes_a_permit_for_each_message(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_batch_takes_a_permit_for_each_message(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(5, batch=3)
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=4)
@@ -59,11 +58,11 @@ def test_batch_takes_a_permit_for_each_message(folder: Path) -> None:
         subscription.flow(consumer, 3)
         assert bench.notes.entries() == [0, 1, 2]
 
-    on_a_partition(folder, test)
 
-
-def test_exclusive_subscription_refuses_and_probes_when_it_has_a_consumer(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_exclusive_subscription_refuses_and_probes_when_it_has_a_consumer(
+    folder: Path,
+) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE)
         with pytest.raises(SubscriptionBusyError, match="already connected"):
@@ -72,11 +71,11 @@ def test_exclusive_subscription_refuses_and_probes_when_it_has_a_consumer(folder
             bench.consumer(subscription, "b", SubscriptionType.SHARED)
         assert bench.notes.probes == 1
 
-    on_a_partition(folder, test)
 
-
-def test_unacknowledged_entries_come_again_when_an_exclusive_consumer_goes(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_unacknowledged_entries_come_again_when_an_exclusive_consumer_goes(
+    folder: Path,
+) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(4)
         first = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
@@ -85,11 +84,9 @@ def test_unacknowledged_entries_come_again_when_an_exclusive_consumer_goes(folde
         bench.consumer(subscription, "b", SubscriptionType.EXCLUSIVE, permits=9)
         assert bench.notes.entries("b") == [1, 3]
 
-    on_a_partition(folder, test)
 
-
-def test_exclusive_redelivery_starts_over_without_counting(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_exclusive_redelivery_starts_over_without_counting(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(3)
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
@@ -97,11 +94,9 @@ def test_exclusive_redelivery_starts_over_without_counting(folder: Path) -> None
         subscription.redeliver(consumer, [])
         assert bench.notes.got[3:] == [("a", 1, 0), ("a", 2, 0)]
 
-    on_a_partition(folder, test)
 
-
-def test_shared_consumers_take_turns_and_stop_at_their_permits(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_shared_consumers_take_turns_and_stop_at_their_permits(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=100)
         bench.consumer(subscription, "b", SubscriptionType.SHARED, permits=2)
@@ -110,11 +105,9 @@ def test_shared_consumers_take_turns_and_stop_at_their_permits(folder: Path) -> 
         assert counts == {"a": 8, "b": 2}
         assert sorted(bench.notes.entries()) == list(range(10))
 
-    on_a_partition(folder, test)
 
-
-def test_shared_consumers_of_lower_priority_number_come_first(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_shared_consumers_of_lower_priority_number_come_first(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "late", SubscriptionType.SHARED, permits=9, priority=1)
         bench.consumer(subscription, "early", SubscriptionType.SHARED, permits=3, priority=0)
@@ -122,11 +115,9 @@ def test_shared_consumers_of_lower_priority_number_come_first(folder: Path) -> N
         assert bench.notes.entries("early") == [0, 1, 2]
         assert bench.notes.entries("late") == [3, 4]
 
-    on_a_partition(folder, test)
 
-
-def test_redeliveries_are_counted_when_a_shared_consumer_gives_back(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_redeliveries_are_counted_when_a_shared_consumer_gives_back(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(3)
         consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
@@ -141,11 +132,11 @@ def test_redeliveries_are_counted_when_a_shared_consumer_gives_back(folder: Path
             ("a", 2, 1),
         ]
 
-    on_a_partition(folder, test)
 
-
-def test_held_entries_go_to_the_others_uncounted_when_a_shared_consumer_goes(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_held_entries_go_to_the_others_uncounted_when_a_shared_consumer_goes(
+    folder: Path,
+) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(4)
         first = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
@@ -154,15 +145,12 @@ def test_held_entries_go_to_the_others_uncounted_when_a_shared_consumer_goes(fol
         subscription.detach(first)
         assert bench.notes.got[4:] == [("b", 0, 0), ("b", 2, 0), ("b", 3, 0)]
 
-    on_a_partition(folder, test)
 
-
-def test_shared_delivery_pauses_when_a_consumer_holds_too_much(
+async def test_shared_delivery_pauses_when_a_consumer_holds_too_much(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(individual, "MAX_HELD", 2)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(4)
         consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=9)
@@ -170,15 +158,12 @@ def test_shared_delivery_pauses_when_a_consumer_holds_too_much(
         subscription.acknowledge(consumer, [Ack(0)], None)
         assert bench.notes.entries() == [0, 1, 2]
 
-    on_a_partition(folder, test)
 
-
-def test_shared_delivery_pauses_when_all_together_hold_too_much(
+async def test_shared_delivery_pauses_when_all_together_hold_too_much(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(individual, "MAX_HELD_BY_ALL", 3)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(6)
         first = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=2)
@@ -191,11 +176,9 @@ def test_shared_delivery_pauses_when_all_together_hold_too_much(
         subscription.acknowledge(second, [Ack(1), Ack(2), Ack(3)], None)
         assert bench.notes.entries("b") == [2, 3, 1, 4, 5]
 
-    on_a_partition(folder, test)
 
-
-def test_redeliveries_are_counted_until_the_entry_is_acknowledged(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_redeliveries_are_counted_until_the_entry_is_acknowledged(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(2)
         consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
@@ -209,11 +192,9 @@ def test_redeliveries_are_counted_until_the_entry_is_acknowledged(folder: Path) 
         subscription.acknowledge(consumer, [Ack(1, cumulative=True)], None)
         assert dispatcher._pending.redelivered == {}
 
-    on_a_partition(folder, test)
 
-
-def test_position_beyond_the_end_is_the_end(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_position_beyond_the_end_is_the_end(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(2)
         await subscription.reset_durably(10**6)
@@ -221,14 +202,12 @@ def test_position_beyond_the_end_is_the_end(folder: Path) -> None:
         await bench.publish(2)
         assert bench.notes.entries() == [2, 3]
 
-    on_a_partition(folder, test)
-
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_acknowledging_what_is_not_stored_yet_acknowledges_nothing(
+async def test_acknowledging_what_is_not_stored_yet_acknowledges_nothing(
     folder: Path, durable: bool
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = bench.partition.read_from("r", 0)
         if durable:
             subscription = await bench.subscription()
@@ -238,11 +217,9 @@ def test_acknowledging_what_is_not_stored_yet_acknowledges_nothing(
         await bench.publish(3)
         assert bench.notes.entries() == [0, 1, 2]
 
-    on_a_partition(folder, test)
 
-
-def test_delivery_pauses_until_the_connection_takes_more(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_delivery_pauses_until_the_connection_takes_more(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(6)
         bench.notes.room = 2
@@ -251,11 +228,9 @@ def test_delivery_pauses_until_the_connection_takes_more(folder: Path) -> None:
         bench.notes.drain(3)
         assert bench.notes.entries() == [0, 1, 2, 3, 4]
 
-    on_a_partition(folder, test)
 
-
-def test_acknowledged_messages_of_a_batch_are_named_when_it_comes_again(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_acknowledged_messages_of_a_batch_are_named_when_it_comes_again(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(1, batch=4)
         consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=99)
@@ -264,15 +239,12 @@ def test_acknowledged_messages_of_a_batch_are_named_when_it_comes_again(folder: 
         assert bench.notes.got[1:] == [("a", 0, 1)]
         assert bench.notes.ack_sets == {0: [0b1101]}
 
-    on_a_partition(folder, test)
 
-
-def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
+async def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exclusive, "FAILOVER_DELAY_SECONDS", 0.01)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(2)
         # On the ring of this topic, which has no partitions, "b" comes before "a".
@@ -285,8 +257,6 @@ def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
         subscription.detach(first)
         assert bench.notes.got[4:] == [("a", 1, 0), ("a", 2, 0)]
         assert bench.notes.active == [("a", True), ("a", False), ("b", True), ("a", True)]
-
-    on_a_partition(folder, test)
 
 
 async def test_failover_spreads_partitions_over_the_best_priority_by_name(
@@ -314,19 +284,17 @@ async def test_failover_spreads_partitions_over_the_best_priority_by_name(
     await store.close()
 
 
-def test_acknowledging_what_is_not_stored_changes_nothing(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_acknowledging_what_is_not_stored_changes_nothing(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(2)
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         subscription.acknowledge(consumer, [Ack(5, cumulative=True), Ack(2)], None)
         assert subscription.cursor.mark_delete == -1
 
-    on_a_partition(folder, test)
 
-
-def test_consumers_are_let_go_when_the_subscription_is_reset(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_consumers_are_let_go_when_the_subscription_is_reset(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.publish(3)
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
@@ -336,11 +304,9 @@ def test_consumers_are_let_go_when_the_subscription_is_reset(folder: Path) -> No
         bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
         assert bench.notes.entries() == [0, 1, 2, 1, 2]
 
-    on_a_partition(folder, test)
 
-
-def test_subscription_that_is_not_durable_ends_with_its_last_consumer(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_subscription_that_is_not_durable_ends_with_its_last_consumer(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(3)
         subscription = bench.partition.read_from("r", 1)
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=9)
@@ -350,20 +316,16 @@ def test_subscription_that_is_not_durable_ends_with_its_last_consumer(folder: Pa
         subscription.detach(consumer)
         assert "r" not in bench.partition.subscriptions
 
-    on_a_partition(folder, test)
 
-
-def test_durable_subscription_can_not_be_read_from(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_durable_subscription_can_not_be_read_from(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.subscription("d")
         with pytest.raises(NotAllowedError, match="Durable"):
             bench.partition.read_from("d", 0)
 
-    on_a_partition(folder, test)
 
-
-def test_subscriptions_are_limited(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_subscriptions_are_limited(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         together = [bench.partition.subscribe(f"s{n}", 0) for n in range(3)]
         await asyncio.gather(*together)
         with pytest.raises(SubscriptionLimitError):
@@ -371,17 +333,13 @@ def test_subscriptions_are_limited(folder: Path) -> None:
         with pytest.raises(SubscriptionLimitError):
             bench.partition.read_from("s4", 0)
 
-    on_a_partition(folder, test)
 
-
-def test_one_subscription_is_made_when_two_ask_at_once(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_one_subscription_is_made_when_two_ask_at_once(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         first, second = await asyncio.gather(
             bench.partition.subscribe("s", 0), bench.partition.subscribe("s", 5)
         )
         assert first is second
-
-    on_a_partition(folder, test)
 
 
 async def settled(subscription: PartitionSubscription) -> None:
@@ -390,19 +348,18 @@ async def settled(subscription: PartitionSubscription) -> None:
     await asyncio.wait_for(done.wait(), 5)
 
 
-def reopened(folder: Path, test: Callable[[Bench], Awaitable[None]], entries: int) -> None:
-    """Run a test on a partition whose entries are on disk only."""
-
-    async def fill(bench: Bench) -> None:
+@asynccontextmanager
+async def reopened(folder: Path, entries: int) -> AsyncIterator[Bench]:
+    """Open a partition whose entries are on disk only."""
+    async with on_a_partition(folder) as bench:
         await bench.subscription()
         await bench.publish(entries)
+    async with on_a_partition(folder, cache=0) as bench:
+        yield bench
 
-    on_a_partition(folder, fill)
-    on_a_partition(folder, test, cache=0)
 
-
-def test_entries_are_read_from_disk_when_memory_does_not_have_them(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_entries_are_read_from_disk_when_memory_does_not_have_them(folder: Path) -> None:
+    async with reopened(folder, 700) as bench:
         subscription = await bench.subscription()
         assert bench.partition.ledger.cached(0) is None
         bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=10_000)
@@ -410,11 +367,9 @@ def test_entries_are_read_from_disk_when_memory_does_not_have_them(folder: Path)
         await settled(subscription)
         assert bench.notes.entries() == list(range(700))
 
-    reopened(folder, test, 700)
 
-
-def test_given_back_entries_are_read_from_disk_before_new_ones(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_given_back_entries_are_read_from_disk_before_new_ones(folder: Path) -> None:
+    async with reopened(folder, 20) as bench:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=10)
         await settled(subscription)
@@ -422,8 +377,6 @@ def test_given_back_entries_are_read_from_disk_before_new_ones(folder: Path) -> 
         subscription.flow(consumer, 4)
         await settled(subscription)
         assert bench.notes.got[10:] == [("a", 3, 1), ("a", 8, 1), ("a", 10, 0), ("a", 11, 0)]
-
-    reopened(folder, test, 20)
 
 
 def damage(folder: Path, needle: int = 0) -> None:
@@ -434,14 +387,14 @@ def damage(folder: Path, needle: int = 0) -> None:
     segment.write_bytes(data)
 
 
-def test_delivery_stops_at_damage_and_says_so_once_all_before_it_is_acknowledged(
+async def test_delivery_stops_at_damage_and_says_so_once_all_before_it_is_acknowledged(
     folder: Path,
 ) -> None:
-    async def fill(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.subscription()
         await bench.publish(20)
-
-    async def test(bench: Bench) -> None:
+    damage(folder, 10)
+    async with on_a_partition(folder, cache=0) as bench:
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=100)
         await settled(subscription)
@@ -453,16 +406,13 @@ def test_delivery_stops_at_damage_and_says_so_once_all_before_it_is_acknowledged
         subscription.acknowledge(consumer, [Ack(delivered[-1], cumulative=True)], None)
         assert "damaged" in str(subscription.failure)
 
-    on_a_partition(folder, fill)
-    damage(folder, 10)
-    on_a_partition(folder, test, cache=0)
 
+async def test_reader_of_what_retention_removed_begins_with_what_is_left(folder: Path) -> None:
 
-def test_reader_of_what_retention_removed_begins_with_what_is_left(folder: Path) -> None:
-    async def fill(bench: Bench) -> None:
+    small: dict[str, Any] = {"segment": 1_000, "retention_ms": 1_000, "cache": 0}
+    async with on_a_partition(folder, **small) as bench:
         await bench.publish(40)
-
-    async def retained(bench: Bench) -> None:
+    async with on_a_partition(folder, **small) as bench:
         await bench.publish(1)
         await bench.partition.store.retain(10_000_000)
         first = bench.partition.ledger.first_entry
@@ -474,13 +424,9 @@ def test_reader_of_what_retention_removed_begins_with_what_is_left(folder: Path)
         assert bench.partition.context.tally.damaged == 0
         assert await BacklogCounter().backlog(bench.partition.visible, reader.cursor) == 41 - first
 
-    small: dict[str, Any] = {"segment": 1_000, "retention_ms": 1_000, "cache": 0}
-    on_a_partition(folder, fill, **small)
-    on_a_partition(folder, retained, **small)
 
-
-def test_gap_in_the_middle_is_passed_over_and_counted_as_damage(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_gap_in_the_middle_is_passed_over_and_counted_as_damage(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(10)
         reader = bench.partition.read_from("r", 0)
         bench.partition.ledger.holes = [Hole(3, 5, "damage")]
@@ -489,15 +435,13 @@ def test_gap_in_the_middle_is_passed_over_and_counted_as_damage(folder: Path) ->
         assert bench.notes.entries() == [0, 1, 2, 6, 7, 8, 9]
         assert bench.partition.context.tally.damaged == 3
 
-    on_a_partition(folder, test)
 
-
-def test_reading_is_tried_again_when_files_can_not_be_opened(folder: Path) -> None:
+async def test_reading_is_tried_again_when_files_can_not_be_opened(folder: Path) -> None:
     def hide(suffix: str, hidden: str) -> None:
         (segment,) = folder.rglob(f"*{suffix}")
         segment.rename(segment.with_suffix(hidden))
 
-    async def test(bench: Bench) -> None:
+    async with reopened(folder, 20) as bench:
         hide(".seg", ".hidden")
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", SubscriptionType.EXCLUSIVE, permits=100)
@@ -507,8 +451,6 @@ def test_reading_is_tried_again_when_files_can_not_be_opened(folder: Path) -> No
         subscription.redeliver(consumer, [])
         await settled(subscription)
         assert bench.notes.entries() == list(range(20))
-
-    reopened(folder, test, 20)
 
 
 ACTIONS = st.lists(
@@ -531,35 +473,36 @@ def test_nothing_is_lost_whatever_consumers_do(
 ) -> None:
     """In the end a consumer with permits has every entry that is not acknowledged."""
 
-    async def test(bench: Bench) -> None:
-        subscription = await bench.subscription()
-        here: dict[int, ClientConsumer] = {}
-        published, acked = 0, set()
-        for what, *values in actions:
-            if what == "publish":
-                await bench.publish(values[0])
-                published += values[0]
-            elif what == "ack" and here and values[0] in bench.notes.entries():
-                subscription.acknowledge(next(iter(here.values())), [Ack(values[0])], None)
-                acked.add(values[0])
-            elif what == "flow":
-                who = 0 if kind is SubscriptionType.EXCLUSIVE else values[0]
-                if who not in here:
-                    here[who] = bench.consumer(subscription, f"c{who}", kind)
-                subscription.flow(here[who], values[1])
-            elif what == "leave" and values[0] in here:
-                subscription.detach(here.pop(values[0]))
-            elif what == "give back" and values[0] in here:
-                subscription.redeliver(here[values[0]], [])
-        for consumer in here.values():
-            subscription.detach(consumer)
-        before = len(bench.notes.got)
-        bench.consumer(subscription, "last", kind, permits=10_000)
-        await settled(subscription)
-        again = [entry for _, entry, _ in bench.notes.got[before:]]
-        assert again == sorted(set(range(published)) - acked)
+    async def test() -> None:
+        async with on_a_partition(tmp_path_factory.mktemp("law")) as bench:
+            subscription = await bench.subscription()
+            here: dict[int, ClientConsumer] = {}
+            published, acked = 0, set()
+            for what, *values in actions:
+                if what == "publish":
+                    await bench.publish(values[0])
+                    published += values[0]
+                elif what == "ack" and here and values[0] in bench.notes.entries():
+                    subscription.acknowledge(next(iter(here.values())), [Ack(values[0])], None)
+                    acked.add(values[0])
+                elif what == "flow":
+                    who = 0 if kind is SubscriptionType.EXCLUSIVE else values[0]
+                    if who not in here:
+                        here[who] = bench.consumer(subscription, f"c{who}", kind)
+                    subscription.flow(here[who], values[1])
+                elif what == "leave" and values[0] in here:
+                    subscription.detach(here.pop(values[0]))
+                elif what == "give back" and values[0] in here:
+                    subscription.redeliver(here[values[0]], [])
+            for consumer in here.values():
+                subscription.detach(consumer)
+            before = len(bench.notes.got)
+            bench.consumer(subscription, "last", kind, permits=10_000)
+            await settled(subscription)
+            again = [entry for _, entry, _ in bench.notes.got[before:]]
+            assert again == sorted(set(range(published)) - acked)
 
-    on_a_partition(tmp_path_factory.mktemp("law"), test)
+    asyncio.run(test())
 
 
 async def test_topic_name_of_a_partition_is_its_own(folder: Path) -> None:
@@ -573,10 +516,10 @@ async def test_topic_name_of_a_partition_is_its_own(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_consumer_that_was_let_go_gets_nothing_when_its_connection_drains(
+async def test_consumer_that_was_let_go_gets_nothing_when_its_connection_drains(
     folder: Path, kind: SubscriptionType
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.notes.room = 2
         bench.consumer(subscription, "a", kind, permits=100)
@@ -591,11 +534,9 @@ def test_consumer_that_was_let_go_gets_nothing_when_its_connection_drains(
         await asyncio.sleep(0)
         assert len(bench.notes.got) == before
 
-    on_a_partition(folder, test)
 
-
-def test_subscription_that_is_gone_takes_no_consumer(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_subscription_that_is_gone_takes_no_consumer(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         await bench.partition.delete(subscription)
         with pytest.raises(SubscriptionNotFoundError):
@@ -603,5 +544,3 @@ def test_subscription_that_is_gone_takes_no_consumer(folder: Path) -> None:
         bench.partition.close()
         with pytest.raises(TopicNotFoundError):
             bench.partition.read_from("r", 0)
-
-    on_a_partition(folder, test)

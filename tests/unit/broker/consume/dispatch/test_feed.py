@@ -12,7 +12,7 @@ import pytest
 from router.broker.consume import SubscriptionType
 from router.broker.consume.dispatch import dispatcher
 from router.broker.disk.files import Disk
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.consume.dispatch.bench import on_a_partition
 from tests.unit.broker.storage.rig import until
 
 STORED = 20
@@ -35,15 +35,13 @@ class Failing:
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_reading_goes_on_by_itself_when_files_can_be_opened_again(
+async def test_reading_goes_on_by_itself_when_files_can_be_opened_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     monkeypatch.setattr(dispatcher, "READ_RETRY_SECONDS", 0.01)
-
-    async def fill(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(STORED)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, cache=0) as bench:
         Failing(monkeypatch, 3)
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", kind, permits=100)
@@ -51,19 +49,14 @@ def test_reading_goes_on_by_itself_when_files_can_be_opened_again(
         assert sorted(bench.notes.entries()) == list(range(STORED))
         assert subscription.failure is None
 
-    on_a_partition(folder, fill)
-    on_a_partition(folder, test, cache=0)
 
-
-def test_reading_is_not_tried_again_when_nobody_waits_for_it(
+async def test_reading_is_not_tried_again_when_nobody_waits_for_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "READ_RETRY_SECONDS", 0.01)
-
-    async def fill(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(STORED)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, cache=0) as bench:
         failing = Failing(monkeypatch, 100)
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", SubscriptionType.SHARED, permits=100)
@@ -73,15 +66,11 @@ def test_reading_is_not_tried_again_when_nobody_waits_for_it(
         await asyncio.sleep(0.05)
         assert failing.left == before
 
-    on_a_partition(folder, fill)
-    on_a_partition(folder, test, cache=0)
 
-
-def test_what_was_read_ahead_is_counted_until_it_is_taken(folder: Path) -> None:
-    async def fill(bench: Bench) -> None:
+async def test_what_was_read_ahead_is_counted_until_it_is_taken(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(STORED)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder, cache=0) as bench:
         subscription = await bench.subscription()
         came = asyncio.Event()
         feed = dispatcher.EntryFeed(subscription, came.set)
@@ -99,6 +88,3 @@ def test_what_was_read_ahead_is_counted_until_it_is_taken(folder: Path) -> None:
         assert feed.ahead_bytes == held
         feed.close()
         assert feed.ahead_bytes == 0
-
-    on_a_partition(folder, fill)
-    on_a_partition(folder, test, cache=0)

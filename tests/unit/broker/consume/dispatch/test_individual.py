@@ -9,11 +9,11 @@ import pytest
 from router.broker.consume import ClientConsumer, SubscriptionType
 from router.broker.consume.dispatch import individual
 from router.broker.storage import Ack
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.consume.dispatch.bench import on_a_partition
 
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
-def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowledged(
+async def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowledged(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     asked: list[tuple[str, int]] = []
@@ -24,8 +24,7 @@ def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowled
         return release(consumer, entry)
 
     monkeypatch.setattr(ClientConsumer, "release", noted)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(100)
         subscription = await bench.subscription()
         idle = [bench.consumer(subscription, f"idle-{n}", kind) for n in range(20)]
@@ -37,16 +36,13 @@ def test_only_the_consumer_that_holds_an_entry_is_looked_at_when_it_is_acknowled
         assert sorted(asked) == sorted((name, entry) for entry, name in held.items())
         assert not any(consumer.held_messages for consumer in idle)
 
-    on_a_partition(folder, test)
-
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
-def test_batches_that_are_acknowledged_are_not_held_any_more(
+async def test_batches_that_are_acknowledged_are_not_held_any_more(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: SubscriptionType
 ) -> None:
     monkeypatch.setattr(individual, "MAX_HELD_BY_ALL", 10)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(20, batch=5)
         subscription = await bench.subscription()
         consumer = bench.consumer(subscription, "a", kind, permits=1_000)
@@ -54,5 +50,3 @@ def test_batches_that_are_acknowledged_are_not_held_any_more(
             assert bench.notes.entries() == list(range(min(entry + 2, 20)))
             subscription.acknowledge(consumer, [Ack(entry)], None)
         assert consumer.held_messages == 0
-
-    on_a_partition(folder, test)

@@ -12,7 +12,7 @@ from router.broker.consume.membership.hashing import murmur3, slot_of_hash
 from router.broker.storage import Ack
 from router.errors import SubscriptionBusyError
 from router.model import Message
-from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition, skip
+from tests.unit.broker.consume.dispatch.bench import on_a_partition, skip
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -29,12 +29,11 @@ def key_in(policy: KeyPolicy) -> bytes:
 LOW_KEY, HIGH_KEY = key_in(LOW), key_in(HIGH)
 
 
-def test_reading_ahead_stops_when_too_much_waits_for_a_slow_consumer(
+async def test_reading_ahead_stops_when_too_much_waits_for_a_slow_consumer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_shared, "MAX_PARKED_PER_CONSUMER", 5)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         slow = bench.consumer(subscription, "slow", SubscriptionType.KEY_SHARED, keys=LOW)
         bench.consumer(subscription, "quick", SubscriptionType.KEY_SHARED, permits=99, keys=HIGH)
@@ -48,16 +47,13 @@ def test_reading_ahead_stops_when_too_much_waits_for_a_slow_consumer(
         assert bench.notes.entries("slow") == [0, 1, 2]
         assert bench.notes.entries("quick") == [*range(9, 18), 21]
 
-    on_a_partition(folder, test)
 
-
-def test_acknowledged_entries_do_not_count_as_waiting(
+async def test_acknowledged_entries_do_not_count_as_waiting(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_shared, "MAX_PARKED_PER_CONSUMER", 1)
     monkeypatch.setattr(key_shared, "MAX_STALE", 1)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "slow", SubscriptionType.KEY_SHARED, keys=LOW)
         quick = bench.consumer(
@@ -69,11 +65,9 @@ def test_acknowledged_entries_do_not_count_as_waiting(
         subscription.acknowledge(quick, [Ack(n) for n in range(4)], None)
         assert bench.notes.entries() == [4]
 
-    on_a_partition(folder, test)
 
-
-def test_consumers_of_one_subscription_must_be_alike(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_consumers_of_one_subscription_must_be_alike(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", SubscriptionType.KEY_SHARED)
         with pytest.raises(SubscriptionBusyError, match="key_shared mode of 'AUTO_SPLIT'"):
@@ -84,15 +78,12 @@ def test_consumers_of_one_subscription_must_be_alike(folder: Path) -> None:
             )
         assert [consumer.name for consumer in subscription.consumers] == ["a"]
 
-    on_a_partition(folder, test)
 
-
-def test_what_is_skipped_is_neither_held_nor_waiting(
+async def test_what_is_skipped_is_neither_held_nor_waiting(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_shared, "MAX_PARKED_PER_CONSUMER", 2)
-
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         subscription = await bench.subscription()
         quick = bench.consumer(
             subscription, "quick", SubscriptionType.KEY_SHARED, permits=9, keys=HIGH
@@ -105,5 +96,3 @@ def test_what_is_skipped_is_neither_held_nor_waiting(
         skip(bench, subscription, 4)
         assert bench.notes.entries() == [0, 5]
         assert list(quick.held) == [5]
-
-    on_a_partition(folder, test)

@@ -37,10 +37,10 @@ async def finish(bench: Bench, number: int) -> None:
 
 
 @KINDS
-def test_entries_behind_one_that_is_prepared_wait_in_order(
+async def test_entries_behind_one_that_is_prepared_wait_in_order(
     folder: Path, kind: SubscriptionType
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await prepared_for(bench, 1, 3)
         subscription = await bench.subscription()
         bench.consumer(subscription, "a", kind, permits=100)
@@ -51,12 +51,10 @@ def test_entries_behind_one_that_is_prepared_wait_in_order(
         await finish(bench, 3)
         assert bench.notes.entries() == [0, 1, 2, 3, 4]
 
-    on_a_partition(folder, test)
-
 
 @KINDS
-def test_entries_from_disk_are_prepared_too(folder: Path, kind: SubscriptionType) -> None:
-    async def test(bench: Bench) -> None:
+async def test_entries_from_disk_are_prepared_too(folder: Path, kind: SubscriptionType) -> None:
+    async with on_a_partition(folder) as bench:
         await bench.publish(3, messages=ALONE)
         await prepared_for(bench, 0, 2)
         subscription = await bench.subscription()
@@ -68,11 +66,9 @@ def test_entries_from_disk_are_prepared_too(folder: Path, kind: SubscriptionType
             await asyncio.sleep(0)
         assert bench.notes.entries() == [0, 1, 2]
 
-    on_a_partition(folder, test)
 
-
-def test_a_consumer_that_goes_leaves_the_work_to_others(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_consumer_that_goes_leaves_the_work_to_others(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         waiting = await prepared_for(bench, 0)
         await bench.publish(2, messages=ALONE)
         one, other = [await bench.subscription(name) for name in ("one", "other")]
@@ -85,11 +81,9 @@ def test_a_consumer_that_goes_leaves_the_work_to_others(folder: Path) -> None:
         assert bench.notes.entries("gone") == []
         assert bench.notes.entries("stays") == [0, 1]
 
-    on_a_partition(folder, test)
 
-
-def test_delivery_is_settled_when_what_is_prepared_was_sent(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_delivery_is_settled_when_what_is_prepared_was_sent(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await prepared_for(bench, 1)
         subscription = await bench.subscription()
         await bench.publish(2, messages=ALONE)
@@ -101,12 +95,12 @@ def test_delivery_is_settled_when_what_is_prepared_was_sent(folder: Path) -> Non
         await finish(bench, 1)
         assert settled == [[0, 1]]
 
-    on_a_partition(folder, test)
-
 
 @KINDS
-def test_an_entry_that_cannot_be_prepared_is_skipped(folder: Path, kind: SubscriptionType) -> None:
-    async def test(bench: Bench) -> None:
+async def test_an_entry_that_cannot_be_prepared_is_skipped(
+    folder: Path, kind: SubscriptionType
+) -> None:
+    async with on_a_partition(folder) as bench:
         await prepared_for(bench, 1)
         bench.notes.unreadable.add(1)
         subscription = await bench.subscription()
@@ -117,11 +111,9 @@ def test_an_entry_that_cannot_be_prepared_is_skipped(folder: Path, kind: Subscri
         assert consumer.permits == 1
         assert bench.partition.context.tally.damaged == 1
 
-    on_a_partition(folder, test)
 
-
-def test_an_entry_that_is_delivered_again_is_prepared_again(folder: Path) -> None:
-    async def test(bench: Bench) -> None:
+async def test_an_entry_that_is_delivered_again_is_prepared_again(folder: Path) -> None:
+    async with on_a_partition(folder) as bench:
         await prepared_for(bench, 0)
         subscription = await bench.subscription()
         await bench.publish(2, messages=ALONE)
@@ -133,14 +125,12 @@ def test_an_entry_that_is_delivered_again_is_prepared_again(folder: Path) -> Non
         await finish(bench, 1)
         assert bench.notes.entries() == [0, 1, 0, 1]
 
-    on_a_partition(folder, test)
-
 
 @KINDS
-def test_small_entries_in_memory_are_prepared_together(
+async def test_small_entries_in_memory_are_prepared_together(
     folder: Path, kind: SubscriptionType
 ) -> None:
-    async def test(bench: Bench) -> None:
+    async with on_a_partition(folder) as bench:
         await prepared_for(bench, 1, 2)
         subscription = await bench.subscription()
         await bench.publish(4)
@@ -149,5 +139,3 @@ def test_small_entries_in_memory_are_prepared_together(
         assert bench.notes.entries() == []
         await finish(bench, 2)
         assert bench.notes.entries() == [0, 1, 2, 3]
-
-    on_a_partition(folder, test)

@@ -14,15 +14,14 @@ from router.broker.entries.slicing import EntryOpener
 from router.errors import ConflictError, TooManyRequestsError
 from router.model import Message
 from router.sharing.registry import RecordVersion
-from tests.unit.broker.consume.polls.polling import House
 from tests.unit.broker.consume.polls.test_polls_model import on_a_house
 
 MS = 10_000
 """Of the acknowledgement timeout, after which messages are due within another tenth of it."""
 
 
-def test_what_was_given_comes_again_after_its_time_and_before_what_is_newer() -> None:
-    async def test(house: House) -> None:
+async def test_what_was_given_comes_again_after_its_time_and_before_what_is_newer() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a"), Message(b"b")])
         assert await house.fetch(limit=1) == [b"a"]
         assert await house.fetch(limit=1) == [b"b"]
@@ -31,11 +30,9 @@ def test_what_was_given_comes_again_after_its_time_and_before_what_is_newer() ->
         house.clock.advance(MS * 1.1 / 1000)
         assert await house.fetch() == [b"a", b"b", b"c"]
 
-    on_a_house(test)
 
-
-def test_what_was_not_delivered_is_not_in_flight() -> None:
-    async def test(house: House) -> None:
+async def test_what_was_not_delivered_is_not_in_flight() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         poll = house.begin(fetch=house.terms("c"))
         await house.settle()
@@ -43,11 +40,9 @@ def test_what_was_not_delivered_is_not_in_flight() -> None:
         house.done(poll, delivered=False)
         assert await house.fetch() == [b"a"]
 
-    on_a_house(test)
 
-
-def test_what_a_consumer_had_comes_at_once_when_it_is_gone() -> None:
-    async def test(house: House) -> None:
+async def test_what_a_consumer_had_comes_at_once_when_it_is_gone() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         assert await house.fetch("gone") == [b"a"]
         house.clock.advance(6.0)  # its partition goes to another id
@@ -56,11 +51,9 @@ def test_what_a_consumer_had_comes_at_once_when_it_is_gone() -> None:
         assert house.answer(poll) == []
         assert await house.fetch("other") == [b"a"]
 
-    on_a_house(test)
 
-
-def test_consumer_that_came_after_the_fetch_began_is_not_gone() -> None:
-    async def test(house: House) -> None:
+async def test_consumer_that_came_after_the_fetch_began_is_not_gone() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         before = house.terms("first")
         house.clock.advance(0.01)
@@ -70,23 +63,19 @@ def test_consumer_that_came_after_the_fetch_began_is_not_gone() -> None:
         await house.settle()
         assert house.answer(poll) == []
 
-    on_a_house(test)
-
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_reset_forgets_what_is_in_flight(reset: bool) -> None:
-    async def test(house: House) -> None:
+async def test_reset_forgets_what_is_in_flight(reset: bool) -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         assert await house.fetch() == [b"a"]
         if reset:
             await house.partition(-1).subscriptions["g"].reset_durably(0)
         assert await house.fetch() == ([b"a"] if reset else [])
 
-    on_a_house(test)
 
-
-def test_fetch_that_waits_is_answered_when_something_is_due() -> None:
-    async def test(house: House) -> None:
+async def test_fetch_that_waits_is_answered_when_something_is_due() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         assert await house.fetch() == [b"a"]
         poll = house.begin(timeout=60.0, fetch=house.terms("c"))
@@ -96,11 +85,11 @@ def test_fetch_that_waits_is_answered_when_something_is_due() -> None:
         await house.settle()
         assert [got.value for got in house.answer(poll)] == [b"a"]
 
-    on_a_house(test)
 
-
-def test_what_comes_due_while_a_fetch_looks_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(house: House) -> None:
+async def test_what_comes_due_while_a_fetch_looks_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         assert await house.fetch() == [b"a"]
         begin = PartitionFetch.begin
@@ -118,11 +107,9 @@ def test_what_comes_due_while_a_fetch_looks_is_not_missed(monkeypatch: pytest.Mo
         await house.settle()
         assert [got.value for got in house.answer(poll)] == [b"a"]
 
-    on_a_house(test)
 
-
-def test_delayed_messages_come_when_they_are_due_and_others_pass_them() -> None:
-    async def test(house: House) -> None:
+async def test_delayed_messages_come_when_they_are_due_and_others_pass_them() -> None:
+    async with on_a_house() as house:
         later = [house.now_ms + 2_000 * n for n in (3, 1, 2)]
         for when in later:
             await house.publish([Message(b"%d" % when, deliver_at=when)])
@@ -133,12 +120,10 @@ def test_delayed_messages_come_when_they_are_due_and_others_pass_them() -> None:
             house.clock.advance(2.0)
             assert await house.fetch() == [b"%d" % when]
 
-    on_a_house(test)
-
 
 @pytest.mark.parametrize("together", [1, 4])
-def test_with_too_many_unacknowledged_only_what_is_due_again_comes(together: int) -> None:
-    async def test(house: House) -> None:
+async def test_with_too_many_unacknowledged_only_what_is_due_again_comes(together: int) -> None:
+    async with on_a_house() as house:
         for n in range(0, 12, together):
             await house.publish([Message(b"%d" % m) for m in range(n, n + together)])
         bound: dict[str, Any] = {"max_unacknowledged": 5}
@@ -153,20 +138,17 @@ def test_with_too_many_unacknowledged_only_what_is_due_again_comes(together: int
         again = await house.fetch(**bound)
         assert again == [b"%d" % n for n in range(1, 8)]
 
-    on_a_house(test)
-
 
 @pytest.mark.parametrize("together", [1, 500])
 @pytest.mark.parametrize("cache", [0, 1 << 24])
-def test_fetches_cost_the_same_however_much_is_unacknowledged(
+async def test_fetches_cost_the_same_however_much_is_unacknowledged(
     together: int, cache: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law of a flat cost: entries that are opened or read, and looks at spans."""
     steps = {"opened": 0, "looks": 0}
     counted(monkeypatch, steps, EntryOpener, "open", "opened")
     counted(monkeypatch, steps, InFlightRange, "is_over", "looks")
-
-    async def test(house: House) -> None:
+    async with on_a_house(cache=cache) as house:
         messages = 2_000
         for n in range(0, messages, together):
             await house.publish([Message(b"%d" % m) for m in range(n, n + together)])
@@ -183,8 +165,6 @@ def test_fetches_cost_the_same_however_much_is_unacknowledged(
         opened = sum(cost["opened"] for cost in costs)
         assert opened <= messages // together + len(costs)
 
-    on_a_house(test, cache=cache)
-
 
 def counted(
     monkeypatch: pytest.MonkeyPatch, steps: dict[str, int], of: type, name: str, what: str
@@ -200,10 +180,10 @@ def counted(
 
 
 @pytest.mark.parametrize(("known", "is_served"), [(3, True), (4, False), (None, False)])
-def test_fetch_that_goes_by_another_version_of_a_record_is_refused(
+async def test_fetch_that_goes_by_another_version_of_a_record_is_refused(
     known: int | None, is_served: bool
 ) -> None:
-    async def test(house: House) -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         if known is not None:
             house.versions["kind", "name"] = known
@@ -215,8 +195,6 @@ def test_fetch_that_goes_by_another_version_of_a_record_is_refused(
         else:
             with pytest.raises(ConflictError):
                 house.answer(poll)
-
-    on_a_house(test)
 
 
 def test_too_many_spans_are_joined_and_give_nothing_early() -> None:

@@ -33,8 +33,8 @@ async def explicit(
     return [got.value for got in found], ends
 
 
-def test_answer_comes_again_until_it_is_named() -> None:
-    async def test(house: House) -> None:
+async def test_answer_comes_again_until_it_is_named() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a"), Message(b"b"), Message(b"c")])
         ends = list[Position]()
         for _ in range(2):
@@ -45,12 +45,10 @@ def test_answer_comes_again_until_it_is_named() -> None:
         assert await explicit(house, ends, limit=0) == ([], [])
         assert await house.poll() == [b"c"]
 
-    on_a_house(test)
-
 
 @pytest.mark.parametrize("limit", [0, 100])
-def test_answer_from_before_a_reset_acknowledges_nothing(limit: int) -> None:
-    async def test(house: House) -> None:
+async def test_answer_from_before_a_reset_acknowledges_nothing(limit: int) -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         _, ends = await explicit(house)
         await house.partition(-1).subscriptions["g"].reset_durably(0)
@@ -61,11 +59,9 @@ def test_answer_from_before_a_reset_acknowledges_nothing(limit: int) -> None:
                 await explicit(house, ends, limit=0)
         assert await house.poll() == [b"a"]
 
-    on_a_house(test)
 
-
-def test_answer_is_not_acknowledged_where_another_id_has_the_partition() -> None:
-    async def test(house: House) -> None:
+async def test_answer_is_not_acknowledged_where_another_id_has_the_partition() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         _, ends = await explicit(house)
         house.clock.advance(30.0)
@@ -77,11 +73,9 @@ def test_answer_is_not_acknowledged_where_another_id_has_the_partition() -> None
         house.done(other, delivered=False)
         assert await house.poll("c") + await house.poll("d") == [b"a"]
 
-    on_a_house(test)
 
-
-def test_answer_has_messages_of_so_many_partitions() -> None:
-    async def test(house: House) -> None:
+async def test_answer_has_messages_of_so_many_partitions() -> None:
+    async with on_a_house(partitions=4) as house:
         for partition in range(4):
             await house.publish([Message(b"%d" % partition)], partition)
         taken, ends = list[bytes](), list[Position]()
@@ -93,10 +87,8 @@ def test_answer_has_messages_of_so_many_partitions() -> None:
         assert await explicit(house, ends, limit=0) == ([], [])
         assert await house.poll() == []
 
-    on_a_house(test, partitions=4)
 
-
-def test_poll_takes_nothing_while_a_partition_of_the_named_answer_is_on_its_way(
+async def test_poll_takes_nothing_while_a_partition_of_the_named_answer_is_on_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     update_claim, late = Poll.claim_updated, list[Callable[[], None]]()
@@ -106,7 +98,7 @@ def test_poll_takes_nothing_while_a_partition_of_the_named_answer_is_on_its_way(
         late.append(lambda: update_claim(poll, claim_id, update))
         update_claim(poll, claim_id, replace(update, granted=granted, waiting=True))
 
-    async def test(house: House) -> None:
+    async with on_a_house(partitions=2) as house:
         for partition in range(2):
             await house.publish([Message(b"%d" % partition)], partition)
         found, ends = await explicit(house)
@@ -127,11 +119,9 @@ def test_poll_takes_nothing_while_a_partition_of_the_named_answer_is_on_its_way(
         await house.settle()
         assert [got.value for got in house.answer(waiting)] == [b"more"]
 
-    on_a_house(test, partitions=2)
 
-
-def test_what_is_said_to_be_passed_over_is_acknowledged_all_the_same() -> None:
-    async def test(house: House) -> None:
+async def test_what_is_said_to_be_passed_over_is_acknowledged_all_the_same() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"large")])
         await house.publish([Message(b"b")])
         poll = house.begin(limit=1, explicit_partitions=MANY)
@@ -142,11 +132,9 @@ def test_what_is_said_to_be_passed_over_is_acknowledged_all_the_same() -> None:
         assert got.value == b"large"
         assert (await explicit(house))[0] == [b"b"]
 
-    on_a_house(test)
 
-
-def test_final_acknowledgement_is_on_disk_when_it_is_answered() -> None:
-    async def test(house: House) -> None:
+async def test_final_acknowledgement_is_on_disk_when_it_is_answered() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a")])
         _, ends = await explicit(house)
         waiting = list[Callable[[], object]]()
@@ -158,5 +146,3 @@ def test_final_acknowledgement_is_on_disk_when_it_is_answered() -> None:
         for stored in waiting:
             stored()
         assert house.answer(poll) == []
-
-    on_a_house(test)

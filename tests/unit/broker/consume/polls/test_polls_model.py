@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -325,30 +326,26 @@ def cases(machine: type[Machine]) -> type[TestCase]:
 TestPolls = cases(Machine)
 
 
-def on_a_house(test: Any, partitions: int = 0, **options: int) -> None:
-    async def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            house = await House.open(Path(folder), partitions, **options)
-            try:
-                await test(house)
-            finally:
-                await house.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def on_a_house(partitions: int = 0, **options: int) -> AsyncIterator[House]:
+    with tempfile.TemporaryDirectory() as folder:
+        house = await House.open(Path(folder), partitions, **options)
+        try:
+            yield house
+        finally:
+            await house.close()
 
 
-def test_first_message_that_is_too_large_is_refused_where_the_bound_is_strict() -> None:
-    async def test(house: House) -> None:
+async def test_first_message_that_is_too_large_is_refused_where_the_bound_is_strict() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"x" * 50), Message(b"y")])
         with pytest.raises(MessageOverMaxBytesError, match="50 bytes, maxBytes is 10"):
             await house.poll(max_bytes=10, strict=True)
         assert await house.poll(max_bytes=10) == [b"x" * 50]
 
-    on_a_house(test)
 
-
-def test_poll_that_waits_when_its_topic_grows_reads_the_new_partitions() -> None:
-    async def test(house: House) -> None:
+async def test_poll_that_waits_when_its_topic_grows_reads_the_new_partitions() -> None:
+    async with on_a_house(partitions=2) as house:
         waiting = house.begin("c", timeout=60.0)
         await house.settle()
         await house.topics.change(
@@ -364,26 +361,20 @@ def test_poll_that_waits_when_its_topic_grows_reads_the_new_partitions() -> None
         assert [[got.value for got in found] for found in answered] == [[b"a"]]  # type: ignore[union-attr]
         assert waiting not in house.worker.answers or house.answer(waiting)
 
-    on_a_house(test, partitions=2)
 
-
-def test_what_was_sent_is_counted_once() -> None:
-    async def test(house: House) -> None:
+async def test_what_was_sent_is_counted_once() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"x")] * 10)
         for _ in range(10):
             assert await house.poll(limit=1) == [b"x"]
         (subscription,) = house.partition(-1).subscriptions.values()
         assert subscription.sent_messages == 10
 
-    on_a_house(test)
 
-
-def test_what_is_left_of_a_batch_comes_before_the_next_entry() -> None:
-    async def test(house: House) -> None:
+async def test_what_is_left_of_a_batch_comes_before_the_next_entry() -> None:
+    async with on_a_house() as house:
         await house.publish([Message(b"a"), Message(b"b" * 30)])
         await house.publish([Message(b"c")])
         assert await house.poll(max_bytes=10) == [b"a"]
         assert await house.poll(max_bytes=10) == [b"b" * 30]
         assert await house.poll(max_bytes=10) == [b"c"]
-
-    on_a_house(test)

@@ -117,11 +117,11 @@ def unfinished(served: Serving) -> int:
 
 
 @pytest.mark.parametrize("version", ["2.14", "2.15"])
-def test_streams_of_real_servers(tmp_path: Path, version: str) -> None:
+async def test_streams_of_real_servers(tmp_path: Path, version: str) -> None:
     def archive(name: str) -> bytes:
         return (ARCHIVES / f"{name}-{version}.s2").read_bytes()
 
-    async def first(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         config: dict[str, Any] = {"name": "S", "subjects": ["orders.>"]}
         reply = await restored(served, archive("ORDERS"), config, 1, step=1_000)
         assert reply["type"] == "io.nats.jetstream.api.v1.stream_create_response"
@@ -140,8 +140,7 @@ def test_streams_of_real_servers(tmp_path: Path, version: str) -> None:
         empty = {"name": "EMPTY", "subjects": ["empty.>"]}
         state = (await restored(served, archive("EMPTY"), empty, 4))["state"]
         assert (state["messages"], state["first_seq"], state["last_seq"]) == (0, 4, 3)
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.publish(b"four", subject="empty.x")
         assert [one.sequence for one in await everything(served, "EMPTY")] == [4]
         info = await served.info("packer")
@@ -153,8 +152,6 @@ def test_streams_of_real_servers(tmp_path: Path, version: str) -> None:
         assert payloads(messages)[-3:] == [b"order 6", b"order 8", b"order 9"]
         found = [one.sequence for one in await everything(served, "S")]
         assert found == [1, 3, 4, 5, 6, 8, 9]
-
-    run(tmp_path, first, second)
 
 
 async def some_history(served: Serving, choices: random.Random) -> None:
@@ -205,8 +202,8 @@ def test_a_snapshot_that_is_restored_is_the_same_stream(tmp_path: Path, seed: in
 
 
 @pytest.mark.parametrize("retention", ["interest", "workqueue"])
-def test_what_consumers_need_is_there_after_a_restore(tmp_path: Path, retention: str) -> None:
-    async def test(served: Serving) -> None:
+async def test_what_consumers_need_is_there_after_a_restore(tmp_path: Path, retention: str) -> None:
+    async with serving(tmp_path) as served:
         await served.stream(retention=retention)
         await served.consumer("c", ack_wait=3_600_000_000_000)
         await served.publish(*(b"%d" % number for number in range(1, 10)))
@@ -218,12 +215,9 @@ def test_what_consumers_need_is_there_after_a_restore(tmp_path: Path, retention:
         await served.call("STREAM.DELETE.S")
         await restored(served, archive, before["config"], 1)
         assert await seen(served, "S") == before
-
-    async def again(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert payloads(await served.pull("c")) == [b"7", b"8", b"9"]
         assert len(await everything(served, "S")) == 6
-
-    run(tmp_path, test, again)
 
 
 class SmallDisk(Disk):
@@ -253,10 +247,9 @@ async def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path) -> None:
         assert (await ask(served, f"{RESTORE}R", body))["error"]["err_code"] == 10047
 
 
-def test_a_stream_may_begin_far_away_and_have_far_gaps(tmp_path: Path) -> None:
+async def test_a_stream_may_begin_far_away_and_have_far_gaps(tmp_path: Path) -> None:
     first, gap = 10**15, 10**7
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         start = write_start({"first_seq": first, "last_seq": first + gap}, 0)
         archive = compress(start + write_messages([_message(first), _message(first + gap)]))
         archive += compress(write_end())
@@ -266,17 +259,14 @@ def test_a_stream_may_begin_far_away_and_have_far_gaps(tmp_path: Path) -> None:
         assert (state["messages"], state["num_deleted"]) == (2, gap - 1)
         too_far = await restored(served, archive, CONFIG | {"name": "F"}, 1 << 60)
         assert too_far["error"]["err_code"] in {10062, 10065}
-
-    async def again(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.publish(b"new", subject="r.a")
         found = await everything(served, "R")
         assert [one.sequence for one in found] == [first, first + gap, first + gap + 1]
 
-    run(tmp_path, test, again)
 
-
-def test_topics_of_other_dialects_have_snapshots_too(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_topics_of_other_dialects_have_snapshots_too(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topics.create(TopicName.parse("plain"))
         stream = await served.server.streams.open("plain")
         await served.publish(b"1", b"2", subject="plain")
@@ -284,8 +274,6 @@ def test_topics_of_other_dialects_have_snapshots_too(tmp_path: Path) -> None:
         config = stream.config.to_json() | {"name": "copied", "subjects": ["copied.>"]}
         state = (await restored(served, archive, config))["state"]
         assert (state["messages"], state["last_seq"]) == (2, 2)
-
-    run(tmp_path, test)
 
 
 Refusal = Callable[[Serving], Awaitable[dict[str, Any]]]
@@ -315,10 +303,10 @@ def archive_of(*messages: ArchivedMessage, last: int = 9) -> bytes:
         (archive_of(last=(1 << 64) - 1), 10062, "too far apart"),
     ],
 )
-def test_a_restore_that_fails_leaves_nothing(
+async def test_a_restore_that_fails_leaves_nothing(
     tmp_path: Path, archive: bytes, code: int, sentence: str
 ) -> None:
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         reply = await restored(served, archive, CONFIG)
         assert reply["error"]["err_code"] == code
         assert sentence in reply["error"]["description"]
@@ -328,8 +316,6 @@ def test_a_restore_that_fails_leaves_nothing(
         assert unfinished(served) == 0
         # The name and its subjects are free.
         assert "error" not in await restored(served, archive_of(_message(3)), CONFIG)
-
-    run(tmp_path, test)
 
 
 def test_what_may_not_be_restored_is_refused_at_once(tmp_path: Path) -> None:
@@ -357,8 +343,8 @@ def test_what_may_not_be_restored_is_refused_at_once(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_chunks_are_taken_of_the_client_that_asked_alone(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_chunks_are_taken_of_the_client_that_asked_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         body = json.dumps({"config": CONFIG}).encode()
         subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
         other = NatsCaller(RequestIdentity(Principal("other"), True, None))
@@ -368,11 +354,9 @@ def test_chunks_are_taken_of_the_client_that_asked_alone(tmp_path: Path) -> None
         reply = await ask(served, subject, b"x")
         assert "no reply subject" in reply["error"]["description"]
 
-    run(tmp_path, test)
 
-
-def test_a_name_that_was_taken_meanwhile_is_refused_at_the_end(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_a_name_that_was_taken_meanwhile_is_refused_at_the_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         body = json.dumps({"config": CONFIG}).encode()
         subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
         await ask(served, subject, archive_of(_message(1)))
@@ -384,8 +368,6 @@ def test_a_name_that_was_taken_meanwhile_is_refused_at_the_end(tmp_path: Path) -
         # It is the topic that it was, not a stream with subjects of its own.
         info = await served.call("STREAM.INFO.R")
         assert (info["config"]["subjects"], info["state"]["messages"]) == (["R"], 0)
-
-    run(tmp_path, test)
 
 
 async def test_a_kill_in_the_middle_leaves_no_stream(tmp_path: Path) -> None:
@@ -407,12 +389,11 @@ async def test_a_kill_in_the_middle_leaves_no_stream(tmp_path: Path) -> None:
         assert (await served.call("STREAM.INFO.R"))["state"]["messages"] == 4_999
 
 
-def test_a_client_that_sends_no_more_is_not_waited_for(
+async def test_a_client_that_sends_no_more_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restores, "IDLE_SECONDS", 0.05)
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         body = json.dumps({"config": CONFIG}).encode()
         subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
         async with asyncio.timeout(DEADLINE):
@@ -421,11 +402,9 @@ def test_a_client_that_sends_no_more_is_not_waited_for(
         assert unfinished(served) == 0
         assert (await ask(served, subject, b"late")) == {"status": 503}
 
-    run(tmp_path, test)
 
-
-def test_a_client_that_waits_for_no_answer_takes_no_memory(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_a_client_that_waits_for_no_answer_takes_no_memory(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         body = json.dumps({"config": CONFIG}).encode()
         subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
         inbox = Inbox()
@@ -437,15 +416,12 @@ def test_a_client_that_waits_for_no_answer_takes_no_memory(tmp_path: Path) -> No
         [answer, *_] = await inbox.until(1)
         assert "more chunks came" in json.loads(answer.payload)["error"]["description"]
 
-    run(tmp_path, test)
 
-
-def test_no_more_is_sent_than_the_client_takes(
+async def test_no_more_is_sent_than_the_client_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "ACK_SECONDS", 0.2)
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         choices = random.Random(1)
         await served.publish(*(choices.randbytes(1_000) for _ in range(100)))
@@ -460,15 +436,12 @@ def test_no_more_is_sent_than_the_client_takes(
             ["1024", "2"],
         ]
 
-    run(tmp_path, test)
 
-
-def test_a_snapshot_that_none_receives_ends(
+async def test_a_snapshot_that_none_receives_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "SUBSCRIBE_SECONDS", 0.05)
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         body = json.dumps({"deliver_subject": "nowhere"}).encode()
         reply = await ask(served, f"{SNAPSHOT}S", body)
@@ -476,5 +449,3 @@ def test_a_snapshot_that_none_receives_ends(
         async with asyncio.timeout(DEADLINE):
             while served.server.snapshots._tasks:
                 await asyncio.wait(set(served.server.snapshots._tasks))
-
-    run(tmp_path, test)

@@ -115,8 +115,8 @@ def test_one_request_leaves_the_consumer_as_many_do(
     asyncio.run(play())
 
 
-def test_what_was_taken_before_a_failure_survives_a_crash(tmp_path: Path) -> None:
-    async def before(served: Serving) -> None:
+async def test_what_was_taken_before_a_failure_survives_a_crash(tmp_path: Path) -> None:
+    async with serving(tmp_path / "a") as served:
         await served.stream()
         await served.consumer("c", ack_wait=50_000_000)
         await served.publish(b"1", b"2", b"3")
@@ -125,17 +125,13 @@ def test_what_was_taken_before_a_failure_survives_a_crash(tmp_path: Path) -> Non
         crash(tmp_path / "a", tmp_path / "b")
         assert result.done == 2
         assert isinstance(result.failure, SubscriptionNotFoundError)
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         inbox = await served.pull("c", expires=5_000_000_000, no_wait=False, batch=1)
         assert payloads(inbox) == [b"3"]
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_the_acknowledgements_of_a_request_share_a_sync(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_the_acknowledgements_of_a_request_share_a_sync(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         for number in range(100):
             await served.publish(b"%d" % number)
@@ -145,8 +141,6 @@ def test_the_acknowledgements_of_a_request_share_a_sync(tmp_path: Path) -> None:
         before = synced(served)
         assert await acknowledge(served, tokens, b"+ACK") == AckResult(200)
         assert synced(served) - before <= 2
-
-    run(tmp_path, test)
 
 
 ENTRIES = 12
@@ -178,12 +172,11 @@ def test_the_cursor_has_what_was_acknowledged_and_nothing_else(batches: list[lis
     asyncio.run(play())
 
 
-def test_entries_that_follow_one_another_are_acknowledged_by_one_record(
+async def test_entries_that_follow_one_another_are_acknowledged_by_one_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[Ack] = []
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         for number in range(10):
             await served.publish(b"%d" % number)
@@ -201,23 +194,17 @@ def test_entries_that_follow_one_another_are_acknowledged_by_one_record(
         await acknowledge(served, [tokens[at] for at in (2, 0, 1, 5, 7)], b"+ACK")
         assert noted[:3] == [Ack(2, cumulative=True), Ack(5), Ack(7)]
 
-    run(tmp_path, test)
 
-
-def test_a_stream_is_opened_for_an_acknowledgement(tmp_path: Path) -> None:
+async def test_a_stream_is_opened_for_an_acknowledgement(tmp_path: Path) -> None:
     tokens: list[str] = []
-
-    async def before(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.consumer("c")
         await served.publish(b"1", b"2")
         tokens.extend(message.reply for message in await served.pull("c"))
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert await acknowledge(served, tokens, b"+ACK") == AckResult(2)
         assert (await served.info("c"))["num_ack_pending"] == 0
-
-    run(tmp_path, before, after)
 
 
 def test_a_stream_that_cannot_be_opened_takes_none(
@@ -246,10 +233,10 @@ def test_a_stream_that_cannot_be_opened_takes_none(
         ((Right.VIEW, Right.SUBSCRIBE), None),
     ],
 )
-def test_each_stream_needs_the_right_to_read_it(
+async def test_each_stream_needs_the_right_to_read_it(
     tmp_path: Path, rights: tuple[Right, ...], code: str | None
 ) -> None:
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.consumer("c")
         await served.publish(b"1")
@@ -258,5 +245,3 @@ def test_each_stream_needs_the_right_to_read_it(
         done, failure = await answers.acknowledge(Restricted(*rights), [message.reply], b"+ACK")
         assert (done, getattr(failure, "code", None)) == (code is None, code)
         assert (await served.info("c"))["num_ack_pending"] == (code is not None)
-
-    run(tmp_path, test)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.broker.nats.streams.stream import Stream
-from tests.unit.broker.nats.serving import CALLER, Serving, crash, payloads, run
+from tests.unit.broker.nats.serving import CALLER, Serving, crash, payloads, run, serving
 
 Step = Callable[[Serving], Awaitable[Any]]
 
@@ -58,10 +58,10 @@ CALLS: list[tuple[str, dict[str, Any], Step, Any]] = [
 
 
 @pytest.mark.parametrize(("subject", "body", "look", "expected"), CALLS)
-def test_what_a_call_did_survives_a_crash(
+async def test_what_a_call_did_survives_a_crash(
     tmp_path: Path, subject: str, body: dict[str, Any], look: Step, expected: object
 ) -> None:
-    async def before(served: Serving) -> None:
+    async with serving(tmp_path / "a") as served:
         await served.stream()
         await served.consumer("c")
         await served.publish(b"1", b"2", b"3")
@@ -69,35 +69,25 @@ def test_what_a_call_did_survives_a_crash(
         reply = await served.call(subject, **body)
         crash(tmp_path / "a", tmp_path / "b")
         assert "error" not in reply
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         assert await look(served) == expected
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_what_is_made_or_changed_survives_a_crash(tmp_path: Path) -> None:
-    async def made(served: Serving) -> None:
+async def test_what_is_made_or_changed_survives_a_crash(tmp_path: Path) -> None:
+    async with serving(tmp_path / "a") as served:
         await served.stream()
         await served.consumer("c", max_deliver=3)
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def changed(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         await served.publish(b"1", b"2")
         assert (await config(served, "CONSUMER.INFO.S.c"))["max_deliver"] == 3
         await served.call("STREAM.UPDATE.S", name="S", subjects=["s.>"], max_msgs=1)
         await served.consumer("c", max_deliver=4)
         crash(tmp_path / "b", tmp_path / "c")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "c") as served:
         assert (await config(served, "STREAM.INFO.S"))["max_msgs"] == 1
         assert (await config(served, "CONSUMER.INFO.S.c"))["max_deliver"] == 4
         assert payloads(await served.pull("c")) == [b"2"]
-
-    run(tmp_path / "a", made)
-    run(tmp_path / "b", changed)
-    run(tmp_path / "c", after)
 
 
 def test_a_call_is_answered_when_its_stream_is_deleted_meanwhile(

@@ -50,10 +50,9 @@ async def ten(served: Serving, **config: Any) -> None:
     await served.consumer("c", **config)
 
 
-def test_state_survives_a_restart(tmp_path: Path) -> None:
+async def test_state_survives_a_restart(tmp_path: Path) -> None:
     before: dict[str, Any] = {}
-
-    async def first(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, ack_wait=60_000_000_000, description="kept")
         messages = await served.pull("c", 6)
         for message in messages[1:4]:
@@ -64,8 +63,7 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
         before.update(await served.info("c"))
         assert before["delivered"]["consumer_seq"] == 7
         assert before["num_ack_pending"] == 3
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         after = await served.info("c")
         for one in (before, after):
             del one["ts"]
@@ -74,11 +72,9 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
         assert after == before
         assert payloads(await served.pull("c")) == [b"7", b"8", b"9", b"10"]
 
-    run(tmp_path, first, second)
 
-
-def test_what_was_read_ahead_is_delivered_within_the_request(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_what_was_read_ahead_is_delivered_within_the_request(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         inbox = Inbox()
         served.hub.subscribe("in", inbox)
@@ -92,11 +88,9 @@ def test_what_was_read_ahead_is_delivered_within_the_request(tmp_path: Path) -> 
         served.ask("c", "in", batch=3)
         assert payloads(await inbox.until(7))[4:] == [b"2", b"6", b"7"]
 
-    run(tmp_path, test)
 
-
-def test_a_large_request_goes_on_behind_what_is_delivered_at_once(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_a_large_request_goes_on_behind_what_is_delivered_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.publish(*(b"%d" % number for number in range(MESSAGES_PER_YIELD * 3)))
         await served.consumer("c")
@@ -109,11 +103,9 @@ def test_a_large_request_goes_on_behind_what_is_delivered_at_once(tmp_path: Path
         found = payloads(await inbox.until(1 + MESSAGES_PER_YIELD * 2))
         assert found == [b"%d" % number for number in range(len(found))]
 
-    run(tmp_path, test)
 
-
-def test_a_message_whose_headers_have_a_status_ends_no_request(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_a_message_whose_headers_have_a_status_ends_no_request(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.consumer("c")
         stored = NatsMessage("s.a", headers=b"NATS/1.0 404 none\r\n\r\n", payload=b"1")
@@ -123,20 +115,16 @@ def test_a_message_whose_headers_have_a_status_ends_no_request(tmp_path: Path) -
         found = await served.request(CALLER, message, 2, DEADLINE)
         assert payloads(found) == [b"1", b"2"]
 
-    run(tmp_path, test)
 
-
-def test_acknowledged_messages_do_not_come_again_after_a_crash(tmp_path: Path) -> None:
+async def test_acknowledged_messages_do_not_come_again_after_a_crash(tmp_path: Path) -> None:
     """Also if the note lacks that they were delivered: acknowledgements have their own place."""
-
-    async def before(served: Serving) -> None:
+    async with serving(tmp_path / "a") as served:
         await ten(served)
         messages = await served.pull("c", 8)
         for place in (0, 1, 3, 6):
             await served.acknowledge(messages[place])
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         messages = await served.pull("c")
         assert sorted(map(int, payloads(messages))) == [3, 5, 6, 8, 9, 10]
         for message in messages:
@@ -145,19 +133,15 @@ def test_acknowledged_messages_do_not_come_again_after_a_crash(tmp_path: Path) -
         assert info["ack_floor"]["stream_seq"] == 10
         assert (info["num_pending"], info["num_ack_pending"]) == (0, 0)
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_pending_messages_come_again_with_their_counts_after_a_crash(tmp_path: Path) -> None:
-    async def before(served: Serving) -> None:
+async def test_pending_messages_come_again_with_their_counts_after_a_crash(tmp_path: Path) -> None:
+    async with serving(tmp_path / "a") as served:
         await ten(served, ack_wait=300_000_000)
         await served.pull("c", 3)
         served.server.streams.find("S").consumers["c"].log.flush()
         await served.stored()
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         inbox = Inbox()
         served.hub.subscribe("in", inbox)
         served.ask("c", "in", batch=100)
@@ -169,104 +153,83 @@ def test_pending_messages_come_again_with_their_counts_after_a_crash(tmp_path: P
             counts.setdefault(number, attempt)
         assert counts == {one: 2 if one <= 3 else 1 for one in range(1, 11)}
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_acknowledgements_behind_the_note_survive_a_crash(tmp_path: Path) -> None:
-    async def before(served: Serving) -> None:
+async def test_acknowledgements_behind_the_note_survive_a_crash(tmp_path: Path) -> None:
+    async with serving(tmp_path / "a") as served:
         await ten(served)
         messages = await served.pull("c", 5)
         served.server.streams.find("S").consumers["c"].log.flush()
         for place in (1, 3):
             await served.acknowledge(messages[place])
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         info = await served.info("c")
         assert (info["num_ack_pending"], info["delivered"]["consumer_seq"]) == (3, 5)
         assert payloads(await served.pull("c")) == [b"6", b"7", b"8", b"9", b"10"]
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_acknowledgement_of_all_before_survives_a_crash(tmp_path: Path) -> None:
-    async def before(served: Serving) -> None:
+async def test_acknowledgement_of_all_before_survives_a_crash(tmp_path: Path) -> None:
+    async with serving(tmp_path / "a") as served:
         await ten(served, ack_policy="all")
         messages = await served.pull("c", 8)
         await served.acknowledge(messages[6])
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         assert payloads(await served.pull("c")) == [b"8", b"9", b"10"]
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_filters_and_counts_survive_a_restart(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_filters_and_counts_survive_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, filter_subject="s.b")
         assert (await served.info("c"))["num_pending"] == 5
         assert payloads(await served.pull("c", 2)) == [b"6", b"7"]
         await served.publish(b"11", subject="s.a")
         await served.publish(b"12", subject="s.b")
         assert (await served.info("c"))["num_pending"] == 4
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert (await served.info("c"))["num_pending"] == 4
         assert payloads(await served.pull("c")) == [b"8", b"9", b"10", b"12"]
 
-    run(tmp_path, first, second)
 
-
-def test_last_of_each_subject_survives_a_restart(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_last_of_each_subject_survives_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, deliver_policy="last_per_subject", filter_subject="s.>")
         assert (await served.info("c"))["num_pending"] == 2
         assert payloads(await served.pull("c", 1)) == [b"5"]
         await served.publish(b"11", subject="s.a")
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert (await served.info("c"))["num_pending"] == 2
         assert payloads(await served.pull("c")) == [b"10", b"11"]
 
-    run(tmp_path, first, second)
 
-
-def test_updates_and_pauses_survive_a_restart(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_updates_and_pauses_survive_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         await served.consumer("c", max_deliver=7, filter_subject="s.b")
         until = "2099-01-01T00:00:00Z"
         assert (await served.call("CONSUMER.PAUSE.S.c", pause_until=until))["paused"]
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         info = await served.info("c")
         assert info["config"]["max_deliver"] == 7
         assert info["paused"]
         assert not (await served.call("CONSUMER.PAUSE.S.c"))["paused"]
         assert payloads(await served.pull("c", 1)) == [b"6"]
 
-    run(tmp_path, first, second)
 
-
-def test_consumers_that_are_not_durable_end_with_the_broker(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_consumers_that_are_not_durable_end_with_the_broker(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         config = {"name": "e", "ack_policy": "explicit"}
         await served.call("CONSUMER.CREATE.S.e", stream_name="S", config=config)
         assert (await served.call("CONSUMER.NAMES.S"))["consumers"] == ["c", "e"]
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert (await served.call("CONSUMER.NAMES.S"))["consumers"] == ["c"]
 
-    run(tmp_path, first, second)
 
-
-def test_deleted_consumer_is_gone_after_a_restart_and_its_requests_end(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_deleted_consumer_is_gone_after_a_restart_and_its_requests_end(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.consumer("c")
         inbox = Inbox()
@@ -276,26 +239,21 @@ def test_deleted_consumer_is_gone_after_a_restart_and_its_requests_end(tmp_path:
         await served.call("CONSUMER.DELETE.S.c")
         [status] = await inbox.until(1)
         assert status.headers.startswith(b"NATS/1.0 409 Consumer Deleted\r\n")
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert (await served.info("c"))["error"]["err_code"] == 10014
 
-    run(tmp_path, first, second)
 
-
-def test_filter_that_covered_a_stream_covers_less_of_a_larger_one(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_filter_that_covered_a_stream_covers_less_of_a_larger_one(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, filter_subject="s.>")
         await served.call("STREAM.UPDATE.S", name="S", subjects=["s.>", "t.>"])
         await served.publish(b"other", subject="t.a")
         assert (await served.info("c"))["num_pending"] == 10
         assert len(await served.pull("c")) == 10
 
-    run(tmp_path, test)
 
-
-def test_messages_of_interest_wait_for_each_consumer_over_a_restart(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_messages_of_interest_wait_for_each_consumer_over_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream(retention="interest")
         await served.consumer("a")
         await served.consumer("b")
@@ -304,22 +262,19 @@ def test_messages_of_interest_wait_for_each_consumer_over_a_restart(tmp_path: Pa
             await served.acknowledge(message)
         [message] = await served.pull("b", 1)
         await served.acknowledge(message)
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert (await served.call("STREAM.INFO.S"))["state"]["messages"] == 2
         assert payloads(await served.pull("b")) == [b"2", b"3"]
         assert payloads(await served.pull("a")) == []
         await served.call("CONSUMER.DELETE.S.b")
         assert (await served.call("STREAM.INFO.S"))["state"]["messages"] == 0
 
-    run(tmp_path, first, second)
-
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-def test_messages_acknowledged_before_a_crash_leave_the_stream(
+async def test_messages_acknowledged_before_a_crash_leave_the_stream(
     tmp_path: Path, retention: str
 ) -> None:
-    async def before(served: Serving) -> None:
+    async with serving(tmp_path / "a") as served:
         await served.stream(retention=retention)
         await served.consumer("c")
         await served.publish(*(b"%d" % place for place in range(5)))
@@ -328,27 +283,21 @@ def test_messages_acknowledged_before_a_crash_leave_the_stream(
             stream.acknowledged = lambda sequence: None  # the crash comes before they are deleted
             await served.acknowledge(message)
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         assert payloads(await served.pull("c")) == [b"3", b"4"]
         stream = served.server.streams.find("S")
         async with asyncio.timeout(DEADLINE):  # a task of the stream may delete them
             while (await stream.state()).messages != 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_an_acknowledgement_that_a_crash_makes_void_has_no_answer(tmp_path: Path) -> None:
+async def test_an_acknowledgement_that_a_crash_makes_void_has_no_answer(tmp_path: Path) -> None:
     taken: list[NatsMessage] = []
-
-    async def before(served: Serving) -> None:
+    async with serving(tmp_path / "a") as served:
         await ten(served)
         taken.extend(await served.pull("c", 1))
         crash(tmp_path / "a", tmp_path / "b")
-
-    async def after(served: Serving) -> None:
+    async with serving(tmp_path / "b") as served:
         await served.info("c")
         inbox = Inbox()
         served.hub.subscribe("in", inbox)
@@ -359,12 +308,9 @@ def test_an_acknowledgement_that_a_crash_makes_void_has_no_answer(tmp_path: Path
         assert payloads(again) == payloads(taken)
         assert not status_code((await served.acknowledge(again[0])).headers)
 
-    run(tmp_path / "a", before)
-    run(tmp_path / "b", after)
 
-
-def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream(retention="interest")
         await served.consumer("a")
         partition = served.topics.opened(STREAM)
@@ -372,20 +318,16 @@ def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
         record = partition.subscriptions["a"].record
         assert record is not None
         await served.store.change_subscription(record, {**record.properties, "nats.consumer": "?"})
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         for _ in range(2):
             reply = await served.call("STREAM.INFO.S")
             assert "cannot be restored" in reply["error"]["description"]
 
-    run(tmp_path, first, second)
-
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_consumer_of_few_subjects_misses_nothing(tmp_path: Path, foreign: bool) -> None:
+async def test_consumer_of_few_subjects_misses_nothing(tmp_path: Path, foreign: bool) -> None:
     """What comes after a message that is not its own is looked up in the index."""
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.consumer("c", filter_subject="s.a")
         stream, inbox = served.server.streams.find("S"), Inbox()
@@ -405,11 +347,9 @@ def test_consumer_of_few_subjects_misses_nothing(tmp_path: Path, foreign: bool) 
                 await served.publish(b"1", b"2", b"3")
             await inbox.until(3 * turn)
 
-    run(tmp_path, test)
 
-
-def test_consumers_are_counted(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_consumers_are_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         assert await served.server.consumers.collect() == []
         await ten(served, max_deliver=2)
         [message] = await served.pull("c", 1)
@@ -427,42 +367,33 @@ def test_consumers_are_counted(tmp_path: Path) -> None:
             "router_nats_exhausted_total": 1,
         }
 
-    run(tmp_path, test)
 
-
-def test_partition_of_several_has_no_consumers(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_partition_of_several_has_no_consumers(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topics.create(served.topics.parse("jobs"), 2, Policies(), {})
         name = "jobs-partition-1"
         config = {"name": "c", "ack_policy": "explicit"}
         reply = await served.call(f"CONSUMER.CREATE.{name}.c", stream_name=name, config=config)
         assert reply["error"]["err_code"] == 10012
 
-    run(tmp_path, test)
 
-
-def test_topic_that_no_client_configured_has_consumers(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_topic_that_no_client_configured_has_consumers(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.topics.create(served.topics.parse("S"), 0, Policies(), {})
         await served.publish(b"1", b"2", b"3", subject="S")
         await served.consumer("c", filter_subject="S")
         [message] = await served.pull("c", 1)
         await served.acknowledge(message)
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         assert (await served.info("c"))["num_pending"] == 2
         assert payloads(await served.pull("c")) == [b"2", b"3"]
 
-    run(tmp_path, first, second)
 
-
-def test_consumer_that_is_not_used_is_kept(tmp_path: Path) -> None:
+async def test_consumer_that_is_not_used_is_kept(tmp_path: Path) -> None:
     """Positions that other dialects only commit go when they are not used for long."""
-
-    async def first(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.info("c")
         partition = served.topics.opened(STREAM)
         assert partition is not None
@@ -474,8 +405,6 @@ def test_consumer_that_is_not_used_is_kept(tmp_path: Path) -> None:
         served.server.topics.live_members.replace(STREAM, "c", ())
         await Maintenance(served.topics).maintain()
         assert list(partition.subscriptions) == ["c"]
-
-    run(tmp_path, first, second)
 
 
 def _forget(topic: str, subscription: str | None) -> None:
@@ -499,8 +428,8 @@ class Restricted(NatsCaller):
             raise ForbiddenError(f"no right to {right.value} {topic}")
 
 
-def test_consumers_need_rights_on_the_topic(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_consumers_need_rights_on_the_topic(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         [message] = await served.pull("c", 1)
         api, viewer = served.server.api, Restricted(Right.VIEW)
@@ -519,8 +448,6 @@ def test_consumers_need_rights_on_the_topic(tmp_path: Path) -> None:
         assert refused.headers.startswith(b"NATS/1.0 503")
         served.hub.publish(NatsMessage(message.reply), caller=Restricted(Right.SUBSCRIBE))
         assert (await served.info("c"))["num_ack_pending"] == 0
-
-    run(tmp_path, test)
 
 
 class HeldDisk(Disk):
@@ -549,8 +476,8 @@ async def test_acknowledgement_is_answered_once_it_is_on_disk(tmp_path: Path) ->
         assert (await answer).payload == b""
 
 
-def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         inbox = Inbox()
         inbox.full = True
@@ -563,11 +490,9 @@ def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> Non
         inbox.drain()
         assert len(await inbox.until(10)) == 10
 
-    run(tmp_path, test)
 
-
-def test_each_client_that_could_take_no_more_is_served_when_it_can(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_each_client_that_could_take_no_more_is_served_when_it_can(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         inboxes = [Inbox(), Inbox()]
         for number, inbox in enumerate(inboxes):
@@ -580,8 +505,6 @@ def test_each_client_that_could_take_no_more_is_served_when_it_can(tmp_path: Pat
         inboxes[1].drain()
         assert len(await inboxes[1].until(2)) == 2
         assert not inboxes[0].messages
-
-    run(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -628,8 +551,8 @@ def test_deadlines_without_length_do_not_keep_the_broker_busy(
     run(tmp_path, test)
 
 
-def test_unacknowledged_messages_stop_and_start_delivery(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_unacknowledged_messages_stop_and_start_delivery(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, max_ack_pending=2)
         inbox = Inbox()
         served.hub.subscribe("in", inbox)
@@ -640,11 +563,9 @@ def test_unacknowledged_messages_stop_and_start_delivery(tmp_path: Path) -> None
         served.say(first)
         assert payloads(await inbox.until(3)) == [b"1", b"2", b"3"]
 
-    run(tmp_path, test)
 
-
-def test_messages_that_are_deleted_are_not_waited_for(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_messages_that_are_deleted_are_not_waited_for(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, ack_wait=50_000_000)
         await served.pull("c", 3)
         await served.call("STREAM.PURGE.S", seq=9)
@@ -658,11 +579,9 @@ def test_messages_that_are_deleted_are_not_waited_for(tmp_path: Path) -> None:
         assert info["num_ack_pending"] == 0
         assert info["ack_floor"]["stream_seq"] == 10
 
-    run(tmp_path, test)
 
-
-def test_purged_messages_are_not_counted(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_purged_messages_are_not_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served, filter_subject="s.b")
         await served.pull("c", 1)
         await served.call("STREAM.PURGE.S", filter="s.b", keep=2)
@@ -673,12 +592,12 @@ def test_purged_messages_are_not_counted(tmp_path: Path) -> None:
         assert (await served.info("c"))["num_pending"] == 1
         assert payloads(await served.pull("c")) == [b"11"]
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize("number", [2, 6])
-def test_messages_that_other_dialects_delete_are_not_counted(tmp_path: Path, number: int) -> None:
-    async def test(served: Serving) -> None:
+async def test_messages_that_other_dialects_delete_are_not_counted(
+    tmp_path: Path, number: int
+) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.consumer("c", filter_subject="s.a")
         for subject in ("s.a", "s.b") * 3:
@@ -693,15 +612,12 @@ def test_messages_that_other_dialects_delete_are_not_counted(tmp_path: Path, num
         assert (await served.info("c"))["num_pending"] == 2
         assert payloads(await served.pull("c")) == [b"1", b"2"]
 
-    run(tmp_path, test)
 
-
-def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await ten(served)
         await served.topics.create(served.topics.parse("other"), 0, Policies(), {})
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         partition = served.topics.opened(STREAM)
         assert partition is not None
         with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
@@ -713,11 +629,9 @@ def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None
         assert partition.subscriptions["c"].passive
         await partition.subscribe("other", 0)
 
-    run(tmp_path, first, second)
 
-
-def test_work_queue_takes_no_groups_of_other_dialects(tmp_path: Path) -> None:
-    async def first(served: Serving) -> None:
+async def test_work_queue_takes_no_groups_of_other_dialects(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream(retention="workqueue")
         await served.consumer("c")
         await served.publish(b"1", b"2")
@@ -725,15 +639,12 @@ def test_work_queue_takes_no_groups_of_other_dialects(tmp_path: Path) -> None:
         await served.acknowledge(message)
         info = await served.call("STREAM.INFO.S")
         assert info["state"]["messages"] == 1
-
-    async def second(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.info("c")
         partition = served.topics.opened(STREAM)
         assert partition is not None
         with pytest.raises(SubscriptionBusyError, match="work queue"):
             await partition.subscribe("group", 0)
-
-    run(tmp_path, first, second)
 
 
 class Lives:

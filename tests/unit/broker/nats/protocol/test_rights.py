@@ -12,7 +12,7 @@ from router.access.permissions import Right
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.consumers.test_consumers import Restricted
-from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, answer, run
+from tests.unit.broker.nats.serving import CALLER, Inbox, answer, serving
 
 HIDDEN, FORBIDDEN = 10059, 10051
 STREAM = {"name": "S", "subjects": ["s.>"], "allow_direct": True}
@@ -44,10 +44,11 @@ CALLS: list[tuple[str, Any, Right]] = [
 
 
 @pytest.mark.parametrize(("subject", "body", "right"), CALLS)
-def test_each_call_needs_its_right(tmp_path: Path, subject: str, body: Any, right: Right) -> None:
+async def test_each_call_needs_its_right(
+    tmp_path: Path, subject: str, body: Any, right: Right
+) -> None:
     data = b"" if body is None else json.dumps(body).encode()
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream(allow_direct=True)
         await served.publish(b"1", b"2")
         await served.consumer("c")
@@ -69,8 +70,6 @@ def test_each_call_needs_its_right(tmp_path: Path, subject: str, body: Any, righ
         assert (before["state"], before["config"]) == (after["state"], after["config"])
         assert await error_of(Right.VIEW, right) == 0
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize(
     ("subject", "body"),
@@ -82,8 +81,10 @@ def test_each_call_needs_its_right(tmp_path: Path, subject: str, body: Any, righ
         ("$JS.API.CONSUMER.MSG.NEXT.S.c", b""),
     ],
 )
-def test_messages_need_the_right_to_subscribe(tmp_path: Path, subject: str, body: bytes) -> None:
-    async def test(served: Serving) -> None:
+async def test_messages_need_the_right_to_subscribe(
+    tmp_path: Path, subject: str, body: bytes
+) -> None:
+    async with serving(tmp_path) as served:
         await served.stream(allow_direct=True)
         await served.publish(b"1", b"2")
         await served.consumer("c")
@@ -96,8 +97,6 @@ def test_messages_need_the_right_to_subscribe(tmp_path: Path, subject: str, body
         [found] = await served.request(reader, asked, 1, 5)
         assert found.payload in (b"1", b"2")
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize(
     ("subject", "body", "right"),
@@ -106,12 +105,11 @@ def test_messages_need_the_right_to_subscribe(tmp_path: Path, subject: str, body
         ("$JS.API.STREAM.RESTORE.NEW", {"config": NEW}, Right.CREATE),
     ],
 )
-def test_archives_need_the_rights_of_their_streams(
+async def test_archives_need_the_rights_of_their_streams(
     tmp_path: Path, subject: str, body: Any, right: Right
 ) -> None:
     request = NatsMessage(subject, payload=json.dumps(body).encode())
-
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
 
         async def error_of(*rights: Right) -> int:
@@ -122,11 +120,9 @@ def test_archives_need_the_rights_of_their_streams(
         assert await error_of(*(one for one in Right if one is not right)) == FORBIDDEN
         assert await error_of(Right.VIEW, right) == 0
 
-    run(tmp_path, test)
 
-
-def test_lists_leave_out_what_the_caller_may_not_see(tmp_path: Path) -> None:
-    async def test(served: Serving) -> None:
+async def test_lists_leave_out_what_the_caller_may_not_see(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         for call in ("STREAM.NAMES", "STREAM.LIST", "INFO"):
             for body in (b"", b'{"subject":"s.a"}'):
@@ -138,12 +134,10 @@ def test_lists_leave_out_what_the_caller_may_not_see(tmp_path: Path) -> None:
                 assert not shown.get("streams"), shown
                 assert not shown.get("total")
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize("kind", [b"", b"-NAK", b"+TERM", b"+WPI", b"+NXT"])
-def test_acknowledgements_need_the_right_to_subscribe(tmp_path: Path, kind: bytes) -> None:
-    async def test(served: Serving) -> None:
+async def test_acknowledgements_need_the_right_to_subscribe(tmp_path: Path, kind: bytes) -> None:
+    async with serving(tmp_path) as served:
         await served.stream()
         await served.publish(b"1", b"2")
         await served.consumer("c")
@@ -162,14 +156,12 @@ def test_acknowledgements_need_the_right_to_subscribe(tmp_path: Path, kind: byte
         served.hub.publish(forged)
         assert (await served.info("c"))["num_ack_pending"] == 1
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize("subject", ["_INBOX.>", "_INBOX.*.x", ">", "*.>", "*.*", "_INBOX.a"])
-def test_a_stream_takes_the_inboxes_of_others_only_for_administrators(
+async def test_a_stream_takes_the_inboxes_of_others_only_for_administrators(
     tmp_path: Path, subject: str
 ) -> None:
-    async def test(served: Serving) -> None:
+    async with serving(tmp_path) as served:
         caller = Restricted(*Right)
 
         async def error_of(call: str, name: str, *subjects: str, by: Any = caller) -> int:
@@ -185,5 +177,3 @@ def test_a_stream_takes_the_inboxes_of_others_only_for_administrators(
         assert served.server.stream_for("_INBOX.a.x") is None
         assert served.server.stream_for("_INBOX.a") is None
         assert await error_of("STREAM.UPDATE", "S", subject, by=CALLER) == 0
-
-    run(tmp_path, test)
