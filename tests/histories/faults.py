@@ -78,7 +78,7 @@ def plan(chance: random.Random, operations: int, count: int, proxies: int) -> li
 
 @dataclass
 class Faults:
-    """Strikes a router; histories of the model `queue` are told when its broker began again."""
+    """Strikes a router; histories of a group's messages are told when its broker began again."""
 
     stack: Stack
     proxies: list[TcpProxy]
@@ -124,7 +124,7 @@ class Faults:
 
     def _note_crash(self, began: int) -> None:
         for history in self.histories:
-            if history.model == "queue":
+            if history.model in {"queue", "pool"}:
                 # It may have ended several times, as with a disk that is full.
                 for _ in range(2):
                     history.add(Operation(0, "crash", began, time.monotonic_ns(), {}, {}))

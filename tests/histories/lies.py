@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from tests.histories.kafka_client import KafkaConnection
 from tests.histories.kafka_members import MemberConnection
 from tests.histories.nats_client import NatsConnection
 from tests.histories.pulsar_client import PulsarConnection
+from tests.histories.pulsar_members import PulsarMember
 from tests.histories.pulsar_wire import PulsarWire
 from tests.histories.recording import Output
 from tests.histories.transactions import TransactionalConnection
@@ -252,6 +254,88 @@ class SilentAcknowledgements(PulsarWire):
 
     def take(self, limit: int, *, acknowledge: bool) -> Output:
         return super().take(limit, acknowledge=True)
+
+
+class CutBatches(PulsarWire):
+    """Sends batches without their last message."""
+
+    def append_batch(self, topic: str, values: list[str]) -> Output:
+        return super().append_batch(topic, values[:-1])
+
+
+class ReversedBatches(PulsarWire):
+    """Sends batches in another order."""
+
+    def append_batch(self, topic: str, values: list[str]) -> Output:
+        return super().append_batch(topic, values[::-1])
+
+
+class BatchesByEntry(PulsarWire):
+    """Counts a batch as one message: names the place behind its first as the batch's."""
+
+    def append_batch(self, topic: str, values: list[str]) -> Output:
+        place = pb.MessageIdData.FromString(
+            b64decode(super().append_batch(topic, values)["position"])
+        )
+        place.batch_index = 1
+        return {"position": b64encode(place.SerializeToString()).decode()}
+
+
+class UnsentAcknowledgements(PulsarMember):
+    """Confirms acknowledgements that it does not send."""
+
+    def acknowledge(self, values: list[str]) -> Output:
+        return {"values": []}
+
+
+class SecondDeliveries(PulsarMember):
+    """Is given once more what it has acknowledged."""
+
+    _before: str = ""
+
+    def acknowledge(self, values: list[str]) -> Output:
+        self._before = values[0]
+        return super().acknowledge(values)
+
+    def take(self, permits: int) -> Output:
+        found, self._before, again = super().take(permits), "", self._before
+        return {**found, "values": [*found["values"], again]} if again else found
+
+
+class OwnGroups(PulsarMember):
+    """Takes in a group of its own what others have as well."""
+
+    def attach(self, topic: str, kind: int, name: str, priority: int = 0) -> None:
+        self.group = name
+        super().attach(topic, kind, name, priority)
+
+
+class SilentMembers(PulsarMember):
+    """Acknowledges the first of what it is given, and does not say that it was."""
+
+    def take(self, permits: int) -> Output:
+        found = super().take(permits)
+        first, rest = found["values"][:1], found["values"][1:]
+        more = super().acknowledge(first)["values"] if first else []
+        return {**found, "values": rest + more}
+
+
+class KeptHoldings(PulsarMember):
+    """Keeps what it says that it gives back."""
+
+    def give_back(self) -> Output:
+        return self.take(0)
+
+
+class DisorderedMembers(PulsarMember):
+    """Is given two messages at a time, the second one first."""
+
+    _late: tuple[str, ...] = ()
+
+    def _came(self) -> Output:
+        came = [*self._late, *super()._came()["values"]]
+        self._late = tuple(came) if len(came) == 1 else ()
+        return {"values": [] if self._late else came[::-1]}
 
 
 class SecondHolders(HttpConnection):

@@ -6,12 +6,14 @@ was stored.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from router.model import Message
 from router.wire import ProtocolError
-from router.wire.pulsar import FRAME_LIMIT, unpack
+from router.wire.pulsar import FRAME_LIMIT, pack, unpack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 from tests.histories.recording import Output, RefusedError, UnknownOutcomeError
@@ -23,7 +25,7 @@ NO_ENTRY: Final = 2**64 - 1
 class PulsarWire:
     """Connects when it is needed; after a failure the next call connects again.
 
-    Each entry of its topics has one message, so that both have the same number.
+    Where each entry of a topic has one message, both have the same number.
     """
 
     def __init__(self, port: int) -> None:
@@ -32,11 +34,17 @@ class PulsarWire:
 
     def append(self, topic: str, value: str) -> Output:
         """Send a message without deduplication."""
-        with self._answered() as client:
-            client.producer(topic)
-            entry = client.publish(value.encode()).message_id.entryId
-            client.ask("CLOSE_PRODUCER", "SUCCESS", producer_id=0)
-        return {"offset": entry}
+        return self.append_keyed(topic, None, value)
+
+    def append_keyed(self, topic: str, key: bytes | None, value: str) -> Output:
+        """Send a message under a key without deduplication."""
+        return {"offset": self._publish(topic, Message(value.encode(), key)).entryId}
+
+    def append_batch(self, topic: str, values: list[str]) -> Output:
+        """Send messages as one entry; the output has the `position` of the first."""
+        place = self._publish(topic, *(Message(value.encode()) for value in values))
+        place.batch_index = 0
+        return {"position": b64encode(place.SerializeToString()).decode()}
 
     def attach(self, topic: str) -> Output:
         """Become the only consumer of the group g; raise RefusedError if another is."""
@@ -81,6 +89,16 @@ class PulsarWire:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def _publish(self, topic: str, *messages: Message) -> pb.MessageIdData:
+        """Send an entry as a producer of a new name, and return its id."""
+        payload, count = pack(messages, "raw", 0, 1_000), len(messages)
+        with self._answered() as client:
+            client.producer(topic)
+            client.send("SEND", payload, producer_id=0, sequence_id=0, num_messages=count)
+            place: pb.MessageIdData = client.expect("SEND_RECEIPT").message_id
+            client.ask("CLOSE_PRODUCER", "SUCCESS", producer_id=0)
+        return place
 
     @contextmanager
     def _answered(self) -> Iterator[RawClient]:

@@ -82,6 +82,13 @@ class History:
         self.add(Operation(number, op, began, time.monotonic_ns(), inputs, output, reason))
         return output
 
+    def note(self, client: str, op: str, began: int, *, known: bool, **inputs: Any) -> None:
+        """Record what a client did at some time from `began` until now."""
+        with self._lock:
+            number = self._numbers.setdefault(client, next(self._unused))
+        output: Output | None = {} if known else None
+        self.add(Operation(number, op, began, time.monotonic_ns(), inputs, output))
+
     def add(self, operation: Operation) -> None:
         """Add what was recorded elsewhere."""
         with self._lock:

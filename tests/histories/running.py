@@ -16,8 +16,10 @@ from typing import Final
 
 from tests.histories.faults import Faults, Progress, plan
 from tests.histories.members import ClassicGroup, ConsumerProtocolGroup
+from tests.histories.pools import FailoverPool, KeyedPool, Pool
 from tests.histories.recording import History, RefusedError
 from tests.histories.scenarios import (
+    BatchLog,
     Bucket,
     Cursor,
     LimitedStream,
@@ -37,10 +39,14 @@ from tests.system.traffic import started
 
 SCENARIOS: Final[tuple[type[Scenario], ...]] = (
     TopicLog,
+    BatchLog,
     StreamLog,
     LimitedStream,
     Cursor,
     Queue,
+    Pool,
+    FailoverPool,
+    KeyedPool,
     Bucket,
     Topic,
     ClassicGroup,

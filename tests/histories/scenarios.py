@@ -189,6 +189,40 @@ class TopicLog(Scenario):
         return step
 
 
+class BatchLog(TopicLog):
+    """The log with batches of Pulsar, which stand there whole, in order and adjacent.
+
+    A reader of the official client, when it connects again in front of a single message, is given
+    the batch before that once more: it names the entry without a place in it.
+    """
+
+    label = "batch-log"
+
+    def workers(self) -> list[Step]:
+        return [
+            self._over_kafka("kafka"),
+            self._by_positions("http", self.http()),
+            *(self._batches(f"batch-{n}", self.http()) for n in range(2)),
+        ]
+
+    def _batches(self, label: str, http: HttpConnection) -> Step:
+        """Append entries of several messages, and read on from within one."""
+        wire, positions = self.wire(), [""]
+
+        def step(chance: random.Random) -> None:
+            if chance.random() < 0.6:
+                values = [self.value(label) for _ in range(chance.randint(2, 3))]
+                append = partial(wire.append_batch, self.name, values)
+                self.history.record(label, "append", append, values=values)
+                return
+            after = chance.choice(positions)
+            read = partial(http.read, self.name, after)
+            found = self.history.record(label, "read", read, offset=0, after=after)
+            positions.extend(found["positions"] if found else ())
+
+        return step
+
+
 def required(output: Output | None) -> Output:
     """Return an output; raise RefusedError, so that it is asked for again, if there is none."""
     if output is None:

@@ -12,9 +12,11 @@ from tests.histories import lies
 from tests.histories.judging import ILLEGAL, LEGAL, judge
 from tests.histories.leases import Lease
 from tests.histories.members import ClassicGroup, ConsumerProtocolGroup
+from tests.histories.pools import FailoverPool, KeyedPool, Pool
 from tests.histories.recording import History, Operation
 from tests.histories.running import SCENARIOS, Router, record_in_turn, running
 from tests.histories.scenarios import (
+    BatchLog,
     Bucket,
     Cursor,
     LimitedStream,
@@ -40,6 +42,9 @@ LIES = (
     (TopicLog, lies.FalseRepeats),
     (TopicLog, lies.SkippingReaders),
     (TopicLog, lies.EarlierEnds),
+    (BatchLog, lies.CutBatches),
+    (BatchLog, lies.ReversedBatches),
+    (BatchLog, lies.BatchesByEntry),
     (StreamLog, lies.LostPublishes),
     (LimitedStream, lies.KeptMessages),
     (Cursor, lies.LostCommits),
@@ -50,6 +55,16 @@ LIES = (
     (Queue, lies.LostReceipts),
     (Queue, lies.EmptyHands),
     (Queue, lies.SilentAcknowledgements),
+    (Pool, lies.UnsentAcknowledgements),
+    (Pool, lies.SecondDeliveries),
+    (Pool, lies.OwnGroups),
+    (Pool, lies.SilentMembers),
+    (Pool, lies.KeptHoldings),
+    (FailoverPool, lies.OwnGroups),
+    (KeyedPool, lies.SecondDeliveries),
+    (KeyedPool, lies.OwnGroups),
+    (KeyedPool, lies.SilentMembers),
+    (KeyedPool, lies.DisorderedMembers),
     (Lease, lies.SecondHolders),
     (Lease, lies.ReorderedMessages),
     (Lease, lies.LostAcknowledgements),
@@ -85,8 +100,8 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 def lying(kind: type[Scenario], client: type) -> type[Scenario]:
     """Return a scenario whose clients of one protocol lie."""
-    slots = ("Http", "Kafka", "Nats", "Pulsar", "Wire")
-    (slot,) = (name for name in slots if issubclass(client, getattr(kind, name)))
+    slots = ("Http", "Kafka", "Nats", "Pulsar", "Wire", "Member")
+    (slot,) = (name for name in slots if issubclass(client, getattr(kind, name, ())))
     return type(
         client.__name__, (kind,), {slot: client, "label": f"{kind.label}-{client.__name__}"}
     )
@@ -157,3 +172,30 @@ def test_order_matters_only_where_one_returned_before_the_other() -> None:
         history.add(appended(0, "a", first, 1))
         history.add(appended(1, "b", (3, 5), 0))
         assert judge(history) == verdict
+
+
+def given(client: int, member: str, times: tuple[int, int]) -> Operation:
+    return Operation(client, "hold", *times, {"member": member, "value": "a", "offset": 0}, {})
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [({}, ILLEGAL), (None, LEGAL)])
+def test_acknowledged_message_comes_again_only_if_the_broker_did_not_say_so(
+    answer: dict[str, str] | None, verdict: str
+) -> None:
+    history = History("pool", "acknowledged")
+    history.add(Operation(0, "append", 1, 2, {"value": "a", "key": "a"}, {"offset": 0}))
+    history.add(given(1, "m-1", (3, 4)))
+    history.add(Operation(2, "ack", 5, 6, {"value": "a"}, answer))
+    history.add(Operation(3, "crash", 7, 8, {}, {}))
+    history.add(given(4, "n-1", (9, 10)))
+    assert judge(history) == verdict
+
+
+@pytest.mark.parametrize(("op", "verdict"), [("lose", LEGAL), ("none", ILLEGAL)])
+def test_message_goes_to_another_only_where_its_consumer_was_lost(op: str, verdict: str) -> None:
+    history = History("pool", "given")
+    history.add(Operation(0, "append", 1, 2, {"value": "a", "key": "a"}, {"offset": 0}))
+    history.add(given(1, "m-1", (3, 4)))
+    history.add(given(2, "n-1", (5, 6)))
+    history.add(Operation(3, op, 4, 9, {"member": "m-1"}, {}))
+    assert judge(history) == verdict

@@ -12,7 +12,7 @@ var seed = maphash.MakeSeed()
 
 // A log is the values that a partition holds, by their offsets.
 //
-//	append value → offset          the value stands behind all others
+//	append value → offset          the value stands behind all others; values: all do, in order
 //	read offset  → values          some from there on; none: the offset is the end, or behind it
 //	end          → offset          the number of values
 func logModel() porcupine.Model {
@@ -34,7 +34,7 @@ func logStep(values []string, in call, out result) (bool, any) {
 		if out.known && out.Offset != len(values) {
 			return false, values
 		}
-		return true, append(slices.Clip(values), in.Value)
+		return true, append(slices.Clip(values), in.appended()...)
 	case "read":
 		if !out.known {
 			return true, values
@@ -44,6 +44,14 @@ func logStep(values []string, in call, out result) (bool, any) {
 		return !out.known || out.Offset == len(values), values
 	}
 	panic("a log has no operation " + in.name)
+}
+
+// appended returns what an append adds at once.
+func (in call) appended() []string {
+	if len(in.Values) > 0 {
+		return in.Values
+	}
+	return []string{in.Value}
 }
 
 // A window is a log of which the newest values are there, as many as the limit of each operation.
@@ -92,7 +100,7 @@ func settled(history []porcupine.Operation) []porcupine.Operation {
 	for _, one := range history {
 		in, out := one.Input.(call), one.Output.(result)
 		if in.name == "append" && !out.known {
-			offset, read := places[in.Value]
+			offset, read := places[in.appended()[0]]
 			if !read {
 				continue
 			}

@@ -33,16 +33,18 @@ type operation struct {
 
 // call is the input of a model's step, whatever the operation is.
 type call struct {
-	name     string
-	Key      string `json:"key"`
-	Value    string `json:"value"`
-	Offset   int    `json:"offset"`
-	Expected *int   `json:"expected"`
-	Ack      string `json:"ack"`
-	Node     string `json:"node"`
-	Token    string `json:"token"`
-	Through  int    `json:"through"`
-	Limit    int    `json:"limit"`
+	name  string
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	// Values: of an append of several at once, instead of Value.
+	Values   []string `json:"values"`
+	Offset   int      `json:"offset"`
+	Expected *int     `json:"expected"`
+	Ack      string   `json:"ack"`
+	Node     string   `json:"node"`
+	Token    string   `json:"token"`
+	Through  int      `json:"through"`
+	Limit    int      `json:"limit"`
 
 	Member      string `json:"member"`
 	Epoch       int    `json:"epoch"`
@@ -71,6 +73,7 @@ var models = map[string]func() porcupine.Model{
 	"window": windowModel,
 	"queue":  queueModel,
 	"lease":  leaseModel,
+	"pool":   poolModel,
 	"cursor": cursorModel,
 	"bucket": bucketModel,
 	"topic":  topicModel,
@@ -80,7 +83,7 @@ var models = map[string]func() porcupine.Model{
 }
 
 func main() {
-	name := flag.String("model", "", "log, window, queue, lease, cursor, bucket, topic, group or transactions")
+	name := flag.String("model", "", "log, window, queue, lease, pool, cursor, bucket, topic, group or transactions")
 	timeout := flag.Duration("timeout", 20*time.Second, "undecided after this time")
 	picture := flag.String("picture", "", "where the picture of an illegal history is written")
 	flag.Parse()
@@ -100,7 +103,7 @@ func judge(name string, timeout time.Duration, picture string) error {
 		return err
 	}
 	switch name {
-	case "log", "queue", "lease":
+	case "log", "queue", "lease", "pool":
 		history = settled(history)
 	case "group":
 		history = fetched(history)
@@ -170,6 +173,9 @@ func taken(line operation) (porcupine.Operation, error) {
 func described(input, output any) string {
 	in, out := input.(call), output.(result)
 	text := in.name
+	if len(in.Values) > 0 {
+		text += fmt.Sprintf(" %v", in.Values)
+	}
 	for _, part := range []string{in.Key, in.Value, in.Ack, in.Node, in.Member, in.Transaction} {
 		if part != "" {
 			text += " " + part
