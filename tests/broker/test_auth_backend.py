@@ -131,7 +131,7 @@ def test_server_that_no_authority_vouches_for_is_not_talked_to(
     opened.append(connected(broker, True, token=broker.token("anna"), ca=str(other.ca)))
     # What the last of its tries met is said: that one has half of the time.
     with pytest.raises(BackendUnavailableError, match="certificate"):
-        publish(opened[0], topic, 3.0)
+        publish(opened[0], topic, WAIT)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_a_kafka_consumer_gets_what_is_left_at_its_offsets(kafka_address: str) -
         assert deleted[place]["low_watermark"] == 16
         assert consumer.beginning_offsets([place]) == {place: 16}
         consumer.seek_to_beginning(place)
-        assert consumer.poll(timeout_ms=2_000)[place][0].value == b"p16"
+        assert consumer.poll(timeout_ms=SOON)[place][0].value == b"p16"
     finally:
         consumer.close()
 

@@ -76,6 +76,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
         auth_permissions=str(permissions),
         auth_token_secret_file=str(secret),
         auth_failures_per_minute="0",
+        auth_attempts_per_minute="0",
     )
     process.start()
     yield GuardedKafka(plain, secure, authority, secret)

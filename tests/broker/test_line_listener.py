@@ -190,7 +190,7 @@ def test_client_that_does_not_read_is_not_sent_more_than_fits(broker: LineBroker
 
 
 def test_silent_client_is_pinged_then_closed(tmp_path: Path) -> None:
-    broker = LineBroker(tmp_path / "pinging", broker_ping="500ms")
+    broker = LineBroker(tmp_path / "pinging", broker_ping="3s")
     broker.start()
     client = broker.client("anna")
     assert client.read() == "PING"

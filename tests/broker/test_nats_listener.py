@@ -23,7 +23,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         tmp_path_factory.mktemp("nats") / "data",
         free_port(),
         broker_nats=address,
-        broker_ping="1s",
+        broker_ping="3s",
         nats_max_payload=str(MAX_PAYLOAD),
         nats_max_subscriptions="20",
         nats_max_pending="64K",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import pulsar
 import pytest
 
+from router.wire.node import node_pb2 as npb
 from tests.broker.conftest import official_client
 from tests.broker.raw import RawClient
 from tests.ports import free_port
@@ -15,6 +17,8 @@ from tests.processes import BrokerProcess, wait_until
 
 SOON = 10_000
 NOTHING = 300
+SETTLED = 3_000
+"""After so long a consumer has what it gets, where a test cannot know how much that is."""
 KEY_SHARED = pulsar.ConsumerType.KeyShared
 SHARED = pulsar.ConsumerType.Shared
 AUTO_SPLIT = pulsar.KeySharedMode.AutoSplit
@@ -37,7 +41,11 @@ def send(client: pulsar.Client, topic: str, values: list[str], **fields: object)
 
 def taken(consumer: pulsar.Consumer, count: int = 1_000, wait: int = NOTHING) -> list[str]:
     """What a consumer gets until nothing comes any more, all of it acknowledged."""
-    return [message.data().decode() for message in held(consumer, count, wait, ack=True)]
+    return values_of(held(consumer, count, wait, ack=True))
+
+
+def values_of(messages: Sequence[pulsar.Message]) -> list[str]:
+    return [message.data().decode() for message in messages]
 
 
 def held(
@@ -55,6 +63,21 @@ def held(
     return found
 
 
+def shared_out(consumers: Sequence[pulsar.Consumer], count: int) -> list[list[pulsar.Message]]:
+    """What each consumer gets until so many messages have come to all; none is acknowledged."""
+    found: list[list[pulsar.Message]] = [[] for _ in consumers]
+
+    def take() -> bool:
+        for part, consumer in zip(found, consumers, strict=True):
+            with suppress(pulsar.Timeout):
+                while True:
+                    part.append(consumer.receive(50))
+        return sum(map(len, found)) >= count
+
+    wait_until(take)
+    return found
+
+
 def of_key(values: list[str], key: str) -> list[str]:
     return [value for value in values if value.startswith(f"{key}:")]
 
@@ -68,7 +91,7 @@ def test_each_key_has_one_consumer_and_its_order_when_key_shared(
     keys = [f"key{n}" for n in range(20)]
     values = [f"{key}:{n}" for n in range(5) for key in keys]
     send(client, topic, values)
-    got = [taken(first), taken(second)]
+    got = [values_of(part) for part in shared_out((first, second), len(values))]
     assert all(got)
     assert sorted(got[0] + got[1]) == sorted(values)
     for key in keys:
@@ -85,7 +108,7 @@ def test_key_that_changes_hands_waits_until_its_messages_are_acknowledged(
     before = held(first, 20)
     second = client.subscribe(topic, "s", KEY_SHARED, consumer_name="two")
     send(client, topic, [f"{key}:1" for key in keys])
-    stayed = taken(first)
+    stayed = taken(first, wait=SETTLED)
     assert 0 < len(stayed) < 20
     assert taken(second) == []
     for message in before:
@@ -103,8 +126,10 @@ def test_messages_of_a_key_go_to_the_other_in_order_when_its_consumer_leaves(
     keys = [f"key{n}" for n in range(10)]
     values = [f"{key}:{n}" for n in range(3) for key in keys]
     send(client, topic, values)
-    held(first)
-    kept = taken(second)
+    _, of_second = shared_out((first, second), len(values))
+    for message in of_second:
+        second.acknowledge(message)
+    kept = values_of(of_second)
     first.close()
     rest = taken(second, len(values) - len(kept))
     assert rest == [value for value in values if value not in kept]
@@ -121,7 +146,7 @@ def test_sticky_ranges_are_kept_and_must_not_overlap(client: pulsar.Client, topi
     # Nobody has the upper half yet: what falls there waits.
     values = [f"key{n}:{n}" for n in range(30)]
     send(client, topic, values)
-    got = taken(low)
+    got = taken(low, wait=SETTLED)
     assert 0 < len(got) < 30
     high = consumer((32_768, 65_535))
     assert taken(high, 30 - len(got)) == [value for value in values if value not in got]
@@ -211,7 +236,7 @@ def test_delayed_messages_stay_delayed_when_the_broker_was_killed(
 
 
 def test_rest_of_a_batch_comes_again_to_shared_consumers_when_it_is_refused(
-    client: pulsar.Client, topic: str
+    client: pulsar.Client, raw: RawClient, topic: str
 ) -> None:
     consumer = client.subscribe(topic, "s", SHARED, batch_index_ack_enabled=True, **AT_ONCE)
     producer = client.create_producer(
@@ -223,8 +248,14 @@ def test_rest_of_a_batch_comes_again_to_shared_consumers_when_it_is_refused(
     messages = held(consumer, 4)
     consumer.acknowledge(messages[1])
     consumer.acknowledge(messages[2])
-    # Acknowledgements are gathered by the client, and must be sent first.
-    time.sleep(1.0)
+    # Acknowledgements are gathered by the client, and must have arrived first.
+    asked = npb.DescribeCursors(topic=topic, subscription="s")
+
+    def left() -> list[list[int]]:
+        (cursor,) = raw.ask("ADMIN", "ADMIN_RESPONSE", describe_cursors=asked).cursors
+        return [list(partial.ack_set) for partial in cursor.partial]
+
+    wait_until(lambda: left() == [[0b1001]])
     # One of them: a second refusal could be sent apart from the first, and ask for both once more.
     consumer.negative_acknowledge(messages[0])
     again = held(consumer, 2)
@@ -239,14 +270,14 @@ def test_chunks_of_a_message_go_to_one_shared_consumer(client: pulsar.Client, to
     value = bytes(range(256)) * (5 << 13)
     for _ in range(3):
         producer.send(value)
-    found = [message.data() for consumer in consumers for message in held(consumer, wait=1_500)]
+    found = [message.data() for part in shared_out(consumers, 3) for message in part]
     assert found == [value] * 3
 
 
 def test_shared_consumers_take_turns(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, "s", SHARED) for _ in range(3)]
     send(client, topic, [str(n) for n in range(30)])
-    got = [taken(consumer) for consumer in consumers]
+    got = [values_of(part) for part in shared_out(consumers, 30)]
     assert [len(part) for part in got] == [10, 10, 10]
     assert sorted(int(value) for part in got for value in part) == list(range(30))
 
@@ -337,8 +368,8 @@ def test_backlog_waits_for_nobody_when_a_consumer_of_some_keys_is_slow(
     quick = client.subscribe(topic, "s", KEY_SHARED, consumer_name="quick")
     values = [f"key{n % 40}:{n}" for n in range(400)]
     send(client, topic, values)
-    got = taken(quick)
+    got = taken(quick, wait=SETTLED)
     mine = {value.partition(":")[0] for value in got}
     assert got == [value for value in values if value.partition(":")[0] in mine]
     rest = taken(slow, 400 - len(got))
-    wait_until(lambda: len(got) + len(rest) == 400)
+    assert len(got) + len(rest) == 400
