@@ -17,7 +17,7 @@ from router.coordination.opening import SingleNode
 from router.coordination.zookeeper import ZookeeperCoordinator, ZooKeeperLink, ZookeeperOptions
 
 PATIENCE = 20.0
-SESSION = 1.0
+SESSION = 4.0
 TOPIC = "persistent://public/default/t"
 LEASE = Lease(TOPIC, "g", 0)
 _chroots = itertools.count(1)

@@ -202,8 +202,15 @@ def test_node_starts_without_a_server_and_connects_when_there_is_one(
 
 
 async def _holders(nodes: set[Heard], lease: Lease) -> list[Heard]:
-    await until(lambda: any(lease in node.holds for node in nodes))
-    return [node for node in nodes if lease in node.holds]
+    """Wait for the nodes that are sure of a lease: one whose session is over may not know yet."""
+    holders: list[Heard] = []
+
+    def found() -> bool:
+        holders[:] = [one for one in nodes if lease in one.holds and one.coordinator.is_valid()]
+        return bool(holders)
+
+    await until(found)
+    return holders
 
 
 @asynccontextmanager

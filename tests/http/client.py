@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,10 @@ class Exchange:
             self.socket.sendall(data)
         except OSError:
             self.reset = True
+
+    def answered(self, seconds: float = 0.0) -> bool:
+        """Return whether the server has sent something, or closed, once so long has passed."""
+        return bool(select.select([self.socket], [], [], seconds)[0])
 
     def finish(self) -> None:
         """Say that there is no more to come."""

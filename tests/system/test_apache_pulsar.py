@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         opened = open_apache(server, folder, stack)
         settings = {name.replace("__", "_"): value for name, value in server.flags.items()}
         router = Stack(
-            folder, "--workers", "2", "--backend", server.backend, publish_timeout="3s", **settings
+            folder, "--workers", "2", "--backend", server.backend, publish_timeout="8s", **settings
         )
         stack.callback(router.stop)
         router.start()
@@ -100,7 +100,7 @@ def test_who_is_not_admitted_is_told_so(
     )
     batch = Batch(TopicName.parse("refused"), NOT_PARTITIONED, [Message(b"1")])
     with pytest.raises(failure):
-        backend.publish(batch, 3)
+        backend.publish(batch, WAIT)
     backend.close()
 
 

@@ -144,8 +144,12 @@ def test_poll_of_an_id_that_polls_already_is_refused(stack: Stack) -> None:
 
 def test_too_many_empty_polls_are_refused_until_there_is_a_message(stack: Stack) -> None:
     path = "/events/t/empty/c?timeout=0"
-    assert [ask(stack, "GET", path).status_code for _ in range(10)] == [200] * 10
-    over = ask(stack, "GET", path)
+    began, polls = time.monotonic(), 0
+    while (over := ask(stack, "GET", path)).status_code == 200:
+        polls += 1
+        # Ten at once, and one more in each 6 s.
+        assert polls <= 10 + (time.monotonic() - began) / 6
+    assert polls >= 10
     refused(over, 429, 5012, 5012)
     assert 1 <= int(over.headers["Retry-After"]) <= 6
     ask(stack, "POST", "/events/t", data=b"more")
@@ -231,7 +235,7 @@ def test_full_disk_refuses_messages_and_goes_on_serving_polls(stacks: Stacks) ->
 
 
 def test_broker_that_is_gone_is_told(stacks: Stacks) -> None:
-    stack = stacks(publish_timeout="1s", backend_timeout="1s")
+    stack = stacks(publish_timeout="3s", backend_timeout="3s")
     ask(stack, "POST", "/events/t", data=b"x")
     assert stack.process is not None
     stack.process.send_signal(signal.SIGSTOP)  # who would start it again
@@ -258,29 +262,44 @@ def frozen(broker: int) -> Iterator[None]:
 
 
 def test_broker_that_does_not_answer_in_time_is_told(stacks: Stacks) -> None:
-    stack = stacks(publish_timeout="1s", backend_timeout="1s")
+    stack = stacks(publish_timeout="3s", backend_timeout="3s")
     ask(stack, "POST", "/events/t", data=b"x")
     with frozen(stack.broker()):
         refused(ask(stack, "POST", "/events/t", data=b"x"), 504, 3006, 5006)
         refused(ask(stack, "GET", "/events/t/g/c?timeout=0"), 504, 3006, 5006)
 
 
-@pytest.mark.timeout(120)
-def test_partial_publish_tells_how_many_messages_are_stored(stacks: Stacks) -> None:
-    stack = stacks(publish_timeout="2s")
-    ask(stack, "POST", "/topics/create", json={"topicName": "t"})
-    broker, journal = stack.broker(), stack.folder / "data" / "journal"
-    # Thirty entries, of which some are on disk when the broker stops.
+def stopped_while_publishing(stack: Stack, topic: str) -> requests.Response:
+    """Publish thirty entries, of which some are on disk when the broker stops for a while."""
+    ask(stack, "POST", "/topics/create", json={"topicName": topic})
+    journal = stack.folder / "data" / "journal"
     body = b"\n".join(b"%07d" % number + b"x" * 899_993 for number in range(30))
+
+    def size() -> int:
+        return sum(file.stat().st_size for file in journal.iterdir())
+
+    before, broker = size(), stack.broker()
     with ThreadPoolExecutor() as pool:
-        answer = pool.submit(ask, stack, "POST", "/events/t", data=body, headers=TEXT)
+        answer = pool.submit(ask, stack, "POST", f"/events/{topic}", data=body, headers=TEXT)
         until = time.monotonic() + PATIENCE
-        while sum(file.stat().st_size for file in journal.iterdir()) < 5_000_000:
+        while size() < before + 5_000_000 and not answer.done():
             assert time.monotonic() < until
         with frozen(broker):
-            told = refused(answer.result(PATIENCE), 500, 3007, 5007)
+            return answer.result(PATIENCE)
+
+
+@pytest.mark.timeout(120)
+def test_partial_publish_tells_how_many_messages_are_stored(stacks: Stacks) -> None:
+    stack = stacks(publish_timeout="4s")
+    topic, answer = next(
+        (topic, answer)
+        for topic in (f"t{number}" for number in range(10))
+        # A broker that has stored all of it before it is stopped is asked again.
+        if (answer := stopped_while_publishing(stack, topic)).status_code != 200
+    )
+    told = refused(answer, 500, 3007, 5007)
     seen = 0
-    while some := ask(stack, "GET", "/events/t/g/c?from=earliest&timeout=500").json():
+    while some := ask(stack, "GET", f"/events/{topic}/g/c?from=earliest&timeout=500").json():
         assert [int(text[:7]) for text in some] == list(range(seen, seen + len(some)))
         seen += len(some)
     count = next(int(word) for word in told["message"].split() if word.isdigit())

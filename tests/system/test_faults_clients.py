@@ -368,7 +368,7 @@ def test_spare_ids_wait_their_time_and_get_nothing_until_they_are_needed(stack: 
     with contextlib.ExitStack() as clients:
         polls = [clients.enter_context(Wire(stack)) for _ in range(4)]
         for number, client in enumerate(polls):
-            client.poll(f"spare/g/c{number}", 2.5)
+            client.poll(f"spare/g/c{number}", 10)
         wait_until(lambda: waiting(stack) == 4)
         assert post(stack, "spare", "x").status == 200
         answers = sorted(str(client.answer().json) for client in polls)

@@ -169,7 +169,7 @@ def test_publishing_is_refused_and_polling_goes_on_when_space_is_below_the_reser
             assert rest[:15] == before[5:]
             assert set(rest[15:]) <= {"probe"}
             assert poll(stack, "t/g/c").json == []
-        until_accepted(stack, "t", "after", 5)
+        until_accepted(stack, "t", "after", 20)
         assert poll(stack, "t/g/c", 5).json == ["after"]
         assert stack.process is not None
         assert stack.process.poll() is None

@@ -42,7 +42,7 @@ GROUPS = 500
 
 @pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 def test_what_a_reader_does_not_take_goes_to_another(tmp_path: Path, kind: str) -> None:
-    settings = {"server_worker_class": kind, "server_write_timeout": "1s", "consume_idle": "300ms"}
+    settings = {"server_worker_class": kind, "server_write_timeout": "5s", "consume_idle": "300ms"}
     messages = [f"{number:03d}" + "z" * BIG for number in range(PARTS)]
     with started(tmp_path, "--workers", "1", **settings) as stack:
         for message in messages:
@@ -184,7 +184,7 @@ def test_each_who_stays_has_each_message_once_when_others_vanish_or_ask_early(
         mixed = Mixed(stack, clients)
         mixed.part()
         stayed = mixed.of(0, 3)
-        wait_until(lambda: waiting(stack) == len(stayed), 10)
+        wait_until(lambda: waiting(stack) == len(stayed), PATIENCE)
         # Nobody has to wait for a client that is gone: its id's next poll has the partition.
         for number in mixed.of(1, 2, 4)[::10]:
             answer = poll(stack, mixed.path(number))

@@ -101,9 +101,9 @@ async def peak(broker: BrokerProcess, ended: Callable[[], bool]) -> int:
 
 
 async def quiet(broker: BrokerProcess) -> int:
-    """Return the broker's memory when it grows no more."""
+    """Return the broker's memory when it has not grown for three seconds."""
     found, since = memory(broker), time.monotonic()
-    while time.monotonic() < since + 1:
+    while time.monotonic() < since + 3:
         await asyncio.sleep(0.1)
         if (now := memory(broker)) > found + MIB:
             found, since = now, time.monotonic()

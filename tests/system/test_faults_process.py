@@ -112,7 +112,7 @@ def serve_refused(folder: Path, **settings: str) -> subprocess.CompletedProcess[
     return run_serve(folder, *flags, **settings)
 
 
-@pytest.mark.parametrize("patience", ["15s", "1s"])
+@pytest.mark.parametrize("patience", ["15s", "2s"])
 def test_nothing_is_lost_when_the_broker_stands_still(tmp_path: Path, patience: str) -> None:
     times = {"backend_timeout": patience, "publish_timeout": patience}
     with started(tmp_path, "--workers", "2", **times) as stack:
@@ -135,7 +135,7 @@ def test_nothing_is_lost_when_the_broker_stands_still(tmp_path: Path, patience: 
                 expect_ready(stack)
                 assert stack.broker() == broker
             assert post(stack, "quiet", "end").status == 200
-            assert waiting.result(5).json == ["end"]
+            assert waiting.result(30).json == ["end"]
         for load in loads:
             for refusal in load.refused:
                 expect_told(refusal)
@@ -213,7 +213,8 @@ def expect_one_reason(result: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_everything_answered_is_there_after_a_stop_under_load(tmp_path: Path) -> None:
-    stack = Stack(tmp_path, "--workers", "2", consume_empty_polls_per_minute="0")
+    settings = {"consume_empty_polls_per_minute": "0", "server_graceful_timeout": "50s"}
+    stack = Stack(tmp_path, "--workers", "2", **settings)
     stack.start()
     assert post(stack, "quiet", "start").status == 200
     with ThreadPoolExecutor() as pool, contextlib.ExitStack() as polls:
@@ -226,9 +227,9 @@ def test_everything_answered_is_there_after_a_stop_under_load(tmp_path: Path) ->
             began = time.monotonic()
             stopping = pool.submit(stack.stop)
             answers = [client.answer() for client in clients]
-            assert stopping.result(30) == 0
+            assert stopping.result(70) == 0
             took = time.monotonic() - began
-    assert took < 10
+    assert took < 40, "it waited for the polls instead of answering them"
     assert [(answer.status, answer.json) for answer in answers] == [(200, [])] * 6
     assert all(refusal.status == 503 for load in loads for refusal in load.refused)
     stack.start()

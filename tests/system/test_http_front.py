@@ -196,16 +196,16 @@ def test_client_that_goes_away_just_before_a_message_loses_nothing(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stop_answers_waiting_polls(stacks: Callable[..., Stack], kind: str) -> None:
-    stack = stacks(server_worker_class=kind)
+    stack = stacks(server_worker_class=kind, server_graceful_timeout="50s")
     publish(stack)
     poll(stack)
     with ThreadPoolExecutor() as pool:
-        answer = pool.submit(poll, stack, PATIENCE)
+        answer = pool.submit(poll, stack, 2 * PATIENCE)
         until_waiting(stack, 1)
         begin = time.monotonic()
         assert stack.stop() == 0
         assert answer.result(PATIENCE) == []
-    assert time.monotonic() - begin < 9
+    assert time.monotonic() - begin < 40
 
 
 def test_chunked_bodies_are_read(stack: Stack, connect: Connect) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from router.services.consume.session import HANDOVER_SECONDS
 from tests.servers.kafka import Kafka
 from tests.system.stack import Stack
 from tests.system.traffic import TEXT, create
@@ -28,7 +29,7 @@ pytestmark = [
 ]
 
 # The claims of a worker that is killed end with its connection.
-SOON = 5.0
+SOON = 15.0
 
 
 class Router(Stack):
@@ -172,14 +173,15 @@ def test_what_polls_leave_to_the_next_one_is_handed_over_between_workers(
 def test_the_next_poll_at_another_worker_does_not_wait_for_the_retained_claim_to_end(
     clients: tuple[Client, Client], topic: str
 ) -> None:
-    took = []
-    for _ in range(5):
+    def took() -> float:
         several(clients[0], topic, 3)
         began = time.monotonic()
         assert clients[1].poll(topic)
-        took.append(time.monotonic() - began)
-    # Without a recall it would come at the end of HANDOVER_SECONDS at the earliest.
-    assert min(took) < 0.25
+        return time.monotonic() - began
+
+    # Without a recall none comes before the end of HANDOVER_SECONDS; with it one does, on a machine
+    # however busy.
+    assert any(took() < HANDOVER_SECONDS / 2 for _ in range(20))
 
 
 def test_a_killed_workers_claim_is_free_at_once_and_nothing_is_lost(

@@ -181,14 +181,15 @@ def test_serve_answers_in_json_what_is_no_request(tmp_path: Path, kind: str) -> 
 
 
 def test_serve_does_not_wait_for_idle_connections_when_told_to_stop(tmp_path: Path) -> None:
-    with started(tmp_path, "--backend", "memory") as stack:
+    settings = {"server_graceful_timeout": "50s"}
+    with started(tmp_path, "--backend", "memory", **settings) as stack:
         client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=30)
         with contextlib.closing(client):
             client.request("GET", "/health")
             client.getresponse().read()
             began = time.monotonic()
             assert stack.stop() == 0
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 40
 
 
 def test_serve_gives_up_requests_that_do_not_end_when_told_to_stop(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_serve_gives_up_requests_that_do_not_end_when_told_to_stop(tmp_path: Pat
         client.sendall(b"half")
         began = time.monotonic()
         assert stack.stop() == 0
-        assert 0.9 < time.monotonic() - began < 5
+        assert 0.9 < time.monotonic() - began < 30, "it waited for the rest of the body"
 
 
 def test_serve_stops_everything_when_it_is_interrupted(router: Stack) -> None:

@@ -30,7 +30,7 @@ def stack(
         backend_url="memory",
         server_worker_class=request.param,
         stream_connections="1",
-        stream_write_timeout="1s",
+        stream_write_timeout="5s",
         stream_heartbeat="200ms",
     )
     stack.start()
