@@ -48,13 +48,13 @@ from router.broker.kafka.mixed_group import MixedGroup
 from router.broker.kafka.topic_catalog import TopicCatalog
 from router.broker.storage import TopicRecord
 from router.broker.topics.offsets import GroupOffsets
+from router.broker.topics.steps import in_steps
 from router.broker.topics.topics import Topics
 from router.kafka.group_names import GroupNames
-from router.model import NOT_PARTITIONED, TopicName
+from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
 SHARED: Final = "consumers or polls of another protocol read one of the topics as this group"
-TOPICS_PER_YIELD: Final = 200
 UNMAPPED: Final = "kafka:"
 """Before the id of a group for which `kafka.group` has no name on a topic."""
 
@@ -256,22 +256,22 @@ class GroupCoordinator:
         """Return whether consumers or polls of another protocol read a group of a topic now."""
         if self._leases.is_live(record.name, name):
             return True
-        indexes = range(record.partitions) or (NOT_PARTITIONED,)
-        loaded = (self.topics.loaded_partition(record, index) for index in indexes)
-        found = (one.subscriptions.get(name) for one in loaded if one is not None)
+        found = (one.subscriptions.get(name) for one in self.topics.loaded_of(record))
         return any(one is not None and one.consumers for one in found)
 
     async def stored_groups(self) -> dict[str, list[StoredPosition]]:
         """Return the positions of all groups that have some, by the ids of the groups."""
         found: dict[str, list[StoredPosition]] = {}
-        for count, record in enumerate(self.topics.records(), 1):
+        ledgers = (
+            (record, number, ledger_id)
+            for record in self.topics.records()
+            for number, ledger_id in enumerate(record.ledger_ids)
+        )
+        async for record, number, ledger_id in in_steps(ledgers):
             topic = self.topics.kafka_names.of(TopicName.parse(record.name))
-            for number, ledger_id in enumerate(record.ledger_ids):
-                for name in self.topics.store.group_names(ledger_id):
-                    place = StoredPosition(topic, record, number, name)
-                    found.setdefault(self.id_on(name, topic), []).append(place)
-            if count % TOPICS_PER_YIELD == 0:
-                await asyncio.sleep(0)
+            for name in self.topics.store.group_names(ledger_id):
+                place = StoredPosition(topic, record, number, name)
+                found.setdefault(self.id_on(name, topic), []).append(place)
         return found
 
     def _mapped(self, group_id: str, topic: str) -> str | None:

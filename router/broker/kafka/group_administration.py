@@ -7,6 +7,7 @@ too, by the ids that `kafka.group` gives them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from router.access.permissions import Right
@@ -15,6 +16,8 @@ from router.broker.kafka.coordinator import StoredPosition
 from router.broker.kafka.failures import REFUSALS, error_code
 from router.broker.kafka.group_values import GroupState, KafkaMember
 from router.broker.kafka.groups import KafkaGroup
+from router.broker.topics.steps import all_in_steps, side_by_side
+from router.errors import TopicNotFoundError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
@@ -51,7 +54,7 @@ async def describe_groups(request: KafkaRequest) -> Any:
             names = frozenset(one.record.name for one in stored.get(group_id, ()))
             state = GroupState.EMPTY.value if names else NO_GROUP
             fields |= {"group_state": state, "protocol_type": CONSUMER if names else ""}
-        if not _may(request, names):
+        if not await _may(request, names):
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
             fields = {"group_id": group_id, "error_code": error, "group_state": ""}
             fields |= {"protocol_type": "", "protocol_data": ""}
@@ -121,17 +124,22 @@ async def _delete(
         return ErrorCode.NON_EMPTY_GROUP
     if not places:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if not _may(request, {one.record.name for one in places}):
+    on_topics = {(one.record.id, one.name): one for one in places}.values()
+    if not await _may(request, (one.record.name for one in on_topics)):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if any(coordinator.is_read(one.record, one.name) for one in places):
+    if not await all_in_steps(on_topics, lambda one: not coordinator.is_read(one.record, one.name)):
         return ErrorCode.NON_EMPTY_GROUP
     try:
-        for one in places:
-            partition = request.context.partition(one.record, one.number)
-            await coordinator.offsets.delete(partition, one.name)
+        await side_by_side(_forget(request, one) for one in places)
     except REFUSALS as failure:
         return error_code(failure)
     return ErrorCode.NONE
+
+
+async def _forget(request: KafkaRequest, place: StoredPosition) -> None:
+    with suppress(TopicNotFoundError):  # it was deleted meanwhile, with the position
+        partition = request.context.partition(place.record, place.number)
+        await request.context.coordinator.offsets.delete(partition, place.name)
 
 
 def _member(request: KafkaRequest, member: KafkaMember[Any], protocol: str) -> Any:
@@ -146,9 +154,9 @@ def _member(request: KafkaRequest, member: KafkaMember[Any], protocol: str) -> A
     )
 
 
-def _may(request: KafkaRequest, topics: Iterable[str]) -> bool:
+async def _may(request: KafkaRequest, topics: Iterable[str]) -> bool:
     may = request.client.may
-    return all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic in topics)
+    return await all_in_steps(topics, lambda topic: may(TopicName.parse(topic), Right.SUBSCRIBE))
 
 
 def _sees(request: KafkaRequest, topic: str) -> bool:

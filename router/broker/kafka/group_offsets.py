@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from router.access.permissions import Right
+from router.broker.consume import Partition
 from router.broker.kafka.client import KafkaApi, KafkaClient, KafkaRequest
 from router.broker.kafka.coordinator import StoredPosition
 from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
 from router.broker.kafka.group_values import GroupCaller
 from router.broker.storage import CommittedPosition, StoreError, TopicRecord
+from router.broker.topics.steps import in_steps, side_by_side, steps_of
 from router.errors import TopicNotFoundError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
@@ -32,13 +35,42 @@ TOPIC_IDS: Final = 10
 _NO_OFFSET: Final = -1
 Check = Callable[[str | bytes], TopicRecord]
 """Returns a topic by its Kafka name, or id; raises one of REFUSALS if nothing is done with it."""
-Work = Callable[[KafkaRequest, TopicRecord, str, Any], Awaitable[None]]
-"""Serves the request for one partition of a topic; raises one of REFUSALS."""
+
+
+@dataclass(slots=True, eq=False)
+class PartitionPart:
+    """What a request wants of one partition of a topic, and the struct that answers it."""
+
+    request: KafkaRequest
+    record: TopicRecord
+    requested: Any
+    result: Any
+
+    @property
+    def group_name(self) -> str:
+        """The name of the request's group on the topic."""
+        topic = self.request.context.kafka_name(self.record)
+        return self.request.context.coordinator.name_on(self.request.body.group_id, topic)
+
+    def partition(self) -> Partition:
+        """Return the partition; raise TopicNotFoundError."""
+        return self.request.context.partition(self.record, self.requested.partition_index)
+
+    async def attempt(self, work: PartitionWork) -> None:
+        """Do the work; the result has the code of what it refuses."""
+        try:
+            await work(self)
+        except REFUSALS as failure:
+            self.result.error_code = error_code(failure)
+
+
+PartitionWork = Callable[[PartitionPart], Awaitable[None]]
+"""Does what is requested of one partition; raises one of REFUSALS."""
 
 
 async def offset_commit(request: KafkaRequest) -> Any:
     """Answer once the offsets are on disk."""
-    response = await commit_each(request, _check_commit(request), _commit)
+    response = await commit_each(request, lambda: _check_commit(request), _commit)
     if not request.body.member_id:
         request.client.part(ResetCommits).record(request, response)
     return response
@@ -80,20 +112,28 @@ class ResetCommits:
             del self._last[next(iter(self._last))]
 
 
-async def commit_each(request: KafkaRequest, refusal: ErrorCode, work: Work) -> Any:
+async def commit_each(
+    request: KafkaRequest, refusal: Callable[[], ErrorCode], work: PartitionWork
+) -> Any:
     """Return the response to a commit, with all that `work` stores on disk; `refusal`: of all."""
     coordinator, group_id = request.context.coordinator, request.body.group_id
 
     def check(topic: str | bytes) -> TopicRecord:
-        if refusal is not ErrorCode.NONE:
-            raise KafkaError(refusal)
+        if (code := refusal()) is not ErrorCode.NONE:
+            raise KafkaError(code)
         record = request.client.topic(topic, Right.SUBSCRIBE)
         name = coordinator.name_on(group_id, request.context.kafka_name(record))
         if coordinator.is_read(record, name):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return record
 
-    topics = await _each_partition(request, check, work)
+    async def serve(parts: Sequence[PartitionPart]) -> None:
+        # Cursors that are missing are made side by side; positions are set in order.
+        await side_by_side(part.attempt(_make_cursor) for part in parts if _lacks_cursor(part))
+        for part in parts:
+            await part.attempt(work)
+
+    topics = await _each_partition(request, check, serve)
     await sync_topics(request, topics)
     return request.response(topics=topics)
 
@@ -137,15 +177,20 @@ async def offset_delete(request: KafkaRequest) -> Any:
     body, coordinator = request.body, request.context.coordinator
     if body.group_id not in await coordinator.stored_groups():
         return request.response(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
-    topics_read = coordinator.topics_read(body.group_id)
 
     def check(topic: str | bytes) -> TopicRecord:
         record = request.client.topic(topic, Right.SUBSCRIBE)
-        if record.name in topics_read:
+        if record.name in coordinator.topics_read(body.group_id):
             raise KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        name = coordinator.name_on(body.group_id, request.context.kafka_name(record))
+        if coordinator.is_read(record, name):
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         return record
 
-    return request.response(topics=await _each_partition(request, check, _delete))
+    async def serve(parts: Sequence[PartitionPart]) -> None:
+        await side_by_side(part.attempt(_delete) for part in parts)
+
+    return request.response(topics=await _each_partition(request, check, serve))
 
 
 async def sync_topics(request: KafkaRequest, topics: Iterable[Any]) -> ErrorCode:
@@ -161,35 +206,43 @@ async def sync_topics(request: KafkaRequest, topics: Iterable[Any]) -> ErrorCode
     return ErrorCode.NONE
 
 
-async def _each_partition(request: KafkaRequest, check: Check, work: Work) -> list[Any]:
-    """Return the structs of a response, with the codes of what `check` or `work` refuses."""
+async def _each_partition(
+    request: KafkaRequest,
+    check: Check,
+    serve: Callable[[Sequence[PartitionPart]], Awaitable[None]],
+) -> list[Any]:
+    """Return the structs of a response, with the codes of what `check` or `serve` refuses.
+
+    Of very many partitions some are served at a time, and their topics checked just before.
+    """
     name, key = request.served.api.name, _topic_key(request)
-    topics = []
-    for topic in request.body.topics:
-        record, code = None, ErrorCode.NONE
-        try:
-            record = check(getattr(topic, key))
-        except REFUSALS as failure:
-            code = error_code(failure)
-        partitions = []
-        for requested in topic.partitions:
-            result = request.struct(
-                f"{name}ResponsePartition",
-                partition_index=requested.partition_index,
-                error_code=code,
-            )
-            if record is not None:
-                try:
-                    await work(request, record, request.context.kafka_name(record), requested)
-                except REFUSALS as failure:
-                    result.error_code = error_code(failure)
-            partitions.append(result)
-        topics.append(
-            request.struct(
-                f"{name}ResponseTopic", **{key: getattr(topic, key)}, partitions=partitions
-            )
-        )
-    return topics
+    answers: list[tuple[Any, list[Any]]] = [(topic, []) for topic in request.body.topics]
+    requested = ((topic, found, one) for topic, found in answers for one in topic.partitions)
+    async for step in steps_of(requested):
+        checked: dict[str | bytes, TopicRecord | ErrorCode] = {}
+        parts = []
+        for topic, found, one in step:
+            topic_key = getattr(topic, key)
+            if topic_key not in checked:
+                checked[topic_key] = _checked(check, topic_key)
+            result = request.struct(f"{name}ResponsePartition", partition_index=one.partition_index)
+            found.append(result)
+            if isinstance(outcome := checked[topic_key], TopicRecord):
+                parts.append(PartitionPart(request, outcome, one, result))
+            else:
+                result.error_code = outcome
+        await serve(parts)
+    return [
+        request.struct(f"{name}ResponseTopic", **{key: getattr(topic, key)}, partitions=found)
+        for topic, found in answers
+    ]
+
+
+def _checked(check: Check, topic: str | bytes) -> TopicRecord | ErrorCode:
+    try:
+        return check(topic)
+    except REFUSALS as failure:
+        return error_code(failure)
 
 
 def _topic_key(request: KafkaRequest) -> str:
@@ -222,12 +275,24 @@ def _check_commit(request: KafkaRequest) -> ErrorCode:
     return ErrorCode.UNSUPPORTED_VERSION
 
 
-async def _commit(request: KafkaRequest, record: TopicRecord, topic: str, requested: Any) -> None:
-    coordinator = request.context.coordinator
-    commit = commit_of(request, requested)
-    partition = request.context.partition(record, requested.partition_index)
-    name = coordinator.name_on(request.body.group_id, topic)
-    await coordinator.offsets.commit(partition, name, commit)
+def _lacks_cursor(part: PartitionPart) -> bool:
+    """Return whether a commit that nothing refuses yet is the first of its group."""
+    try:
+        commit_of(part.request, part.requested)
+        return part.group_name not in part.partition().subscriptions
+    except REFUSALS:
+        return False  # the commit meets it again
+
+
+async def _make_cursor(part: PartitionPart) -> None:
+    offsets = part.request.context.coordinator.offsets
+    await offsets.open(part.partition(), part.group_name)
+
+
+async def _commit(part: PartitionPart) -> None:
+    commit = commit_of(part.request, part.requested)
+    offsets = part.request.context.coordinator.offsets
+    await offsets.commit(part.partition(), part.group_name, commit)
 
 
 def commit_of(request: KafkaRequest, requested: Any) -> CommittedPosition:
@@ -253,31 +318,28 @@ async def _fetch(
     pairs: list[tuple[str | bytes, Sequence[int]]]
     if requested is None:
         stored: dict[str | bytes, list[int]] = {}
-        for one in places:
+        async for one in in_steps(places):
             if request.client.may(TopicName.parse(one.record.name), Right.SUBSCRIBE):
                 topic = one.topic if key == "name" else context.topic_id(one.record)
                 stored.setdefault(topic, []).append(one.number)
         pairs = list(stored.items())
     else:
         pairs = [(getattr(topic, key), topic.partition_indexes) for topic in requested]
-    topics = []
-    for topic, numbers in pairs:
-        partitions = [
-            request.struct(
-                f"OffsetFetchResponsePartition{plural}",
-                **await _offset(request, group_id, topic, number),
-            )
-            for number in numbers
-        ]
-        if requested is None:
-            partitions = [one for one in partitions if one.committed_offset != _NO_OFFSET]
-        if partitions or requested is not None:
-            topics.append(
-                request.struct(
-                    f"OffsetFetchResponseTopic{plural}", **{key: topic}, partitions=partitions
-                )
-            )
-    return topics
+    answers: list[list[Any]] = [[] for _ in pairs]
+    parts = (
+        (topic, number, found)
+        for (topic, numbers), found in zip(pairs, answers, strict=True)
+        for number in numbers
+    )
+    async for topic, number, found in in_steps(parts):
+        answer = await _offset(request, group_id, topic, number)
+        if requested is not None or answer["committed_offset"] != _NO_OFFSET:
+            found.append(request.struct(f"OffsetFetchResponsePartition{plural}", **answer))
+    return [
+        request.struct(f"OffsetFetchResponseTopic{plural}", **{key: topic}, partitions=found)
+        for (topic, _), found in zip(pairs, answers, strict=True)
+        if found or requested is not None
+    ]
 
 
 async def _offset(
@@ -311,13 +373,9 @@ async def _offset(
     return answer
 
 
-async def _delete(request: KafkaRequest, record: TopicRecord, topic: str, requested: Any) -> None:
-    coordinator = request.context.coordinator
-    partition = request.context.partition(record, requested.partition_index)
-    name = coordinator.name_on(request.body.group_id, topic)
-    if coordinator.is_read(record, name):
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-    await coordinator.offsets.delete(partition, name)
+async def _delete(part: PartitionPart) -> None:
+    offsets = part.request.context.coordinator.offsets
+    await offsets.delete(part.partition(), part.group_name)
 
 
 OFFSET_COMMIT: Final = KafkaApi(8, "OffsetCommit", (2, 10), offset_commit)

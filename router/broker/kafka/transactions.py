@@ -20,10 +20,10 @@ from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
-from router.broker.kafka.group_offsets import commit_each, commit_of
+from router.broker.kafka.group_offsets import PartitionPart, commit_each, commit_of
 from router.broker.kafka.group_values import GroupCaller
 from router.broker.kafka.topic_catalog import pattern_test
-from router.broker.storage import Ledger, TopicRecord
+from router.broker.storage import Ledger
 from router.broker.transactions import (
     ProducerEpoch,
     Refusal,
@@ -138,7 +138,7 @@ async def end_txn(request: KafkaRequest) -> Any:
 
 async def commit_offsets(request: KafkaRequest) -> Any:
     """Take positions that a group gets with the commit; answer when that is on disk."""
-    body, refusal = request.body, ErrorCode.NONE
+    refusal = ErrorCode.NONE
     transaction: Transaction | None = None
     try:
         transaction = _transaction(request)
@@ -146,17 +146,19 @@ async def commit_offsets(request: KafkaRequest) -> Any:
         # The requests of a group know no other code for a producer that was fenced.
         refusal = refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
 
-    async def take(request: KafkaRequest, record: TopicRecord, topic: str, requested: Any) -> None:
-        coordinator, context = request.context.coordinator, request.context
-        commit, name = commit_of(request, requested), coordinator.name_on(body.group_id, topic)
-        partition = context.partition(record, requested.partition_index)
-        coordinator.offsets.check_free(partition, name)
+    async def take(part: PartitionPart) -> None:
+        commit, name, partition = (
+            commit_of(request, part.requested),
+            part.group_name,
+            part.partition(),
+        )
         # Whatever could refuse the commit refuses it now.
-        await partition.subscribe(name, 0, passive=True)
+        await request.context.coordinator.offsets.open(partition, name)
         assert transaction is not None
-        context.producers.transactions.set_position(transaction, partition.ledger, name, commit)
+        transactions = request.context.producers.transactions
+        transactions.set_position(transaction, partition.ledger, name, commit)
 
-    return await commit_each(request, refusal, take)
+    return await commit_each(request, lambda: refusal, take)
 
 
 def _transaction(request: KafkaRequest) -> Transaction:

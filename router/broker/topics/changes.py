@@ -9,6 +9,7 @@ from typing import Any
 from router.broker.storage import TopicRecord
 from router.broker.topics.names import check_new, check_properties
 from router.broker.topics.namespaces import check_policies
+from router.broker.topics.steps import side_by_side
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, TopicTerminatedError
 from router.errors.quoting import quoted
@@ -91,7 +92,7 @@ async def terminate(topics: Topics, name: TopicName) -> list[Position]:
     last: list[Position] = []
 
     async def change(record: TopicRecord) -> TopicRecord:
-        last.extend([await partition.terminate() for partition in topics.pieces(name)])
+        last.extend(await side_by_side(partition.terminate() for partition in topics.pieces(name)))
         return record
 
     part = name.parent()
@@ -105,5 +106,5 @@ async def _subscribe(topics: Topics, name: TopicName, before: int) -> None:
     missing = {n: s for p in partitions[:before] for n, s in p.subscriptions.items()}
     for subscription in missing.values():
         if subscription.record is not None:
-            for partition in partitions[before:]:
-                await partition.subscribe(subscription.name, 0, subscription.record.properties)
+            named = subscription.name, 0, subscription.record.properties
+            await side_by_side(partition.subscribe(*named) for partition in partitions[before:])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from router.broker.consume import Partition, PartitionSubscription, StartPosition
+from router.broker.topics.steps import side_by_side
 from router.broker.topics.topics import Topics
 from router.errors import (
     BadRequestError,
@@ -57,8 +58,9 @@ class TopicSubscriptions:
             # A group with positions on some partitions reads the others from their beginning.
             whence = StartPosition(earliest=True)
         entries = {partition: await whence.entry(partition.ledger) for partition in missing}
-        for partition in partitions:
-            await partition.subscribe(subscription, entries.get(partition, 0))
+        await side_by_side(
+            partition.subscribe(subscription, entries.get(partition, 0)) for partition in partitions
+        )
 
     def check_free(self, topic: str, subscription: str) -> None:
         """Raise SubscriptionBusyError if members of another protocol read a subscription."""
@@ -116,8 +118,7 @@ class TopicSubscriptions:
             raise SubscriptionBusyError(
                 f"{subscription} is read by {consumers} consumers", retry_after=1
             )
-        for ending in found:
-            await ending.partition.delete(ending)
+        await side_by_side(ending.partition.delete(ending) for ending in found)
 
     def find(self, name: TopicName, subscription: str) -> Sequence[PartitionSubscription]:
         """Return a topic's subscription on each partition that has it.

@@ -65,13 +65,16 @@ class GroupOffsets:
         live = partition.context.live_members
         live.check_free(partition.topic_name, known.properties if known else {})
 
+    async def open(self, partition: Partition, name: str) -> PartitionSubscription:
+        """Return the cursor of a group, made if it is missing; see `check_free` besides."""
+        self.check_free(partition, name)
+        return await partition.subscribe(name, 0, passive=True)
+
     async def place(
         self, partition: Partition, name: str, commit: CommittedPosition
     ) -> PlacedCommit:
         """Return a position that can be set without a wait; the subscription is made for it."""
-        ledger = partition.ledger
-        self.check_free(partition, name)
-        subscription = await partition.subscribe(name, 0, passive=True)
+        ledger, subscription = partition.ledger, await self.open(partition, name)
         number = min(max(commit.number, ledger.first_number), ledger.durable_number)
         entry = await ledger.entry_of_number(number)
         index = max(0, number - await ledger.number_before(entry))

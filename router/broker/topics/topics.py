@@ -229,6 +229,13 @@ class Topics:
         """Return a partition if it is in use."""
         return self._partitions.get(str(TopicName.parse(record.name).partition(index)))
 
+    def loaded_of(self, record: TopicRecord) -> Iterator[Partition]:
+        """Yield the partitions of a topic that are in use."""
+        name = TopicName.parse(record.name)
+        for index in range(record.partitions) or (NOT_PARTITIONED,):
+            if (partition := self._partitions.get(str(name.partition(index)))) is not None:
+                yield partition
+
     def records(self) -> list[TopicRecord]:
         """Return all topics."""
         return list(self._records.values())
@@ -331,10 +338,9 @@ class Topics:
             before = self.known(name)
             changed = await change(before)
             self._records[changed.name] = changed
-            for index in range(changed.partitions) or (NOT_PARTITIONED,):
-                if (partition := self.loaded_partition(changed, index)) is not None:
-                    partition.topic = changed
-                    self._deduplicate(partition)
+            for partition in self.loaded_of(changed):
+                partition.topic = changed
+                self._deduplicate(partition)
             if added := partition_names(changed)[max(1, before.partitions) :]:
                 self._notify(changed.name, added, ())
             return before

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from itertools import groupby, islice
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Final, TypeVar
+from typing import Final
 
 import orjson
 import structlog
@@ -45,6 +45,7 @@ from router.broker.storage import (
     ValueOperation,
 )
 from router.broker.topics.offsets import Forget, GroupOffsets, PlacedCommit
+from router.broker.topics.steps import PARTS_IN_STEP, in_steps, steps_of
 from router.broker.topics.topics import Topics
 from router.broker.transactions.acknowledgements import TransactionAcknowledgements
 from router.broker.transactions.errors import Refusal, TransactionError
@@ -77,9 +78,6 @@ MAX_RANGES: Final = 100_000
 """Of messages in one transaction, with messages of others between them."""
 CHECK_SECONDS: Final = 1.0
 """How often it is looked for transactions whose time is over, while there are any."""
-PARTS_IN_STEP: Final = 250
-"""Parts of a decided transaction that are done before the event loop serves others."""
-T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -264,7 +262,7 @@ class TransactionCoordinator:
         else:
             await self._delete_messages(transaction)
             await self.acknowledgements.begin_abort(transaction)
-        async for joined in _in_steps(transaction.partitions.values()):
+        async for joined in in_steps(transaction.partitions.values()):
             self._release(transaction, joined)
         # From here on it is one step.
         for one in placed:
@@ -283,11 +281,9 @@ class TransactionCoordinator:
             for joined in transaction.partitions.values()
             for one in joined.ranges.items()
         )
-        while some := list(islice(parts, PARTS_IN_STEP)):
-            for ledger, ranges in groupby(some, itemgetter(0)):
+        async for step in steps_of(parts):
+            for ledger, ranges in groupby(step, itemgetter(0)):
                 self._store.delete_messages(ledger, [one for _, one in ranges])
-            if len(some) == PARTS_IN_STEP:
-                await asyncio.sleep(0)
 
     async def _place(self, transaction: Transaction) -> list[PlacedCommit]:
         """Set positions of what has many; return those that are left for the last step.
@@ -295,14 +291,14 @@ class TransactionCoordinator:
         One that is set is a part no more: a start would set it back to where it was by now.
         """
         placed = {}
-        async for key, commit in _in_steps(transaction.positions.items()):
+        async for key, commit in in_steps(transaction.positions.items()):
             try:
                 partition = self._partition(key.ledger)
                 if partition is not None:
                     placed[key] = await self._offsets.place(partition, key.name, commit)
             except (RouterError, DamagedError, OSError) as error:
                 self._log_lost(transaction, key.name, error)
-        async for key in _in_steps(list(placed)[PARTS_IN_STEP:]):
+        async for key in in_steps(list(placed)[PARTS_IN_STEP:]):
             self._set_position(transaction, placed.pop(key))
             self._forget_position(transaction, key)
             change = ValueChange(ValueOperation.REMOVE, OWNER + transaction.key, position_name(key))
@@ -412,11 +408,3 @@ class TransactionCoordinator:
             _log.warning("transaction-not-aborted", transaction=transaction.key, reason=str(error))
         else:
             self.timed_out += 1
-
-
-async def _in_steps(parts: Iterable[T]) -> AsyncIterator[T]:
-    """Yield parts, PARTS_IN_STEP in each step of the event loop."""
-    for count, part in enumerate(parts, 1):
-        yield part
-        if count % PARTS_IN_STEP == 0:
-            await asyncio.sleep(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.topics import steps
 from router.broker.transactions import Transaction, coordinator
 from router.model import TopicName
 from tests.unit.broker.kafka.grouping import commit
@@ -22,7 +23,7 @@ OTHERS = b"\0" * 5
 def test_messages_of_an_abort_are_deleted_in_steps_that_no_reader_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, commits: bool
 ) -> None:
-    monkeypatch.setattr(coordinator, "PARTS_IN_STEP", 2)
+    monkeypatch.setattr(steps, "PARTS_IN_STEP", 2)
 
     async def test(server: KafkaServer, client: KafkaClient, producer: TransactionalClient) -> None:
         for _ in range(5):
