@@ -15,10 +15,8 @@ from tests.histories.kafka_client import KafkaConnection
 from tests.histories.kafka_members import MemberConnection
 from tests.histories.nats_client import NatsConnection
 from tests.histories.pulsar_client import PulsarConnection
-from tests.histories.pulsar_members import PulsarMember
 from tests.histories.pulsar_wire import PulsarWire
 from tests.histories.recording import Output
-from tests.histories.transactions import TransactionalConnection
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
@@ -180,42 +178,6 @@ class TwiceAssigned(MemberConnection):
         return found if "status" in found else found | {"partitions": [0, 1, 2]}
 
 
-class DirtyReads(TransactionalConnection):
-    """Reads what is not committed, too."""
-
-    isolation = 0
-
-
-class LostTransactions(TransactionalConnection):
-    """Confirms transactions that it aborts."""
-
-    def end_transaction(self, *, commit: bool) -> Output:
-        return super().end_transaction(commit=False)
-
-
-class EarlyPositions(TransactionalConnection):
-    """Confirms positions of transactions that it commits at once, whatever becomes of those."""
-
-    def commit_in(self, topic: str, offset: int) -> Output:
-        super().commit(self._id, topic, offset)
-        return {}
-
-
-class LostPositions(TransactionalConnection):
-    """Confirms positions that it does not commit."""
-
-    def commit_in(self, topic: str, offset: int) -> Output:
-        return {}
-
-
-class TornTransactions(TransactionalConnection):
-    """Reads one partition of a transaction before the other."""
-
-    def read_committed(self, topic: str, partition: int) -> Output:
-        found = super().read_committed(topic, partition)
-        return {"values": found["values"][:-1]} if partition else found
-
-
 class SkippedMessages(HttpConnection):
     """Takes messages and keeps the first to itself."""
 
@@ -279,63 +241,6 @@ class BatchesByEntry(PulsarWire):
         )
         place.batch_index = 1
         return {"position": b64encode(place.SerializeToString()).decode()}
-
-
-class UnsentAcknowledgements(PulsarMember):
-    """Confirms acknowledgements that it does not send."""
-
-    def acknowledge(self, values: list[str]) -> Output:
-        return {"values": []}
-
-
-class SecondDeliveries(PulsarMember):
-    """Is given once more what it has acknowledged."""
-
-    _before: str = ""
-
-    def acknowledge(self, values: list[str]) -> Output:
-        self._before = values[0]
-        return super().acknowledge(values)
-
-    def take(self, permits: int) -> Output:
-        found, self._before, again = super().take(permits), "", self._before
-        return {**found, "values": [*found["values"], again]} if again else found
-
-
-class OwnGroups(PulsarMember):
-    """Takes in a group of its own what others have as well."""
-
-    def attach(self, topic: str, kind: int, name: str, priority: int = 0) -> None:
-        self.group = name
-        super().attach(topic, kind, name, priority)
-
-
-class SilentMembers(PulsarMember):
-    """Acknowledges the first of what it is given, and does not say that it was."""
-
-    def take(self, permits: int) -> Output:
-        found = super().take(permits)
-        first, rest = found["values"][:1], found["values"][1:]
-        more = super().acknowledge(first)["values"] if first else []
-        return {**found, "values": rest + more}
-
-
-class KeptHoldings(PulsarMember):
-    """Keeps what it says that it gives back."""
-
-    def give_back(self) -> Output:
-        return self.take(0)
-
-
-class DisorderedMembers(PulsarMember):
-    """Is given two messages at a time, the second one first."""
-
-    _late: tuple[str, ...] = ()
-
-    def _came(self) -> Output:
-        came = [*self._late, *super()._came()["values"]]
-        self._late = tuple(came) if len(came) == 1 else ()
-        return {"values": [] if self._late else came[::-1]}
 
 
 class SecondHolders(HttpConnection):

@@ -86,6 +86,27 @@ class FailoverPool(Pool):
         return "", None
 
 
+class Takeover(FailoverPool):
+    """A consumer takes the turn from one that has messages, which then hears of that."""
+
+    label = "takeover"
+
+    def workers(self) -> list[Step]:
+        produce = self._producer()
+        first, second = (self.member(f"pulsar-{n}", self.Member) for n in range(2))
+
+        def step(chance: random.Random) -> None:
+            produce(chance)
+            first.attach(1)
+            first.wait()
+            second.attach(0)
+            second.wait()
+            first.take(0)
+            second.acknowledge(second.held)
+
+        return [step]
+
+
 class KeyedPool(Pool):
     """A key_shared subscription: the messages of a key in order to one consumer at a time."""
 
@@ -110,7 +131,7 @@ class PoolClient:
         self._count = 0
         self._given = 0
         self._attached = False
-        self._held: list[str] = []
+        self.held: list[str] = []
         # When the last call began that was answered.
         self._answered = 0
 
@@ -125,8 +146,8 @@ class PoolClient:
             self.attach(0 if chance.random() < 0.1 else self._count + 1)
             return
         kind = chance.random()
-        if kind < 0.35 and self._held:
-            self.acknowledge(chance.sample(self._held, min(len(self._held), chance.randint(1, 2))))
+        if kind < 0.35 and self.held:
+            self.acknowledge(chance.sample(self.held, min(len(self.held), chance.randint(1, 2))))
         elif kind < 0.42:
             self._release(self._client.give_back)
         elif kind < 0.48:
@@ -142,7 +163,7 @@ class PoolClient:
         self._count += 1
         began = time.monotonic_ns()
         self._client.attach(self._pool.name, self._pool.kind, self._name, priority)
-        self._answered, self._attached, self._held = began, True, []
+        self._answered, self._attached, self.held = began, True, []
 
     def take(self, limit: int) -> Output | None:
         """Give as many permits as are missing to the limit; say so if nothing is left to take."""
@@ -152,19 +173,26 @@ class PoolClient:
         # Without permits nothing was sent before.
         return self._call(call, None if permits else began)
 
+    def wait(self) -> None:
+        """Take until something has come: one that takes a turn over waits for a second."""
+        until = time.monotonic() + DRAIN_SECONDS
+        while not self.held and time.monotonic() < until:
+            self.take(MAX_PERMITS)
+            time.sleep(PAUSE_SECONDS)
+
     def acknowledge(self, values: list[str]) -> None:
         """Acknowledge some of what it has."""
         began = time.monotonic_ns()
         done = self._call(partial(self._client.acknowledge, values))
         for value in values:
             self._note("ack", began, known=done is not None, value=value)
-        self._held = [value for value in self._held if value not in values]
+        self.held = [value for value in self.held if value not in values]
 
     def drain(self) -> bool:
         """Take and acknowledge what there is; return whether all of the log is acknowledged."""
         found = self.take(DRAIN_PERMITS)
-        if found is not None and self._held:
-            self.acknowledge(self._held)
+        if found is not None and self.held:
+            self.acknowledge(self.held)
         elif found is not None:
             return bool(found["last"])
         else:
@@ -179,7 +207,7 @@ class PoolClient:
             self._client.close()
 
     def _release(self, call: Callable[[], Output], *, stays: bool = True) -> None:
-        began, self._held = time.monotonic_ns(), []
+        began, self.held = time.monotonic_ns(), []
         if self._call(call) is not None:
             self._note("release", began)
             self._attached = stays
@@ -196,7 +224,7 @@ class PoolClient:
         for value in found["values"]:
             self._note("hold", sent_since or self._answered, value=value, offset=self._given)
             self._given += 1
-        self._held += found["values"]
+        self.held += found["values"]
         if self._client.turns_lost > turns:
             self._note("lose", self._answered)
         if self._pool.complete and "last" in found and self._client.active and self._client.permits:

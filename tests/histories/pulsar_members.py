@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.wire import ProtocolError
 from router.wire.pulsar import FRAME_LIMIT, Frame, unpack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
-from tests.histories.pulsar_wire import NO_ENTRY
+from tests.histories.pulsar_wire import FAILURES, NO_ENTRY
 from tests.histories.recording import Output, RefusedError, UnknownOutcomeError
-
-_FAILURES: Final = (OSError, ProtocolError, AssertionError)
 
 
 class PulsarMember:
@@ -28,6 +25,7 @@ class PulsarMember:
     """
 
     group = "g"
+    durable = True
 
     def __init__(self, port: int) -> None:
         self._url = f"pulsar://127.0.0.1:{port}"
@@ -45,13 +43,13 @@ class PulsarMember:
         self._values, self._places = [], {}
         given: dict[str, Any] = {"topic": topic, "subscription": self.group, "subType": kind}
         given["initialPosition"] = pb.CommandSubscribe.Earliest
-        given["priority_level"] = priority
+        given |= {"priority_level": priority, "durable": self.durable}
         try:
             if self._client is None:
                 self._client = RawClient(self._url)
                 self._client.shake_hands()
             self._ask("SUBSCRIBE", "SUCCESS", consumer_name=name, **given)
-        except _FAILURES as error:
+        except FAILURES as error:
             self.close()
             raise RefusedError(str(error)) from error
 
@@ -101,14 +99,14 @@ class PulsarMember:
         try:
             assert self._client is not None
             self._client.send(kind, consumer_id=0, **fields)
-        except _FAILURES as error:
+        except FAILURES as error:
             self.close()
             raise UnknownOutcomeError(str(error)) from error
 
     def _answer(self, kind: str, answer: str, **fields: Any) -> Any:
         try:
             return self._ask(kind, answer, **fields)
-        except _FAILURES as error:
+        except FAILURES as error:
             self.close()
             raise UnknownOutcomeError(str(error)) from error
 

@@ -18,6 +18,8 @@ from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 from tests.histories.recording import Output, RefusedError, UnknownOutcomeError
 
+FAILURES: Final = (OSError, ProtocolError, AssertionError)
+"""What a connection ends with; what the client does not expect is one, too."""
 NO_ENTRY: Final = 2**64 - 1
 """The entry before the first."""
 
@@ -38,11 +40,11 @@ class PulsarWire:
 
     def append_keyed(self, topic: str, key: bytes | None, value: str) -> Output:
         """Send a message under a key without deduplication."""
-        return {"offset": self._publish(topic, Message(value.encode(), key)).entryId}
+        return {"offset": self.publish(topic, Message(value.encode(), key)).entryId}
 
     def append_batch(self, topic: str, values: list[str]) -> Output:
         """Send messages as one entry; the output has the `position` of the first."""
-        place = self._publish(topic, *(Message(value.encode()) for value in values))
+        place = self.publish(topic, *(Message(value.encode()) for value in values))
         place.batch_index = 0
         return {"position": b64encode(place.SerializeToString()).decode()}
 
@@ -90,7 +92,7 @@ class PulsarWire:
             self._client.close()
             self._client = None
 
-    def _publish(self, topic: str, *messages: Message) -> pb.MessageIdData:
+    def publish(self, topic: str, *messages: Message) -> pb.MessageIdData:
         """Send an entry as a producer of a new name, and return its id."""
         payload, count = pack(messages, "raw", 0, 1_000), len(messages)
         with self._answered() as client:
@@ -107,7 +109,7 @@ class PulsarWire:
         assert self._client is not None
         try:
             yield self._client
-        except (OSError, ProtocolError, AssertionError) as error:
+        except FAILURES as error:
             self.close()
             raise UnknownOutcomeError(str(error)) from error
 
@@ -117,7 +119,7 @@ class PulsarWire:
         try:
             self._client = RawClient(self._url)
             self._client.shake_hands()
-        except (OSError, ProtocolError, AssertionError) as error:
+        except FAILURES as error:
             self.close()
             raise RefusedError(str(error)) from error
 

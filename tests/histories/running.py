@@ -17,6 +17,7 @@ from typing import Final
 from tests.histories.faults import Faults, Progress, plan
 from tests.histories.members import ClassicGroup, ConsumerProtocolGroup
 from tests.histories.pools import FailoverPool, KeyedPool, Pool
+from tests.histories.pulsar_transactions import PulsarTransactions
 from tests.histories.recording import History, RefusedError
 from tests.histories.scenarios import (
     BatchLog,
@@ -52,6 +53,7 @@ SCENARIOS: Final[tuple[type[Scenario], ...]] = (
     ClassicGroup,
     ConsumerProtocolGroup,
     Transactions,
+    PulsarTransactions,
 )
 STEPS: Final = 25
 """Operations of a client in one history."""

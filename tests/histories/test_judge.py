@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.histories import lies
+from tests.histories import lies, pool_lies, transaction_lies
 from tests.histories.judging import ILLEGAL, LEGAL, judge
 from tests.histories.leases import Lease
 from tests.histories.members import ClassicGroup, ConsumerProtocolGroup
-from tests.histories.pools import FailoverPool, KeyedPool, Pool
+from tests.histories.pools import FailoverPool, KeyedPool, Pool, Takeover
+from tests.histories.pulsar_transactions import PulsarTransactions
 from tests.histories.recording import History, Operation
 from tests.histories.running import SCENARIOS, Router, record_in_turn, running
 from tests.histories.scenarios import (
@@ -31,6 +32,8 @@ from tests.histories.transactions import Transactions
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(180)]
 
 STEPS = 60
+# A step of a takeover is a whole one, and transactions seldom want the same message.
+STEPS_OF: dict[type[Scenario], int] = {Takeover: 1, PulsarTransactions: 180}
 LIES = (
     (TopicLog, lies.StaleReads),
     (TopicLog, lies.StaleEnds),
@@ -55,16 +58,20 @@ LIES = (
     (Queue, lies.LostReceipts),
     (Queue, lies.EmptyHands),
     (Queue, lies.SilentAcknowledgements),
-    (Pool, lies.UnsentAcknowledgements),
-    (Pool, lies.SecondDeliveries),
-    (Pool, lies.OwnGroups),
-    (Pool, lies.SilentMembers),
-    (Pool, lies.KeptHoldings),
-    (FailoverPool, lies.OwnGroups),
-    (KeyedPool, lies.SecondDeliveries),
-    (KeyedPool, lies.OwnGroups),
-    (KeyedPool, lies.SilentMembers),
-    (KeyedPool, lies.DisorderedMembers),
+    (Pool, pool_lies.UnsentAcknowledgements),
+    (Pool, pool_lies.SecondDeliveries),
+    (Pool, pool_lies.OwnGroups),
+    (Pool, pool_lies.SilentMembers),
+    (Pool, pool_lies.KeptHoldings),
+    (FailoverPool, pool_lies.OwnGroups),
+    (Takeover, pool_lies.KeptTurns),
+    (Takeover, pool_lies.SecondTurns),
+    (Takeover, pool_lies.DisorderedTurns),
+    (Takeover, pool_lies.PassingTurns),
+    (KeyedPool, pool_lies.SecondDeliveries),
+    (KeyedPool, pool_lies.OwnGroups),
+    (KeyedPool, pool_lies.SilentMembers),
+    (KeyedPool, pool_lies.DisorderedMembers),
     (Lease, lies.SecondHolders),
     (Lease, lies.ReorderedMessages),
     (Lease, lies.LostAcknowledgements),
@@ -78,11 +85,22 @@ LIES = (
     (ConsumerProtocolGroup, lies.UnfencedCommits),
     (ConsumerProtocolGroup, lies.ForgottenCommits),
     (ConsumerProtocolGroup, lies.TwiceAssigned),
-    (Transactions, lies.DirtyReads),
-    (Transactions, lies.LostTransactions),
-    (Transactions, lies.TornTransactions),
-    (Transactions, lies.EarlyPositions),
-    (Transactions, lies.LostPositions),
+    (Transactions, transaction_lies.DirtyReads),
+    (Transactions, transaction_lies.LostTransactions),
+    (Transactions, transaction_lies.TornTransactions),
+    (Transactions, transaction_lies.EarlyPositions),
+    (Transactions, transaction_lies.LostPositions),
+    (PulsarTransactions, transaction_lies.DirtyReads),
+    (PulsarTransactions, transaction_lies.TornReads),
+    (PulsarTransactions, transaction_lies.RepeatedReads),
+    (PulsarTransactions, transaction_lies.WritesOfNoTransaction),
+    (PulsarTransactions, transaction_lies.DoubledWrites),
+    (PulsarTransactions, transaction_lies.UncommittedTransactions),
+    (PulsarTransactions, transaction_lies.CommittedAborts),
+    (PulsarTransactions, transaction_lies.EarlyAcknowledgements),
+    (PulsarTransactions, transaction_lies.ForgottenAcknowledgements),
+    (PulsarTransactions, transaction_lies.SharedAcknowledgements),
+    (PulsarTransactions, transaction_lies.FalseConflicts),
 )
 
 
@@ -98,18 +116,23 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
         yield router
 
 
+def steps_of(kind: type[Scenario]) -> int:
+    """Return how many operations show each lie."""
+    return STEPS_OF.get(kind, STEPS)
+
+
 def lying(kind: type[Scenario], client: type) -> type[Scenario]:
     """Return a scenario whose clients of one protocol lie."""
-    slots = ("Http", "Kafka", "Nats", "Pulsar", "Wire", "Member")
+    slots = ("Http", "Kafka", "Nats", "Pulsar", "Wire", "Member", "Reader")
     (slot,) = (name for name in slots if issubclass(client, getattr(kind, name, ())))
     return type(
         client.__name__, (kind,), {slot: client, "label": f"{kind.label}-{client.__name__}"}
     )
 
 
-@pytest.mark.parametrize("kind", [*SCENARIOS, Lease])
+@pytest.mark.parametrize("kind", [*SCENARIOS, Lease, Takeover])
 def test_truth_is_legal_and_every_call_is_answered(router: Router, kind: type[Scenario]) -> None:
-    history = record_in_turn(router, "truth", kind, steps=STEPS)
+    history = record_in_turn(router, "truth", kind, steps=steps_of(kind))
     assert [one for one in history.operations if one.output is None] == []
     assert judge(history) == LEGAL
 
@@ -118,7 +141,7 @@ def test_truth_is_legal_and_every_call_is_answered(router: Router, kind: type[Sc
 def test_lie_is_illegal_and_drawn(
     router: Router, tmp_path: Path, kind: type[Scenario], client: type
 ) -> None:
-    history = record_in_turn(router, "lie", lying(kind, client), steps=STEPS)
+    history = record_in_turn(router, "lie", lying(kind, client), steps=steps_of(kind))
     picture = tmp_path / "picture.html"
     assert judge(history, picture) == ILLEGAL
     assert "<svg" in picture.read_text()

@@ -122,18 +122,16 @@ class TransactionalConnection(KafkaConnection):
 
     def read_committed(self, topic: str, partition: int) -> Output:
         """Fetch all that is committed, until an answer has nothing more."""
-        values: list[str] = []
+        found: dict[str, list[Any]] = {"values": [], "offsets": []}
         position = 0
         while data := self._fetch(topic, partition, position):
             for header, batch in split_batches(data):
-                records = read_records(open_batch(header, batch, MAX_RESPONSE), header.records)
-                values += [
-                    (record.value or b"").decode()
-                    for record in records
-                    if header.base_offset + record.offset >= position
-                ]
+                for record in read_records(open_batch(header, batch, MAX_RESPONSE), header.records):
+                    if (offset := header.base_offset + record.offset) >= position:
+                        found["values"].append((record.value or b"").decode())
+                        found["offsets"].append(offset)
             position = next_offset(data, position)
-        return {"values": values}
+        return found
 
     def _produce(self, topic: str, partition: int, value: str) -> Output:
         sequence, now_ms = self._sequences.get(partition, 0), time.time_ns() // 1_000_000
@@ -186,6 +184,8 @@ class Transactions(Scenario):
 
     model, label = "transactions", "transactions"
     Kafka: type[TransactionalConnection] = TransactionalConnection
+    keys: tuple[str, ...] = ("shared", "shared", "own")
+    """Of the producers."""
 
     def prepare(self) -> None:
         self.create_topic(PARTITIONS)
@@ -193,13 +193,13 @@ class Transactions(Scenario):
     def workers(self) -> list[Step]:
         producers = [
             _Producer(self, f"producer-{n}", f"{self.name}-{key}").step
-            for n, key in enumerate(("shared", "shared", "own"))
+            for n, key in enumerate(self.keys)
         ]
         return [*producers, self._reader("reader-0"), self._reader("reader-1")]
 
     def conclude(self) -> None:
         kafka = self.transactional()
-        for key in ("shared", "own"):
+        for key in dict.fromkeys(self.keys):
             required(_init(self, "last", kafka, f"{self.name}-{key}"))
             required(self.fetch("last", kafka, key))
         for partition in range(PARTITIONS):
@@ -228,7 +228,7 @@ class Transactions(Scenario):
 
         def step(chance: random.Random) -> None:
             if chance.random() < 0.3:
-                self.fetch(label, kafka, chance.choice(("shared", "own")))
+                self.fetch(label, kafka, chance.choice(self.keys))
             else:
                 self.read(label, kafka, chance.randrange(PARTITIONS))
 

@@ -61,8 +61,10 @@ type result struct {
 	Revision int      `json:"revision"`
 	Value    string   `json:"value"`
 	Values   []string `json:"values"`
-	Status   string   `json:"status"`
-	Token    string   `json:"token"`
+	// Offsets: of the values.
+	Offsets []int  `json:"offsets"`
+	Status  string `json:"status"`
+	Token   string `json:"token"`
 
 	Epoch      int   `json:"epoch"`
 	Partitions []int `json:"partitions"`
@@ -108,7 +110,7 @@ func judge(name string, timeout time.Duration, picture string) error {
 	case "group":
 		history = fetched(history)
 	case "transactions":
-		history = fenced(history)
+		history = bounded(history)
 	}
 	model := build()
 	found, info := porcupine.CheckOperationsVerbose(model, history, timeout)
@@ -186,6 +188,8 @@ func described(input, output any) string {
 		text += fmt.Sprintf(" %d of %d at epoch %d", in.Offset, in.Partition, in.Epoch)
 	case "beat":
 		text += fmt.Sprintf(" %v", in.Partitions)
+	case "end":
+		text += fmt.Sprintf(" commit %v", in.Commit)
 	case "poll", "ack":
 		text += fmt.Sprintf(" through %d limit %d", in.Through, in.Limit)
 	}
