@@ -161,7 +161,7 @@ class SimulatedDisk(MemoryDisk):
             self.note("rewrite")
             strike, self.rewrite_fault = self.rewrite_fault, None
             strike()
-        with self._step("open"):
+        with self._step("open to read" if flags == os.O_RDONLY else "open"):
             self._next += 1
             if flags & os.O_DIRECTORY:
                 self.handles[self._next] = Handle(LoggedContent(), 0, append=False)

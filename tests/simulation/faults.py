@@ -79,6 +79,8 @@ class Faults:
             case "full disk":
                 node.disk.space = 1000
                 self._world.loop.call_later(chance.uniform(1, 60), self._free_space)
+            case "failed read":
+                self._fail(errno.EIO, ("open to read",))
             case "failed write":
                 self._fail(errno.EIO, ("sync_data", "write", "sync_folder", "sync_all"))
             case "no space at a write":
@@ -94,7 +96,7 @@ class Faults:
         self._node.disk.cut_at = self._node.disk.count + self._chance.randint(0, 30)
 
     def _fail_soon(self) -> None:
-        names = ("open", "write", "sync_data", "sync_folder", "unlink")
+        names = ("open", "open to read", "write", "sync_data", "sync_folder", "unlink")
         self._fail(self._chance.choice((errno.EIO, errno.ENOSPC)), names, within=12)
 
     def _fail(self, error: int, names: tuple[str, ...], within: int = 60) -> None:

@@ -24,6 +24,7 @@ ALL_FAULTS = (
     "no space at a write",
     "power cut in a rewrite",
     "failed rewrite",
+    "failed read",
 )
 
 BIT_FLIP = "bit flip"

@@ -121,7 +121,8 @@ class CompactionCalls(AdminCalls):
                 rows.append(_Row(partition, found))
         if not rows:
             raise ValueNotFoundError(f"{name} has no key {_text(key_bytes)}")
-        shown = await self._shown(max(rows, key=lambda row: row.newest.time_ms), _OpenedEntries())
+        newest = max(rows, key=lambda row: row.newest.time_ms)
+        shown = await self._shown(newest, _OpenedEntries())
         if shown is None:
             raise ValueNotFoundError(f"{name}: the key {_text(key_bytes)} is deleted")
         return shown
@@ -178,21 +179,22 @@ class CompactionCalls(AdminCalls):
             raise ReadFailedError(f"the index of keys: {error}") from error
 
     async def _shown(self, row: _Row, opened: _OpenedEntries) -> dict[str, Any] | None:
-        """Return a message for JSON; None: its key is deleted. Raises ReadFailedError."""
+        """Return a key's newest message for JSON; None: it is deleted. Raises ReadFailedError.
+
+        A message that is gone was superseded meanwhile, and a newer one of its key has its place.
+        """
         partition, newest = row
-        visible, number = partition.visible, newest.number
-        if newest.tombstone or not visible.contains(number):
-            return None
-        try:
-            entries = await visible.read(await partition.ledger.entry_of_number(number), 1, 1)
-            entry = entries[0] if entries else None
-            if entry is None or not entry.index - entry.messages < number <= entry.index:
+        message = None
+        while message is None:
+            if newest.tombstone:
                 return None
-            place = number - (entry.index + 1 - entry.messages)
-            message = (await self._messages(partition, entry, opened))[place]
-        except (DamagedError, UnreadableEntryError, IndexError) as error:
-            raise ReadFailedError(f"the message {number}: {error}") from error
-        size = message.size()
+            message = await self._message(partition, newest.number, opened)
+            if message is None:
+                newer = await self._newest(partition, newest.key)
+                if newer is None or newer.number <= newest.number:
+                    return None
+                newest = newer
+        size, number = message.size(), newest.number
         if size > MAX_VALUE_BYTES:
             raise ReadFailedError(f"the message {number} of {size} bytes is too large to be shown")
         return {
@@ -204,6 +206,22 @@ class CompactionCalls(AdminCalls):
             "number": number,
             "size": size,
         }
+
+    async def _message(
+        self, partition: Partition, number: int, opened: _OpenedEntries
+    ) -> Message | None:
+        """Return a message; None: it is gone, or not visible. Raises ReadFailedError."""
+        visible = partition.visible
+        if not visible.contains(number):
+            return None
+        try:
+            entries = await visible.read(await partition.ledger.entry_of_number(number), 1, 1)
+            if not entries or number <= entries[0].index - entries[0].messages:
+                return None
+            place = number - (entries[0].index + 1 - entries[0].messages)
+            return (await self._messages(partition, entries[0], opened))[place]
+        except (DamagedError, UnreadableEntryError, IndexError) as error:
+            raise ReadFailedError(f"the message {number}: {error}") from error
 
     async def _messages(
         self, partition: Partition, entry: Entry, opened: _OpenedEntries

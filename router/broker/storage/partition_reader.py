@@ -26,6 +26,8 @@ from router.broker.storage.records import Entry
 from router.broker.storage.segments import Segment, SegmentPoint
 
 T = TypeVar("T")
+RETRY_SECONDS: Final = (0.1, 1.0)
+"""When a file that the disk could not read is read again, before that is taken for damage."""
 MAX_HINTS: Final = 64
 """Places of entries that are remembered, since a reader is expected there."""
 
@@ -283,16 +285,21 @@ class PartitionReader:
     ) -> T | None:
         """Return what is read of a segment; None: the segment was removed meanwhile.
 
-        Raises DamagedError if its file is missing or the disk cannot read it, other OSErrors as
-        they are.
+        Raises DamagedError if its file is missing or the disk cannot read it, also not a moment
+        later; other OSErrors as they are.
         """
-        try:
-            return await self._run(partial(work, self.id, segment, *arguments))
-        except OSError as error:
-            if self.discarded or segment not in self.segments:
-                return None
-            if error.errno not in {EIO, ENOENT}:
-                raise
-            path = self._reader.path(self.id, segment)
-            last, size = segment.next_entry - 1, segment.size
-            raise DamagedError(self.id, path, start, last, 0, size) from error
+        pauses = iter(RETRY_SECONDS)
+        while True:
+            try:
+                return await self._run(partial(work, self.id, segment, *arguments))
+            except OSError as error:
+                if self.discarded or segment not in self.segments:
+                    return None
+                if error.errno not in {EIO, ENOENT}:
+                    raise
+                pause = None if error.errno == ENOENT else next(pauses, None)
+                if pause is None:
+                    path = self._reader.path(self.id, segment)
+                    last, size = segment.next_entry - 1, segment.size
+                    raise DamagedError(self.id, path, start, last, 0, size) from error
+            await asyncio.sleep(pause)

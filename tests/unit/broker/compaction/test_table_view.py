@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.compaction import table_view
+from router.broker.compaction import PartitionIndex, table_view
+from router.broker.compaction.key_index import KeyedMessage
 from router.broker.compaction.table_view import CompactionCalls
 from router.broker.consume.entry_info import MessageKey
 from router.broker.entries import ENTRY_FORMATS
@@ -57,3 +58,27 @@ async def test_page_ends_when_enough_was_taken_apart(
             page = await calls.latest_values(str(TOPIC), page["next"], 100)
             keys += [one["key"] for one in page["values"]]
         assert len(keys) == len(set(keys)) == 18
+
+
+async def test_value_that_is_superseded_and_cleaned_while_a_page_is_made_is_the_newer_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = PartitionIndex.page
+    async with opened(folder, History()) as log:
+
+        async def then_clean(
+            index: PartitionIndex, after: bytes | None, limit: int
+        ) -> list[KeyedMessage]:
+            page = await found(index, after, limit)
+            await log.publish([(b"a", b"newer"), (b"b", None)], KAFKA_FORMAT)
+            log.store.delete_messages(log.partition.ledger, [(0, 1)])
+            return page
+
+        monkeypatch.setattr(PartitionIndex, "page", then_clean)
+        messages = [(b"a", b"old"), (b"b", b"old"), (b"c", b"old")]
+        await log.publish(messages, KAFKA_FORMAT)
+        formats = {KAFKA_FORMAT: ENTRY_FORMATS[KAFKA_FORMAT]}
+        calls = CompactionCalls(log.topics, log.indexes, log.compactor, formats)
+        page = await calls.latest_values(str(TOPIC), None, 10)
+        values = {b64decode(one["key"]): b64decode(one["value"]) for one in page["values"]}
+        assert values == {b"a": b"newer", b"c": b"old"}

@@ -1,14 +1,35 @@
-"""What reading a segment asks of the disk."""
+"""What reading a segment asks of the disk, and what it makes of a disk that cannot read."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
+import pytest
+
 from router.broker.disk.files import Disk
-from router.broker.storage import PULSAR_FORMAT, Entry
+from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, partition_reader
 from router.broker.storage.reading import ReadRequest, SegmentReader
 from router.broker.storage.records import make_head
 from router.broker.storage.segments import Segment, SegmentPoint, file_of
+from tests.unit.broker.storage.rig import NOW_MS, fill, one_ledger, opened, payload
+
+COUNT = 40
+
+
+class FailingDisk(Disk):
+    """Cannot read so many more times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    def pread(self, descriptor: int, size: int, start: int) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread(descriptor, size, start)
 
 
 def test_an_entry_that_a_read_has_no_bytes_left_for_is_not_read(folder: Path) -> None:
@@ -35,3 +56,44 @@ def test_an_entry_that_a_read_has_no_bytes_left_for_is_not_read(folder: Path) ->
     assert (
         reader.read(7, segment, ReadRequest(0, 5, 1), SegmentPoint(0, 0, 0)).entries == entries[:1]
     )
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_reader, "RETRY_SECONDS", (0.0, 0.0))
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_a_disk_that_cannot_read_for_a_moment_changes_no_answer(folder: Path) -> None:
+    async with opened(folder) as store:
+        await fill(store, await one_ledger(store), [payload(n) for n in range(COUNT)], each=True)
+    disk = FailingDisk()
+    async with opened(folder, disk=disk) as store:
+        ledger = await one_ledger(store)
+        for entry in range(ledger.segments[-1].next_entry):
+            disk.failures = 2
+            assert await ledger.entry_of_number(entry) == entry
+            disk.failures = 2
+            assert await ledger.number_before(entry) == entry
+            disk.failures = 2
+            assert (await ledger.read(entry, 1, 1))[0].payload == payload(entry)
+        disk.failures = 2
+        assert await ledger.find_time(NOW_MS) == 0
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_what_a_disk_cannot_read_again_and_again_is_damage(folder: Path) -> None:
+    async with opened(folder) as store:
+        await fill(store, await one_ledger(store), [payload(n) for n in range(COUNT)], each=True)
+    disk = FailingDisk()
+    async with opened(folder, disk=disk) as store:
+        ledger = await one_ledger(store)
+        segment = ledger.segments[1]
+        disk.failures = 1_000
+        with pytest.raises(DamagedError) as failed:
+            await ledger.read(segment.first_entry + 1, 1, 1)
+        assert (failed.value.first, failed.value.last) == (
+            segment.first_entry + 1,
+            segment.next_entry - 1,
+        )
+        assert await ledger.entry_of_number(segment.first_index + 1) == segment.first_entry
