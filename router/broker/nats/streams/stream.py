@@ -35,6 +35,7 @@ from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
 from router.broker.nats.streams.log.withheld import WithheldMessages, read_withheld
 from router.broker.storage import DamagedError, Store, StoreError, TopicRecord
+from router.broker.topics.cursor_administration import size_from
 from router.model import TopicName
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, error
@@ -183,7 +184,9 @@ class Stream:
         first = min(log.first_sequence, last + 1) if last else 0
         num_subjects = self._count_subjects()
         subjects = self._subjects(subjects_filter) if subjects_filter else {}
-        if indexer is not None and indexer.withholds:
+        if indexer is None:
+            size -= size_from(self.ledger, self.visible.end_entry)
+        elif indexer.withholds:
             withheld = await read_withheld(indexer)
             size -= withheld.bytes
             num_subjects -= self._count_withheld(withheld, last)

@@ -76,6 +76,7 @@ class Indexer:
         self.observers: dict[IndexObserver, None] = {}
         self._reader = reader
         self._ahead: set[int] = set()
+        self._lacks_withheld = False
         self._seen = self._gone()
         self.unreadable = 0
         self._work: asyncio.Task[None] | None = None
@@ -93,11 +94,13 @@ class Indexer:
     def restart(self) -> None:
         """Build the index again from nothing; observers hear of that, then of each message.
 
-        What cannot be read yet is in it at once, as it was: the next publish is checked against it.
+        What cannot be read yet is in it at once, as it was, or with the next `catch_up` if it is
+        on disk: the next publish is checked against it.
         """
-        find = self._ledger.in_memory
-        ahead = [found for one in self.ahead() if (found := find(one))]
+        find, before = self._ledger.in_memory, self.ahead()
+        ahead = [found for one in before if (found := find(one))]
         self._ahead = {entry.entry_id for entry in ahead}
+        self._lacks_withheld = self._lacks_withheld or len(ahead) < len(before)
         self.foreign = False
         self.restarts += 1
         self.position = self._ledger.first_entry
@@ -153,7 +156,8 @@ class Indexer:
     async def take_withheld(self) -> AsyncIterator[StoredMessage]:
         """Take what NATS clients published behind an open transaction, in order, and yield it.
 
-        A start calls this: the next publish is checked against it. Raises OSError.
+        For a start, or an index that is built again: the next publish is checked against it.
+        Raises OSError.
         """
         ledger, entry_id = self._ledger, self._visible.end_entry
         end = entry_id if ledger.undecided is None else ledger.durable_entry
@@ -225,12 +229,12 @@ class Indexer:
                 return False
             inline -= 1
             self._take(entry)
-        return True
+        return not self._lacks_withheld
 
     async def catch_up(self) -> None:
         """Return when the index has all that was on disk at the call. Raises OSError."""
         end = self._visible.end_entry
-        while not (self._ledger.discarded or self.advance() or self.position >= end):
+        while not (self._ledger.discarded or self.advance() or self._has_until(end)):
             if self._work is None:
                 self._work = asyncio.get_running_loop().create_task(self._read(end))
                 self._work.add_done_callback(self._ended)
@@ -247,6 +251,9 @@ class Indexer:
         self._work = None
         if not work.cancelled() and (error := work.exception()) is not None:
             _log.error("nats-index-failed", ledger=self._ledger.id, reason=str(error))
+
+    def _has_until(self, end: int) -> bool:
+        return self.position >= end and not self._lacks_withheld
 
     async def _read(self, end: int) -> None:
         ledger = self._ledger
@@ -267,6 +274,11 @@ class Indexer:
             if not entries:
                 self.position = max(self.position, self._visible.end_entry)
             await asyncio.sleep(0)
+        restarts = self.restarts
+        if self._lacks_withheld:
+            async for _ in self.take_withheld():
+                pass
+            self._lacks_withheld = self.restarts != restarts
 
     def _pass_ahead(self, end: int) -> int:
         """Go on behind entries before `end` that are in the index; return the position."""

@@ -12,7 +12,7 @@ import pytest
 from router.broker.nats.streams.log import indexing, withheld
 from router.broker.storage import Undecided
 from router.model.policies import Policies
-from tests.unit.broker.nats.streaming import check_index, streaming
+from tests.unit.broker.nats.streaming import Anyone, check_index, streaming
 
 
 class Counted(dict[str, None]):
@@ -96,9 +96,11 @@ def test_a_topic_that_is_a_stream_by_itself_counts_nothing_of_an_open_transactio
             await rig.append_foreign(stream, "")
             state = await stream.state(subjects_filter=">")
             assert (state.messages, state.num_subjects, state.subjects) == (0, 0, {})
+            assert state.bytes == 0
             ledger.undecided = None
             state = await stream.state(subjects_filter=">")
             assert (state.messages, state.num_subjects, state.subjects) == (1, 1, {"plain": 1})
+            assert state.bytes == ledger.size_bytes
 
     asyncio.run(run())
 
@@ -218,3 +220,28 @@ def test_a_start_knows_what_was_published_behind_an_open_transaction(
             assert (await stream.state()).num_subjects == 2
 
     asyncio.run(run())
+
+
+async def test_an_index_that_is_built_again_has_what_stands_behind_an_open_transaction(
+    tmp_path: Path,
+) -> None:
+    async with streaming(tmp_path) as rig:
+        stream = await rig.create("KV", "k.>")
+        await rig.append_foreign(stream, "k.foreign")
+        await stream.settle()
+        ledger, indexer = stream.ledger, stream.log.indexer
+        assert indexer is not None
+        ledger.undecided = Undecided(ledger.next_entry, ledger.next_index)
+        await rig.append_foreign(stream, "k.foreign")
+        newest = (await rig.publish("k.a", b"on disk"))["seq"]
+        while ledger.in_memory(newest - 1) is not None:
+            await rig.append_foreign(stream, "k.foreign", value=bytes(1_000))
+        await rig.publish("k.b", b"in memory")
+        config = replace(stream.config, subjects=("k.>", "more.>"))
+        await rig.streams.update(config, Anyone(), pedantic=False)
+        assert indexer.restarts == 1
+        expected = {"Nats-Expected-Last-Subject-Sequence": str(newest)}
+        assert (await rig.publish("k.a", b"next", expected)).get("error") is None
+        ledger.undecided = None
+        ledger.announce()
+        await check_index(stream)
