@@ -115,8 +115,8 @@ class Pipelines:
             "started": _text(status.get("started", "")),
             "updated": _text(status.get("updated", "")),
             "rows_per_second": sum(row["rows_per_second"] for row in rows),
-            "lag": _most(row["lag"] for row in rows),
-            "lag_seconds": _most(row["lag_seconds"] for row in rows),
+            "lag": _largest_lag(row["lag"] for row in rows),
+            "lag_seconds": _largest_lag(row["lag_seconds"] for row in rows),
             "bad_records": _number(status.get("dead_letters")),
             "error": _text(pipeline.problem or status.get("error", "")),
             "sinks": rows,
@@ -191,7 +191,7 @@ def _sink(name: str, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _most(lags: Iterable[float | None]) -> float | None:
+def _largest_lag(lags: Iterable[float | None]) -> float | None:
     """Return the largest lag, None: not all of them are known, or there is none."""
     known = list(lags)
     return None if None in known else max((lag for lag in known if lag is not None), default=None)
