@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,8 +60,10 @@ def settings_for(folder: Path, **flags: str) -> Settings:
 
 def stop_broker(folder: Path) -> None:
     """End the broker of a folder, if there is one, and wait until it is gone."""
-    with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+    try:
         os.kill(int((folder / "broker.lock").read_text()), signal.SIGTERM)
+    except (FileNotFoundError, ValueError, ProcessLookupError):
+        return
     deadline = time.monotonic() + WAIT
     while (folder / "broker.sock").exists() and time.monotonic() < deadline:
         time.sleep(0.01)

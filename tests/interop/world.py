@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 import pulsar
@@ -179,6 +179,33 @@ def drain(consumer: pulsar.Consumer, count: int = 0, *, acknowledge: bool = True
         values.append(message.data().decode())
         if acknowledge:
             consumer.acknowledge(message)
+
+
+def shares(
+    consumers: Sequence[pulsar.Consumer], count: int, *, acknowledge: bool = True
+) -> list[list[pulsar.Message]]:
+    """Return what each of several consumers gets: so many messages in all, and what follows."""
+    found: list[list[pulsar.Message]] = [[] for _ in consumers]
+
+    def take(milliseconds: int) -> None:
+        for messages, consumer in zip(found, consumers, strict=True):
+            with suppress(pulsar.Timeout):
+                while True:
+                    messages.append(consumer.receive(milliseconds))
+                    if acknowledge:
+                        consumer.acknowledge(messages[-1])
+
+    def complete() -> bool:
+        take(50)
+        return sum(map(len, found)) >= count
+
+    until(complete, SOON / 1_000)
+    take(NOTHING)
+    return found
+
+
+def values_of(messages: Sequence[pulsar.Message]) -> list[str]:
+    return [message.data().decode() for message in messages]
 
 
 def read_all(reader: pulsar.Reader) -> list[str]:

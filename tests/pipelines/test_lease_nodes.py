@@ -35,7 +35,7 @@ def leases(
     shared = {
         "backend__url": f"kafka://{kafka.address}",
         "zookeeper__servers": f"{zookeeper.address}/pipelines-{time.monotonic_ns()}",
-        "zookeeper__session": "2s",
+        "zookeeper__session": "6s",
     }
     with ExitStack() as stack:
         found = []

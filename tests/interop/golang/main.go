@@ -183,7 +183,7 @@ func delayed(at *place) (any, error) {
 		return nil, err
 	}
 	_, err = producer.Send(context.Background(), &pulsar.ProducerMessage{
-		Payload: []byte("later"), DeliverAfter: 3 * time.Second})
+		Payload: []byte("later"), DeliverAfter: 6 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ final class Publishing extends Tools {
         String topic = topic();
         try (Consumer<byte[]> consumer = consumer(topic).subscriptionType(SubscriptionType.Shared).subscribe();
                 Producer<byte[]> producer = client.newProducer().topic(topic).create()) {
-            producer.newMessage().value("later".getBytes()).deliverAfter(3, TimeUnit.SECONDS).send();
+            producer.newMessage().value("later".getBytes()).deliverAfter(6, TimeUnit.SECONDS).send();
             producer.send("now".getBytes());
             List<String> first = values(consumer, 1);
             boolean quiet = consumer.receive(NOTHING, TimeUnit.MILLISECONDS) == null;

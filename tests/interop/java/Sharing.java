@@ -69,7 +69,8 @@ final class Sharing extends Tools {
             }
             String overlap = raised(() -> builder.clone().keySharedPolicy(KeySharedPolicy.stickyHashRange()
                 .ranges(Range.of(5, 6))).subscribe());
-            return List.of(drain(low), drain(high), overlap);
+            // By the hashes of the keys.
+            return List.of(drain(low, 5), drain(high, 15), overlap);
         }
     }
 

@@ -6,14 +6,15 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 import pulsar
 
 from tests.interop.brokers import path_of
-from tests.interop.world import NOTHING, World, drain, refused, until
+from tests.interop.world import World, drain, refused, shares, until, values_of
 
 MODE = pulsar.KeySharedMode
+OF_LOW = 15
+"""How many of the keys k0 to k19 have a hash of at most 32767."""
 
 
 def fair_shares(world: World) -> object:
@@ -22,8 +23,8 @@ def fair_shares(world: World) -> object:
     world.publish(topic, 20)
     # Each has room for its half, and for more once somebody takes from its queue.
     until(lambda: _given(world, topic) == 20)
-    shares = [drain(consumer) for consumer in consumers]
-    return [len(share) for share in shares], sorted(chain(*shares))
+    got = [values_of(share) for share in shares(consumers, 20)]
+    return [len(share) for share in got], sorted(chain(*got))
 
 
 def a_full_consumer_is_passed_over(world: World) -> object:
@@ -32,14 +33,14 @@ def a_full_consumer_is_passed_over(world: World) -> object:
     fast = world.shared(topic, receiver_queue_size=100)
     world.publish(topic, 30)
     seen = drain(fast, 28)
-    return len(seen) >= 28, len(seen) + len(drain(slow))
+    return len(seen) >= 28, len(seen) + len(drain(slow, 30 - len(seen)))
 
 
 def keys_stay_with_their_consumer(world: World) -> object:
     topic = world.topic()
     consumers = [_keyed(world, topic) for _ in range(3)]
     _publish_keys(world, topic, 60, 12)
-    got = [_by_key(consumer) for consumer in consumers]
+    got = _by_key(consumers, 60)
     return _facts(got, 12), _orders(got)
 
 
@@ -47,10 +48,10 @@ def keys_move_when_a_consumer_goes(world: World) -> object:
     topic = world.topic()
     consumers = [_keyed(world, topic) for _ in range(2)]
     _publish_keys(world, topic, 20, 10)
-    before = [_by_key(consumer) for consumer in consumers]
+    before = _by_key(consumers, 20)
     consumers[0].close()
     _publish_keys(world, topic, 20, 10)
-    after = _by_key(consumers[1])
+    (after,) = _by_key(consumers[1:], 20)
     return _facts(before, 10), len(after), _orders([after])
 
 
@@ -64,7 +65,7 @@ def keys_wait_for_what_was_given_before(world: World) -> object:
     while_held = drain(second)
     for message in held:
         first.acknowledge(message)
-    got = [_by_key(consumer) for consumer in (first, second)]
+    got = _by_key((first, second), 20)
     return while_held, _facts(got, 10), _orders(got)
 
 
@@ -74,8 +75,7 @@ def ordering_key_counts_before_the_key(world: World) -> object:
     producer = world.producer(topic)
     for number in range(20):
         producer.send(b"m%d" % number, partition_key=f"k{number}", ordering_key="same")
-    shares = sorted(len(drain(consumer)) for consumer in consumers)
-    return shares
+    return sorted(map(len, shares(consumers, 20)))
 
 
 def without_a_key_one_gets_all(world: World) -> object:
@@ -83,8 +83,7 @@ def without_a_key_one_gets_all(world: World) -> object:
     consumers = [_keyed(world, topic) for _ in range(2)]
     # What has no key is spread by its producer's name and sequence number.
     world.publish(topic, 20, producer_name="p")
-    shares = [drain(consumer) for consumer in consumers]
-    return sorted(chain(*shares))
+    return sorted(chain(*map(values_of, shares(consumers, 20))))
 
 
 def sticky_ranges(world: World) -> object:
@@ -92,7 +91,7 @@ def sticky_ranges(world: World) -> object:
     low = _sticky(world, topic, [(0, 32767)])
     high = _sticky(world, topic, [(32768, 65535)])
     _publish_keys(world, topic, 40, 20)
-    return [sorted(_by_key(consumer)) for consumer in (low, high)]
+    return [sorted(share) for share in _by_key((low, high), 40)]
 
 
 def sticky_ranges_that_overlap(world: World) -> object:
@@ -105,9 +104,10 @@ def a_gap_between_sticky_ranges(world: World) -> object:
     topic = world.topic()
     low = _sticky(world, topic, [(0, 32767)])
     _publish_keys(world, topic, 20, 20)
-    before = sorted(_by_key(low))
+    (of_low,) = _by_key([low], OF_LOW)
     high = _sticky(world, topic, [(32768, 65535)])
-    return before, sorted(_by_key(high))
+    (of_high,) = _by_key([high], 20 - sum(map(len, of_low.values())))
+    return sorted(of_low), sorted(of_high)
 
 
 def modes_that_differ(world: World) -> object:
@@ -128,7 +128,7 @@ def keys_in_batches(world: World) -> object:
     for number in range(40):
         producer.send_async(b"%d" % number, None, partition_key=f"k{number % 8}")
     producer.flush()
-    got = [_by_key(consumer) for consumer in consumers]
+    got = _by_key(consumers, 40)
     return _facts(got, 8), _orders(got)
 
 
@@ -150,15 +150,15 @@ def _publish_keys(world: World, topic: str, count: int, keys: int) -> None:
     producer.close()
 
 
-def _by_key(consumer: pulsar.Consumer) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    while True:
-        try:
-            message: Any = consumer.receive(NOTHING)
-        except pulsar.Timeout:
-            return dict(found)
-        consumer.acknowledge(message)
-        found[message.partition_key()].append(int(message.data()))
+def _by_key(consumers: Sequence[pulsar.Consumer], count: int) -> list[dict[str, list[int]]]:
+    """Return the numbers by key of what each consumer gets: so many messages in all."""
+    found = []
+    for messages in shares(consumers, count):
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for message in messages:
+            numbers[message.partition_key()].append(int(message.data()))
+        found.append(dict(numbers))
+    return found
 
 
 def _facts(got: list[dict[str, list[int]]], keys: int) -> dict[str, object]:

@@ -169,7 +169,10 @@ def test_what_is_on_its_way_is_waited_for(empty: Partition) -> None:
 
 
 @pytest.mark.slow
-def test_entries_that_never_come_are_not_waited_for_twice(empty: Partition) -> None:
+def test_entries_that_never_come_are_not_waited_for_twice(
+    empty: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "QUIET_SECONDS", 3.0)
     empty.entries = [[b"1"], None]
     assert empty.receive() == [b"1"]
     began = time.monotonic()

@@ -268,7 +268,7 @@ def test_an_entry_that_the_broker_wants_again_holds_up_no_other(worker: Worker) 
 
 def test_an_answer_that_does_not_come_is_an_unknown_outcome(worker: Worker) -> None:
     worker.broker.on[T.APPENDS] = lambda _side, _command, _payload: None
-    outcomes = worker.publish(*[worker.batch(topic, b"v") for topic in "ab"], timeout=0.5)
+    outcomes = worker.publish(*[worker.batch(topic, b"v") for topic in "ab"], timeout=2)
     assert [type(outcome) for outcome in outcomes.values()] == [OutcomeUnknownError] * 2
     worker.broker.on[T.APPENDS] = worker._appended
     # Its number is not used again, and the turn is free.
@@ -285,7 +285,7 @@ def test_what_was_in_a_lost_frame_is_unknown_while_the_broker_stays_away(worker:
         side.cut()
 
     worker.broker.on[T.APPENDS] = react
-    outcomes = worker.publish(*[worker.batch(topic, b"v") for topic in "ab"], timeout=0.6)
+    outcomes = worker.publish(*[worker.batch(topic, b"v") for topic in "ab"], timeout=2)
     assert [type(outcome) for outcome in outcomes.values()] == [OutcomeUnknownError] * 2
 
 
@@ -311,7 +311,7 @@ def test_a_producer_that_was_given_up_a_moment_ago_is_not_opened_again(
 def test_a_publish_that_waits_for_its_turn_in_vain_is_a_timeout(worker: Worker) -> None:
     producer = worker.backend._producers._table[TopicName.parse("a"), NOT_PARTITIONED]
     with producer.turn:
-        outcomes = worker.publish(worker.batch("a", b"v"), worker.batch("b", b"v"), timeout=0.5)
+        outcomes = worker.publish(worker.batch("a", b"v"), worker.batch("b", b"v"), timeout=2)
     assert isinstance(outcomes[0], BackendTimeoutError)
     assert outcomes[1] is None
 

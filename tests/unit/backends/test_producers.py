@@ -143,7 +143,7 @@ def test_an_outcome_that_is_not_known_is_a_timeout(worker: Worker) -> None:
     worker.publish()  # the producer is open: the entry is sent at once
     worker.broker.on[T.SEND] = lambda side, _command, _payload: side.cut()
     with pytest.raises(BackendTimeoutError):
-        worker.publish(timeout=0.3)
+        worker.publish(timeout=2)
     assert set(worker.sequences()) == {0, 1}
 
 
@@ -172,7 +172,7 @@ def test_a_number_of_unknown_outcome_is_not_used_again(worker: Worker) -> None:
     worker.publish()  # the producer is open: only the entry is waited for
     react = worker.broker.on.pop(T.SEND)
     with pytest.raises(BackendTimeoutError):
-        worker.publish(timeout=0.1)
+        worker.publish(timeout=2)
     worker.broker.on[T.SEND] = react
     worker.publish()
     assert worker.sequences() == [0, 1, 2]
@@ -181,7 +181,7 @@ def test_a_number_of_unknown_outcome_is_not_used_again(worker: Worker) -> None:
 def test_what_was_never_sent_is_unavailability(worker: Worker) -> None:
     worker.broker.on[T.PRODUCER] = lambda side, _command, _payload: side.cut()
     with pytest.raises(BackendUnavailableError):
-        worker.publish(timeout=0.2)
+        worker.publish(timeout=2)
 
 
 def test_a_missing_topic_is_said_at_once(worker: Worker) -> None:
@@ -345,7 +345,7 @@ def test_a_turn_that_does_not_come_is_a_timeout(worker: Worker) -> None:
 
     def work() -> None:
         try:
-            worker.publish(timeout=1.5)
+            worker.publish(timeout=4)
         except BackendTimeoutError as error:
             failures.append(error)
 

@@ -53,7 +53,7 @@ def judge(end):
         raise GaveUpError("damaged", 65)
 
 ignore_hangup()
-child = Child("the child", run, judge, stop_timeout=0.3, reload=signal.SIGUSR1)
+child = Child("the child", run, judge, stop_timeout=3.0, reload=signal.SIGUSR1)
 try:
     say = lambda sentence: print(sentence, flush=True)
     Supervisor([child], say, Notifier.take(os.environ)).run(lambda: 3600.0)

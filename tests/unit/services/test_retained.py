@@ -109,6 +109,12 @@ class Workers(Bench):
         return len(self.first.context.retained._claims)
 
 
+@pytest.fixture(autouse=True)
+def _long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retain claims for longer than a busy machine stands still."""
+    monkeypatch.setattr(module, "RETAIN_SECONDS", 10.0)
+
+
 @pytest.fixture
 def workers() -> Iterator[Workers]:
     yield from made()
@@ -184,7 +190,10 @@ def test_a_store_that_is_slow_to_close_one_consumer_holds_up_no_other_claim(
     until(lambda: not workers.node.members(groups[0], 1).leases)
 
 
-def test_a_claim_that_is_not_used_ends_by_itself(workers: Workers) -> None:
+def test_a_claim_that_is_not_used_ends_by_itself(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETAIN_SECONDS", 2.0)
     workers.publish(b"1", b"2", b"3")
     workers.warm()
     assert workers.node.members(GROUP, 1).leases

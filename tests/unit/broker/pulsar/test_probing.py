@@ -76,7 +76,7 @@ def leased() -> bytes:
 async def test_client_that_is_there_keeps_its_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch, excuse: str
 ) -> None:
-    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 1.0)
     async with opened_client(folder) as (client, context):
         other = await rival(client, context)
         if excuse == "answers":
@@ -85,6 +85,6 @@ async def test_client_that_is_there_keeps_its_place(
             client.connection.hold_reading("producing")
         else:
             client.connection.pause_writing()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.5)
         assert not client.transport.ended
         other.connection.connection_lost(None)

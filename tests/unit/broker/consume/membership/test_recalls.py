@@ -14,6 +14,14 @@ from tests.unit.broker.consume.membership.leasing import TOPIC, Elsewhere, Node,
 
 DELIVERED = pb.CommandRelease.DELIVERED
 EMPTY = pb.CommandRelease.EMPTY
+DEADLINE = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing end for its time alone, unless a test says so."""
+    monkeypatch.setattr(recalls, "MAX_RECALL_SECONDS", 3 * DEADLINE)
+    monkeypatch.setattr(recalls, "MAX_QUEUE_SECONDS", 3 * DEADLINE)
 
 
 @pytest.fixture
@@ -126,14 +134,14 @@ async def test_administrator_waits_until_retained_claims_end_or_are_in_use(
         retain(node, worker, in_use=True)
     else:
         node.gone(worker)
-    await asyncio.wait_for(task, 1)
+    await asyncio.wait_for(task, DEADLINE)
 
 
 def test_administrator_does_not_wait_for_claims_of_other_groups(node: Node, worker: Worker) -> None:
     node.claim(worker, 1, "c1")
     retain(node, worker)
-    asyncio.run(asyncio.wait_for(node.leases.recall(TOPIC, "other"), 1))
-    asyncio.run(asyncio.wait_for(node.leases.recall("persistent://public/default/u"), 1))
+    asyncio.run(asyncio.wait_for(node.leases.recall(TOPIC, "other"), DEADLINE))
+    asyncio.run(asyncio.wait_for(node.leases.recall("persistent://public/default/u"), DEADLINE))
     assert not worker.updates
 
 
@@ -143,7 +151,7 @@ def test_administrator_does_not_wait_for_ever_for_a_worker_that_stands_still(
     monkeypatch.setattr(recalls, "MAX_RECALL_SECONDS", 0.01)
     node.claim(worker, 1, "c1")
     retain(node, worker)
-    asyncio.run(asyncio.wait_for(node.leases.recall(TOPIC), 1))
+    asyncio.run(asyncio.wait_for(node.leases.recall(TOPIC), DEADLINE))
 
 
 def test_leases_are_confirmed_together_each_by_itself(node: Node, worker: Worker) -> None:
@@ -179,7 +187,7 @@ async def test_leases_of_other_nodes_are_queued_for_and_let_go_at_once_with_what
     assert nodes.zoo.took() == [("acquire", 0)]
     assert not task.done()
     nodes.zoo.listener.held(Lease(TOPIC, "g", 0), b"note")
-    await asyncio.wait_for(task, 1)
+    await asyncio.wait_for(task, DEADLINE)
     assert nodes.zoo.took() == [("release", 0)]
     assert nodes.zoo.notes == {0: b"note"}
 
@@ -189,7 +197,7 @@ async def test_lease_that_another_nodes_poll_uses_is_not_queued_for_long(
 ) -> None:
     monkeypatch.setattr(recalls, "MAX_QUEUE_SECONDS", 0.01)
     nodes = Nodes()
-    await asyncio.wait_for(nodes.recall(), 1)
+    await asyncio.wait_for(nodes.recall(), DEADLINE)
     assert nodes.zoo.took() == [("acquire", 0), ("release", 0)]
 
 
@@ -198,7 +206,7 @@ async def test_lease_that_is_queued_for_goes_to_a_poll_that_comes_meanwhile(work
     task = nodes.recall()
     await asyncio.sleep(0.01)
     assert not nodes.node.claim(worker, 1, "c1", 1).granted
-    await asyncio.wait_for(task, 1)
+    await asyncio.wait_for(task, DEADLINE)
     assert nodes.zoo.took() == [("acquire", 0), ("join", "c1")]
     nodes.zoo.held(0)
     nodes.node.wait(0)
