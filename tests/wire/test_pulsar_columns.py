@@ -44,6 +44,7 @@ def test_columns_of_a_batch_are_what_its_messages_say(messages: list[Message], k
     assert (found.publish_time, found.size) == (2, 2 * len(messages))
 
 
+@pytest.mark.no_cover
 @given(messages=SOME, ack_set=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2))
 def test_columns_leave_out_what_messages_leave_out(
     messages: list[Message], ack_set: list[int]

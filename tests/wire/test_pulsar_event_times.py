@@ -20,6 +20,7 @@ def expected(payload: bytes) -> int:
     return max([time if 0 < time < 1 << 63 else STORED for time in times], default=0)
 
 
+@pytest.mark.no_cover
 @given(messages=SOME, kind=KINDS, times=st.lists(TIMES, min_size=20))
 def test_it_is_the_latest_of_all_messages(
     messages: list[Message], kind: int, times: list[int | None]

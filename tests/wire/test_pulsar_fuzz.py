@@ -52,6 +52,7 @@ def test_bytes_by_chance_are_read_or_refused(data: bytes, step: int) -> None:
             read(data)
 
 
+@pytest.mark.no_cover
 @pytest.mark.timeout(60 + SECONDS)
 def test_damaged_frames_are_read_or_refused() -> None:
     chance, frames = random.Random(SEED), golden_frames()

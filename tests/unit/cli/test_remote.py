@@ -225,6 +225,7 @@ messages = st.lists(
 names = (f"t{number}" for number in range(1_000_000))
 
 
+@pytest.mark.no_cover
 @given(sent=messages)
 @settings(
     max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True

@@ -91,6 +91,7 @@ def test_failure_is_told_without_what_is_for_the_log(failure: Exception, sentenc
     assert failure_text(failure) == sentence
 
 
+@pytest.mark.no_cover
 def test_no_sentence_for_clients_quotes_as_python_does() -> None:
     """Python's notation in a sentence is `quoted`, or `failure_text` for the failure of a library.
 

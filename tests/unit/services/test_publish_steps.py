@@ -402,6 +402,7 @@ class Script:
         self.crowd.finish(self.walkers)
 
 
+@pytest.mark.no_cover
 @given(
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=MOST),
     told=moves,

@@ -207,6 +207,7 @@ def test_what_is_no_archive_is_refused_with_a_reason(data: bytes, sentence: str)
         read(data)
 
 
+@pytest.mark.no_cover
 def test_a_few_bytes_never_become_much_memory() -> None:
     """A block is at most 4 MiB, however little it takes when it is compressed."""
     large = ArchivedMessage(1, "a", b"", bytes(MAX_MESSAGE + 1), 0)

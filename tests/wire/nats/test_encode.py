@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.protocol.parser import Parser
@@ -50,6 +51,7 @@ def by_nats_py(data: bytes) -> list[Any]:
     return received.found
 
 
+@pytest.mark.no_cover
 @given(messages=st.lists(MESSAGES.filter(lambda one: bool(one.reply)), min_size=1, max_size=4))
 def test_a_run_of_messages_is_as_many_messages(messages: list[NatsMessage]) -> None:
     for sid in (b"7", b"\xff"):

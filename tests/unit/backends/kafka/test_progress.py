@@ -66,6 +66,7 @@ def test_notes_of_before_and_of_others_say_nothing_of_ranges() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_more_gaps_than_a_note_holds_are_refused() -> None:
     many = grown(0, [(place, 1) for place in range(2, 2 * 1_500, 2)])
     assert len(note_of(2**63 - 1, many)) <= MAX_NOTE_BYTES

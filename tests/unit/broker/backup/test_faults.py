@@ -20,7 +20,7 @@ from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreError
 from tests.unit.broker.backup.rig import Local, back_up, found, problems, restored, served
 from tests.unit.broker.storage.rig import NOW_MS, SMALL, clock, one_ledger, payload, run, synced
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(120)]
 STEP = int(os.environ.get("SOAK_FAULT_STEP", "5"))
 
 

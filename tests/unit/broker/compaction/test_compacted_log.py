@@ -251,6 +251,7 @@ async def take(log: Log, law: Law, step: str, arguments: list[Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @settings(max_examples=100)
 @given(steps=st.lists(STEP, min_size=4, max_size=16))
 def test_compacted_log_says_the_last_value_of_each_key(steps: list[tuple[Any, ...]]) -> None:

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.unit.broker.consume.engine_machine import EngineMachine
 from tests.unit.broker.consume.mutations import MUTATIONS, Mutation
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 LONG = "SOAK_ENGINE_EXAMPLES" in os.environ
 EXAMPLES = int(os.environ.get("SOAK_ENGINE_EXAMPLES", "40"))

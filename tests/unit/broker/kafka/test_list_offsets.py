@@ -98,6 +98,7 @@ class PlainList:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @settings(max_examples=10, deadline=None, phases=(Phase.generate,))
 @given(
     runs=st.lists(st.lists(entries, max_size=12), min_size=1, max_size=3),

@@ -42,7 +42,7 @@ from tests.unit.broker.storage.rig import (
     synced,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(600)]
 
 # Each run takes one in so many operations, others every time; 1 takes them all.
 STEP = int(os.environ.get("SOAK_FAULT_STEP", "5"))

@@ -105,7 +105,7 @@ class CursorIsASet(RuleBasedStateMachine):
             end = last
 
 
-TestCursorIsASet = pytest.mark.slow(CursorIsASet.TestCase)
+TestCursorIsASet = pytest.mark.slow(pytest.mark.no_cover(CursorIsASet.TestCase))
 TestCursorIsASet.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
 
 

@@ -33,7 +33,7 @@ from tests.unit.broker.storage.rig import (
     synced,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(120)]
 
 COUNT = 4
 ROUNDS = [b"first", b"2", b"3rd"]

@@ -200,6 +200,7 @@ async def figures(store: Store) -> list[Any]:
     )
 
 
+@pytest.mark.no_cover
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @example(steps=[("append", 0, 9), ("delete", 0, 0)], is_killed=False, later=0)
 @given(steps=STEPS, is_killed=st.booleans(), later=st.integers(0, 60))
@@ -274,6 +275,7 @@ class Noted(disks.Disk):
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_an_idle_topic_takes_at_most_a_kibibyte_and_no_file_of_it_is_touched(folder: Path) -> None:
     async def measure() -> None:
         disk = Noted()

@@ -97,6 +97,7 @@ steps = st.one_of(
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.timeout(600)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(work=st.lists(steps, min_size=2, max_size=8))
@@ -192,6 +193,7 @@ async def reopened(folder: Path, look: Callable[[Ledger], object]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_a_damaged_index_changes_no_answer(folder: Path) -> None:
     model = make(folder)
     _segment, index = files(folder)
@@ -235,6 +237,7 @@ def test_points_that_lie_are_not_believed(folder: Path, field: str, by: int) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_damage_of_an_entry_hides_no_number(folder: Path) -> None:
     model = make(folder, 24)
     segment, _index = files(folder)

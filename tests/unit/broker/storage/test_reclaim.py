@@ -252,6 +252,7 @@ async def test_deletions_meanwhile_are_stored_with_the_gaps_that_they_make(
         assert [entry.entry_id for entry in await read_all(await one_ledger(store))] == left
 
 
+@pytest.mark.no_cover
 async def test_bit_that_flips_in_a_rewritten_segment_is_found_and_is_no_gap(folder: Path) -> None:
     async with opened(folder, OPTIONS) as store:
         ledger = await filled(store)

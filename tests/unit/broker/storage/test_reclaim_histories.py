@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -187,6 +188,7 @@ def as_fetched(payload: bytes, first: int, chosen: Sequence[int]) -> dict[int, b
     return {first + offset: value or b"" for offset, _, _, value, _ in records}
 
 
+@pytest.mark.no_cover
 @settings(
     max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )

@@ -118,6 +118,7 @@ class Model:
         return CursorState(P, Position(3, mark, P) if mark >= 0 else None, tuple(ranges))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kafka", [False, True], ids=["entries", "offsets"])
 @pytest.mark.slow
 @settings(max_examples=250, deadline=None)

@@ -204,10 +204,10 @@ def test_reset_into_a_batch_gives_what_is_left_of_it(
     producer = client.create_producer(
         name, batching_enabled=True, batching_max_publish_delay_ms=10_000
     )
-    for value in (b"a", b"b", b"c"):
-        producer.send_async(value, lambda *_: None)
-    producer.flush()
-    producer.send(b"d")
+    for batch in (b"a", b"b", b"c"), (b"d",):
+        for value in batch:
+            producer.send_async(value, lambda *_: None)
+        producer.flush()
     last = told(site.get(f"{BASE}/{topic}/examinemessage?initialPosition=earliest"), json=False)
     ledger, entry = map(int, last.headers["X-Pulsar-Message-ID"].split(":")[:2])
     place = {"ledgerId": ledger, "entryId": entry, "batchIndex": index, "excluded": excluded}

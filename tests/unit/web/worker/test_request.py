@@ -230,6 +230,7 @@ def memory_of_heads(count: int, length: int) -> tuple[int, int, bool]:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_heads_take_no_more_memory_than_their_bound() -> None:
     # Here, what other tests left running would be counted as well.
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:

@@ -38,7 +38,7 @@ from router.model import Message
 from router.wire.pulsar import pack
 from tests.processes import ManualClock
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 KEYS = (b"a", b"b", b"c", b"d")
 NAMES = ("n", "m", "l", "k")

@@ -38,6 +38,7 @@ def test_ring_gives_every_slot_to_one_consumer(names: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @settings(max_examples=12)
 @given(names=NAMES, which=st.integers(0, 5))
 def test_only_what_the_leaving_consumer_had_moves(names: list[str], which: int) -> None:

@@ -300,6 +300,7 @@ class Modelled(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize("policy", [AckScope.NONE, AckScope.ALL, AckScope.EXPLICIT])
 def test_consumer_agrees_with_a_plain_model(policy: AckScope) -> None:
     machine = type("Machine", (Modelled,), {"policy": policy})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,7 @@ SESSIONS = st.builds(
 )
 
 
+@pytest.mark.no_cover
 @settings(max_examples=25, deadline=None)
 @given(
     sessions=st.lists(SESSIONS, min_size=1, max_size=4),
