@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +26,16 @@ from tests.servers.fixtures import (
     new_zookeeper,
     zookeeper,
 )
+from tests.servers.java import FAST_START
 from tests.sharing import share
 from tests.system.stack import Stack
 
 # A run in the background begins with interrupts ignored, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What Spark's own scripts give to each JVM that they start: users' commands run for seconds here.
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(FAST_START)
 
 MAX_ID_CHARACTERS = 100
 # Fixtures that are written elsewhere, for every test to name.

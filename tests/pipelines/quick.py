@@ -13,8 +13,7 @@ _MEASURED: Final = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
 
 QUICK: Final = {
     "spark.ui.enabled": "false",
-    # The second compiler costs more than its code saves, and Delta's state is small.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Delta's state is small.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 

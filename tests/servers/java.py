@@ -7,6 +7,7 @@ import abc
 from tests.servers import maven
 from tests.servers.process import ServerProcess
 
+# The second compiler costs more than its code saves in a JVM that lives for seconds.
 FAST_START = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
