@@ -102,7 +102,9 @@ class Consuming:
                 self._acknowledge_in_transaction(consumer, request, done)
                 return
         except (RouterError, TransactionError) as failure:
-            self._ack_refused(request, *answer(failure))
+            # What it is in conflict with is on disk then, and so not lost with the next crash.
+            refuse = partial(self._ack_refused, request, *answer(failure))
+            self._log.topics.store.after_sync(refuse)
             return
         ledger = consumer.ledger_id
         cumulative = request.ack_type == pb.CommandAck.Cumulative

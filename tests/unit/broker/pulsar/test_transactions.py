@@ -16,10 +16,12 @@ from router.broker.transactions import (
     acknowledgements,
     coordinator,
 )
+from router.wire.pulsar import command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.pulsar.serving import Context
 from tests.unit.broker.pulsar.test_connection import TOPIC, opened_client
 from tests.unit.broker.pulsar.transacting import Ids, TransactionalClient
+from tests.unit.broker.storage.disks import HeldDisk
 
 EXCLUSIVE, SHARED = pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared
 LOST = {"txnid_most_bits": 0, "txnid_least_bits": 99}
@@ -255,6 +257,25 @@ def test_what_a_transaction_acknowledged_is_a_conflict_for_every_other(folder: P
         assert answer.error == pb.TransactionNotFound
 
     with_transactions(folder, test)
+
+
+async def test_a_conflict_is_answered_when_what_it_is_with_is_on_disk(folder: Path) -> None:
+    disk = HeldDisk()
+    async with opened_client(folder, disk=disk) as (_, context):
+        client = TransactionalClient(context)
+        await client.producer()
+        await client.subscribe(SHARED)
+        await client.write(b"a")
+        (received,) = await client.received(1)
+        acked = {"consumer_id": 0, "message_id": [received.place]}
+        acks = [
+            encode(command(pb.BaseCommand.ACK, request_id=number, ack_type=0, **acked, **ids))
+            for number, ids in enumerate([await client.begin(), await client.begin()])
+        ]
+        await client.client.silent_until_synced(disk, *acks)
+        answers = [one.ackResponse for one in client.client.received()]
+        assert [one.HasField("error") for one in answers] == [False, True]
+        client.close()
 
 
 def test_messages_of_a_batch_are_acknowledged_one_by_one(folder: Path) -> None:
