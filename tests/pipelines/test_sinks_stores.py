@@ -6,11 +6,11 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 
 from router import settings as all_settings
 from router.backends import Backend, Batch, embedded, kafka, memory, pulsar
@@ -24,7 +24,7 @@ from router.pipelines.sinks.staging import StagingPlan
 from router.pipelines.sinks.topic import TopicSink
 from router.settings import Settings
 from tests.pipelines.sinking import new_topic, stored
-from tests.processes import BrokerProcess
+from tests.processes import BrokerProcess, wait_until
 from tests.servers.kafka import Kafka
 from tests.servers.pulsar import Pulsar
 from tests.unit.pipelines.staged import CrashError, Row, writing
@@ -177,17 +177,21 @@ def open_kafka(folder: Path, address: str) -> KafkaBackend:
 
 def committed(address: str, topic: str) -> Counter[Row]:
     """Return what Kafka's own client reads of committed transactions."""
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=[address],
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=3_000,
-    )
-    try:
-        return Counter((record.key, record.value) for record in consumer)
-    finally:
-        consumer.close()
+    consumer = KafkaConsumer(bootstrap_servers=[address], isolation_level="read_committed")
+    found: Counter[Row] = Counter()
+    with closing(consumer):
+        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+
+        def complete() -> bool:
+            for records in consumer.poll(timeout_ms=500).values():
+                found.update((record.key, record.value) for record in records)
+            return all(consumer.position(place) >= ends[place] for place in places)
+
+        wait_until(complete)
+    return found
 
 
 def test_kafka_has_a_batch_once_when_it_is_published_again(on_kafka: Place, kafka: Kafka) -> None:

@@ -31,8 +31,9 @@ def published(stack: Stack, password: str) -> tuple[int, str]:
 
 
 def lines(stack: Stack) -> list[dict[str, Any]]:
-    """Return what was written so far; fail for a line that is no JSON object."""
-    found = [json.loads(line) for line in (stack.folder / "serve.log").read_text().splitlines()]
+    """Return the lines that were written so far; fail for one that is no JSON object."""
+    whole, _, _ = (stack.folder / "serve.log").read_text().rpartition("\n")
+    found = [json.loads(line) for line in whole.splitlines()]
     assert all(isinstance(line, dict) for line in found)
     return found
 

@@ -127,7 +127,7 @@ def test_poll_that_never_had_anything_says_what_the_trouble_is(bench: Bench) -> 
 
 
 def test_poll_that_had_its_partitions_ends_empty_in_trouble(bench: Bench) -> None:
-    waiting = bench.later(timeout=1)
+    waiting = bench.later(timeout=3)
     until(lambda: open_consumers(bench) == 1)
     bench.node.unavailable_reason = AWAY
     withdraw(bench)

@@ -262,7 +262,7 @@ def test_page_says_that_a_partition_was_too_slow_and_goes_on_there(
     backend = Slow(silent_receives=1_000_000)
     store(backend, 0, b"a")
     store(backend, 1, b"b")
-    found = since(backend, 1, 0.2)
+    found = since(backend, 1, 2.0)
     assert (values(found.messages), found.whole, found.end[1]) == ([b"a"], False, 1)
     backend.close()
 
