@@ -107,9 +107,14 @@ class Latency:
         self.stall = 0.0
         """The next sync takes so much longer."""
         self.factor = 1.0
+        self.on_stall: Callable[[float], None] | None = None
+        """Called when the next sync that stalls begins, with how long it takes."""
 
     def sync(self) -> float:
         seconds = self.chance.uniform(0.0003, 0.004) * self.factor + self.stall
+        if self.stall and self.on_stall is not None:
+            strike, self.on_stall = self.on_stall, None
+            strike(seconds)
         self.stall = 0.0
         return seconds
 

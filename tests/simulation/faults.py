@@ -21,6 +21,7 @@ class Faults:
     def __init__(self, plan: Plan, world: World, node: Node) -> None:
         self._plan, self._world, self._node = plan, world, node
         self._chance = Random(f"{plan.seed}:faults")
+        self._cut: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Strike until the world is quiet."""
@@ -38,7 +39,9 @@ class Faults:
         """End all faults that last."""
         self._free_space()
         node = self._node
-        node.latency.factor, node.latency.stall = 1.0, 0.0
+        node.latency.factor, node.latency.stall, node.latency.on_stall = 1.0, 0.0, None
+        if self._cut is not None:
+            self._cut.cancel()
         node.disk.fail_at = node.disk.cut_at = 0
         node.disk.rewrite_fault = None
         for link in self._world.network.links.values():
@@ -76,6 +79,9 @@ class Faults:
                 node.latency.factor = chance.choice((1.0, 10.0, 100.0))
             case "stalled sync":
                 node.latency.stall = chance.choice((0.5, 5.0, 30.0))
+            case "power cut in a stalled sync":
+                node.latency.stall = chance.choice((0.5, 5.0, 30.0))
+                node.latency.on_stall = self._cut_within
             case "full disk":
                 node.disk.space = 1000
                 self._world.loop.call_later(chance.uniform(1, 60), self._free_space)
@@ -94,6 +100,10 @@ class Faults:
 
     def _cut_soon(self) -> None:
         self._node.disk.cut_at = self._node.disk.count + self._chance.randint(0, 30)
+
+    def _cut_within(self, seconds: float) -> None:
+        after = self._chance.uniform(0, seconds)
+        self._cut = self._world.loop.call_later(after, self._node.cut_power)
 
     def _fail_soon(self) -> None:
         names = ("open", "open to read", "write", "sync_data", "sync_folder", "unlink")

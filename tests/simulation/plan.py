@@ -19,6 +19,7 @@ ALL_FAULTS = (
     "partition",
     "slow disk",
     "stalled sync",
+    "power cut in a stalled sync",
     "full disk",
     "failed write",
     "no space at a write",
