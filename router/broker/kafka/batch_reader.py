@@ -140,7 +140,7 @@ class BatchReader:
         ledger, found = visible.ledger, self._begin(visible, offset)
         if found.entry == NO_ENTRY:
             found.entry = await ledger.entry_of_number(found.offset)
-        entries = await self._read(visible, found, max_bytes)
+        entries = await self._read(visible, found.entry, max_bytes)
         for place, one in enumerate(entries):
             live = visible.messages(one)
             if live == 0:
@@ -180,18 +180,14 @@ class BatchReader:
         cached = ledger.cached_entry_of_number(first)
         return Batches(offset=first, entry=NO_ENTRY if cached is None else cached, sent=offset)
 
-    async def _read(self, visible: Visible, begun: Batches, max_bytes: int) -> Sequence[Entry]:
+    async def _read(self, visible: Visible, entry: int, max_bytes: int) -> Sequence[Entry]:
         """Return entries; damage is passed over, and counted once something follows it."""
-        entry, damage = begun.entry, None
-        first = entry
+        first, damage = entry, None
         while True:
             try:
                 found = await visible.read(entry, MAX_ENTRIES, max_bytes)
             except DamagedError as error:
                 damage, entry = error, error.last + 1
-                continue
-            if found and found[-1].index < begun.offset:  # damage hid where the offset is
-                entry = found[-1].entry_id + 1
                 continue
             if damage is not None and found:
                 self._skipped(visible.ledger, first, damage.last, damage)

@@ -110,7 +110,7 @@ class PartitionReader:
             start = max(start, segment.first_entry)
             request = ReadRequest(start, max_entries, max_bytes)
             hint = self._take_hint(start, segment)
-            answer = await self._in_thread(self._reader.read, segment, start, request, hint)
+            answer = await self._intact(self._reader.read, segment, start, request, hint)
             if answer is None:
                 start = max(start, self.first_entry)
                 continue
@@ -127,7 +127,7 @@ class PartitionReader:
 
         This is the first one kept if the message is older than that, and `durable_entry` if it is
         not durable yet. Where the message was given up or reclaimed it is the next entry; where
-        damage hides it, the first entry of the damage. Raises OSError if files cannot be opened.
+        damage hides it, the first entry of the damage. Raises OSError if the disk cannot read it.
         """
         while not self.discarded:
             if (entry := self.cached_entry_of_number(number)) is not None:
@@ -139,11 +139,10 @@ class PartitionReader:
             if number <= segment.first_index and not segment.generation:
                 return segment.first_entry
             number = max(number, segment.first_index)
-            find, first = self._reader.entry_of_number, segment.first_entry
             try:
-                point = await self._in_thread(find, segment, first, number)
-            except DamagedError as error:
-                return error.first
+                point = await self._in_thread(self._reader.entry_of_number, segment, number)
+            except FileNotFoundError:
+                return segment.first_entry
             if point is not None and point.entry == segment.next_entry:
                 number = segment.next_index
             elif point is not None:
@@ -156,7 +155,7 @@ class PartitionReader:
 
         It is `first_number` before the first entry that is kept, and `durable_number` behind the
         last one. Where damage or a repair hides the number, it is that of the next message that can
-        be read. Raises OSError if files cannot be opened.
+        be read. Raises OSError if the disk cannot read it.
         """
         while not self.discarded and self.first_entry < entry < self.durable_entry:
             if (found := self._tail.get(entry)) is not None:
@@ -167,8 +166,8 @@ class PartitionReader:
             if entry <= segment.first_entry:
                 return self._number_at_segment(entry, segment)
             try:
-                point = await self._in_thread(self._reader.number_before, segment, entry, entry)
-            except DamagedError:
+                point = await self._in_thread(self._reader.number_before, segment, entry)
+            except FileNotFoundError:
                 return segment.next_index
             if point is not None:
                 self._give_hint(segment, point)
@@ -186,8 +185,8 @@ class PartitionReader:
         """Return the first entry stored at or after a time; `durable_entry` if there is none.
 
         First in the order of the log, whichever way the clock was set meanwhile. Damage that may
-        hold it is the answer where nothing before it is. Raises DamagedError if a file is missing,
-        OSError if files cannot be opened.
+        hold it is the answer where nothing before it is. Raises DamagedError if a file is missing
+        or the disk cannot read it, OSError if files cannot be opened.
         """
         return await self._find(timestamp_ms, STORED, 0)
 
@@ -213,7 +212,7 @@ class PartitionReader:
             if (segment := next(later, None)) is None:
                 break
             find = self._reader.find_time
-            entry = await self._in_thread(find, segment, at, at, timestamp_ms, key)
+            entry = await self._intact(find, segment, at, at, timestamp_ms, key)
             if entry is not None and entry < segment.next_entry:
                 return entry
             at = segment.next_entry
@@ -276,17 +275,25 @@ class PartitionReader:
         if len(self._hints) > MAX_HINTS:
             self._hints.popitem(last=False)
 
+    async def _intact(
+        self, work: Callable[..., T], segment: Segment, start: int, *arguments: object
+    ) -> T | None:
+        """As `_in_thread`, but raise DamagedError, from an entry on, if the file cannot be read."""
+        try:
+            return await self._in_thread(work, segment, *arguments)
+        except OSError as error:
+            if error.errno not in {EIO, ENOENT}:
+                raise
+            path = self._reader.path(self.id, segment)
+            last, size = segment.next_entry - 1, segment.size
+            raise DamagedError(self.id, path, start, last, 0, size) from error
+
     async def _in_thread(
-        self,
-        work: Callable[..., T],
-        segment: Segment,
-        start: int,
-        *arguments: object,
+        self, work: Callable[..., T], segment: Segment, *arguments: object
     ) -> T | None:
         """Return what is read of a segment; None: the segment was removed meanwhile.
 
-        Raises DamagedError if its file is missing or the disk cannot read it, also not a moment
-        later; other OSErrors as they are.
+        Raises OSError; what the disk could not read was tried again a moment later.
         """
         pauses = iter(RETRY_SECONDS)
         while True:
@@ -295,11 +302,7 @@ class PartitionReader:
             except OSError as error:
                 if self.discarded or segment not in self.segments:
                     return None
-                if error.errno not in {EIO, ENOENT}:
-                    raise
-                pause = None if error.errno == ENOENT else next(pauses, None)
+                pause = next(pauses, None) if error.errno == EIO else None
                 if pause is None:
-                    path = self._reader.path(self.id, segment)
-                    last, size = segment.next_entry - 1, segment.size
-                    raise DamagedError(self.id, path, start, last, 0, size) from error
+                    raise
             await asyncio.sleep(pause)

@@ -122,8 +122,10 @@ class JetStreamConsumers:
                 except (ValueError, JetStreamError, DamagedError, OSError) as failure:
                     place = f"{stream.name}.{subscription.name}"
                     _log.error("consumer-not-restored", consumer=place, reason=str(failure))
-                    if stream.config.retention is not Retention.LIMITS:
-                        # Without it messages would be deleted that it has not received.
+                    for_all = stream.config.retention is Retention.LIMITS
+                    if not for_all or isinstance(failure, OSError):
+                        # Without it messages would be deleted that it has not received; and a new
+                        # one of its name would begin elsewhere once the disk can be read.
                         raise StoreError(f"consumer {place} cannot be restored") from failure
         self._reserve(stream)
 

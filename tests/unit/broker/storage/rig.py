@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +29,20 @@ SMALL: Final = StoreOptions(
     segment=700, journal=1500, cache=6000, reserve=0, index_step=200, open_files=4, reclaim_bytes=1
 )
 TOPIC: Final = "persistent://public/default/orders"
+
+
+class FailingDisk(Disk):
+    """Cannot read so many more times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    def pread(self, descriptor: int, size: int, start: int) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread(descriptor, size, start)
 
 
 def clock() -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -13,23 +11,9 @@ from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, partition_
 from router.broker.storage.reading import ReadRequest, SegmentReader
 from router.broker.storage.records import make_head
 from router.broker.storage.segments import Segment, SegmentPoint, file_of
-from tests.unit.broker.storage.rig import NOW_MS, fill, one_ledger, opened, payload
+from tests.unit.broker.storage.rig import NOW_MS, FailingDisk, fill, one_ledger, opened, payload
 
 COUNT = 40
-
-
-class FailingDisk(Disk):
-    """Cannot read so many more times."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failures = 0
-
-    def pread(self, descriptor: int, size: int, start: int) -> bytes:
-        if self.failures:
-            self.failures -= 1
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return super().pread(descriptor, size, start)
 
 
 def test_an_entry_that_a_read_has_no_bytes_left_for_is_not_read(folder: Path) -> None:
@@ -82,7 +66,7 @@ async def test_a_disk_that_cannot_read_for_a_moment_changes_no_answer(folder: Pa
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_what_a_disk_cannot_read_again_and_again_is_damage(folder: Path) -> None:
+async def test_what_a_disk_cannot_read_again_and_again_is_damage_and_no_place(folder: Path) -> None:
     async with opened(folder) as store:
         await fill(store, await one_ledger(store), [payload(n) for n in range(COUNT)], each=True)
     disk = FailingDisk()
@@ -96,4 +80,8 @@ async def test_what_a_disk_cannot_read_again_and_again_is_damage(folder: Path) -
             segment.first_entry + 1,
             segment.next_entry - 1,
         )
-        assert await ledger.entry_of_number(segment.first_index + 1) == segment.first_entry
+        # A place that is made up would be taken for what a reader has had.
+        with pytest.raises(OSError, match="Input/output error"):
+            await ledger.entry_of_number(segment.first_index + 1)
+        with pytest.raises(OSError, match="Input/output error"):
+            await ledger.number_before(segment.first_entry + 1)

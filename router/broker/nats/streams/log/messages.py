@@ -192,9 +192,6 @@ class MessageReader:
                 _log.error("damaged-entries-skipped", ledger=ledger.id, first=damage.first)
                 entry_id = damage.last + 1
                 continue
-            if entries and entries[-1].index < number:  # damage hid where it is
-                entry_id = entries[-1].entry_id + 1
-                continue
             await self.prepared(entries)
             return entries
         return []
