@@ -77,7 +77,7 @@ def test_producer_waits_for_its_turn(
         assert not waiting.done()
         holder.send(b"first")
         holder.close()
-        waiting.result(10).send(b"second")
+        waiting.result(30).send(b"second")
     assert everything(client, topic) == [b"first", b"second"]
 
 

@@ -118,7 +118,7 @@ def test_a_fetch_waits_for_a_message_and_no_longer(client: HttpClient) -> None:
         wait_until(lambda: client.call("CONSUMER.INFO.WAIT.c")["num_waiting"] == 1)
         began = time.monotonic()
         client.post("/jetstream/publish/WAIT.a", "now")
-        assert waiting.result(15)[0]["value"] == "now"
+        assert waiting.result(30)[0]["value"] == "now"
     assert time.monotonic() - began < 15
     began = time.monotonic()
     assert client.fetch("WAIT/c", "?expires=200") == []
@@ -164,7 +164,7 @@ def test_a_broker_that_is_killed_is_waited_for(client: HttpClient, stack: Stack)
         wait_until(lambda: client.call("CONSUMER.INFO.KILLED.c")["num_waiting"] == 1)
         os.kill(stack.broker(), signal.SIGKILL)
         assert client.call("STREAM.INFO.KILLED")["config"]["subjects"] == ["KILLED.>"]
-        answer = waiting.result(10)
+        answer = waiting.result(30)
     assert (answer.status, json.loads(answer.text)["messages"]) == (503, [])
     assert json.loads(answer.text)["error"]["kind"] == "JetStreamUnavailable"
     assert client.post("/jetstream/publish/KILLED.a", "on").text == "+OK stream=KILLED&sequence=1"

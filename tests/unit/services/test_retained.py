@@ -229,7 +229,7 @@ def test_a_recall_does_not_wait_for_a_poll_that_uses_the_claim(workers: Workers)
     workers.node.recall(TOPIC, None, 10)
     assert time.monotonic() - began < 5
     workers.publish(b"3")
-    poll = waiting.result(10)
+    poll = waiting.result(30)
     assert [stored.message.value for stored in poll.messages] == [b"3"]
     poll.delivered()
     assert not workers.retained()

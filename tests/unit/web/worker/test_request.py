@@ -236,7 +236,7 @@ def test_heads_take_no_more_memory_than_their_bound() -> None:
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
         for count, length in ((0, 0), (10, 60), (97, 1), (1, 1_800)):
             measured = processes.submit(memory_of_heads, count, length)
-            taken, known, has_last = measured.result(30)
+            taken, known, has_last = measured.result(240)
             # What is prepared for a head is not here, but counted.
             assert taken < 1 << 20
             assert taken + request._CACHED_HEAD_BYTES * known > (1 << 20) * 0.7
