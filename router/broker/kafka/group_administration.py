@@ -6,17 +6,17 @@ too, by the ids that `kafka.group` gives them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from router.access.permissions import Right
 from router.broker.kafka.client import KafkaApi, KafkaRequest
-from router.broker.kafka.coordinator import StoredPosition
-from router.broker.kafka.failures import REFUSALS, error_code
+from router.broker.kafka.coordinator import GroupCoordinator, StoredPosition
+from router.broker.kafka.failures import REFUSALS, KafkaError, error_code
 from router.broker.kafka.group_values import GroupState, KafkaMember
 from router.broker.kafka.groups import KafkaGroup
-from router.broker.topics.steps import all_in_steps, side_by_side
+from router.broker.topics.steps import all_in_steps, side_by_side, steps_of
 from router.errors import TopicNotFoundError
 from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
@@ -102,7 +102,10 @@ async def list_groups(request: KafkaRequest) -> Any:
 
 
 async def delete_groups(request: KafkaRequest) -> Any:
-    """Answer once the groups without members and their offsets are gone."""
+    """Answer once the groups without members and their offsets are gone.
+
+    A group that is read before all of its offsets are gone keeps the others.
+    """
     stored = await request.context.coordinator.stored_groups()
     results = [
         request.struct(
@@ -119,21 +122,35 @@ async def _delete(
     request: KafkaRequest, group_id: str, places: Sequence[StoredPosition]
 ) -> ErrorCode:
     coordinator = request.context.coordinator
-    group = coordinator.find(group_id)
-    if group is not None and group.members:
+    if _has_members(coordinator, group_id):
         return ErrorCode.NON_EMPTY_GROUP
     if not places:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    on_topics = {(one.record.id, one.name): one for one in places}.values()
+    on_topics = _on_topics(places)
     if not await _may(request, (one.record.name for one in on_topics)):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if not await all_in_steps(on_topics, lambda one: not coordinator.is_read(one.record, one.name)):
         return ErrorCode.NON_EMPTY_GROUP
     try:
-        await side_by_side(_forget(request, one) for one in places)
+        async for step in steps_of(places):
+            # Members and readers may have come, and members committed, since the step before.
+            read = any(coordinator.is_read(one.record, one.name) for one in _on_topics(step))
+            if read or _has_members(coordinator, group_id):
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            await side_by_side(_forget(request, one) for one in step)
     except REFUSALS as failure:
         return error_code(failure)
     return ErrorCode.NONE
+
+
+def _has_members(coordinator: GroupCoordinator, group_id: str) -> bool:
+    group = coordinator.find(group_id)
+    return group is not None and bool(group.members)
+
+
+def _on_topics(places: Iterable[StoredPosition]) -> Collection[StoredPosition]:
+    """Return one position for each topic and name of a group."""
+    return {(one.record.id, one.name): one for one in places}.values()
 
 
 async def _forget(request: KafkaRequest, place: StoredPosition) -> None:

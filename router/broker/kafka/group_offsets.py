@@ -70,7 +70,9 @@ PartitionWork = Callable[[PartitionPart], Awaitable[None]]
 
 async def offset_commit(request: KafkaRequest) -> Any:
     """Answer once the offsets are on disk."""
-    response = await commit_each(request, lambda: _check_commit(request), _commit)
+    topics = await commit_each(request, lambda: _check_commit(request), _commit)
+    await sync_topics(request, topics)
+    response = request.response(topics=topics)
     if not request.body.member_id:
         request.client.part(ResetCommits).record(request, response)
     return response
@@ -114,8 +116,11 @@ class ResetCommits:
 
 async def commit_each(
     request: KafkaRequest, refusal: Callable[[], ErrorCode], work: PartitionWork
-) -> Any:
-    """Return the response to a commit, with all that `work` stores on disk; `refusal`: of all."""
+) -> list[Any]:
+    """Return the structs of the response to a commit; `refusal`: of all that is left.
+
+    What was refused a cursor is refused: `work` is not done, though another try might succeed.
+    """
     coordinator, group_id = request.context.coordinator, request.body.group_id
 
     def check(topic: str | bytes) -> TopicRecord:
@@ -131,11 +136,10 @@ async def commit_each(
         # Cursors that are missing are made side by side; positions are set in order.
         await side_by_side(part.attempt(_make_cursor) for part in parts if _lacks_cursor(part))
         for part in parts:
-            await part.attempt(work)
+            if part.result.error_code == ErrorCode.NONE:
+                await part.attempt(work)
 
-    topics = await _each_partition(request, check, serve)
-    await sync_topics(request, topics)
-    return request.response(topics=topics)
+    return await _each_partition(request, check, serve)
 
 
 async def offset_fetch(request: KafkaRequest) -> Any:

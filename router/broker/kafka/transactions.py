@@ -12,7 +12,7 @@ transactions in a Fetch response is empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from router.access.permissions import Right
@@ -20,7 +20,7 @@ from router.broker.kafka.client import KafkaApi, KafkaRequest
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import REFUSALS, ErrorCode, KafkaError, error_code
 from router.broker.kafka.group_membership import check_group_id
-from router.broker.kafka.group_offsets import PartitionPart, commit_each, commit_of
+from router.broker.kafka.group_offsets import PartitionPart, commit_each, commit_of, sync_topics
 from router.broker.kafka.group_values import GroupCaller
 from router.broker.kafka.topic_catalog import pattern_test
 from router.broker.storage import Ledger
@@ -140,29 +140,56 @@ async def commit_offsets(request: KafkaRequest) -> Any:
     """Take positions that a group gets with the commit; answer when that is on disk."""
     refusal = ErrorCode.NONE
     transaction: Transaction | None = None
+    ready: list[PartitionPart] = []
     try:
-        transaction = _transaction(request)
+        producer, producers = _check_caller(request), request.context.producers
+        implicit = request.version >= IMPLICIT_JOIN
+        transaction = producers.begun(producer) if implicit else producers.opened(producer)
     except REFUSALS as failure:
-        # The requests of a group know no other code for a producer that was fenced.
-        refusal = refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
+        refusal = _refused_commit(request, failure)
 
-    async def take(part: PartitionPart) -> None:
-        commit, name, partition = (
-            commit_of(request, part.requested),
-            part.group_name,
-            part.partition(),
-        )
+    async def prepare(part: PartitionPart) -> None:
         # Whatever could refuse the commit refuses it now.
-        await request.context.coordinator.offsets.open(partition, name)
-        assert transaction is not None
-        transactions = request.context.producers.transactions
-        transactions.set_position(transaction, partition.ledger, name, commit)
+        commit_of(request, part.requested)
+        await request.context.coordinator.offsets.open(part.partition(), part.group_name)
+        ready.append(part)
 
-    return await commit_each(request, lambda: refusal, take)
+    topics = await commit_each(request, lambda: refusal, prepare)
+    if transaction is not None:
+        _take(request, transaction, ready)
+    await sync_topics(request, topics)
+    return request.response(topics=topics)
 
 
-def _transaction(request: KafkaRequest) -> Transaction:
-    """Return the transaction of TxnOffsetCommit; raise what refuses the request."""
+def _take(request: KafkaRequest, transaction: Transaction, parts: Sequence[PartitionPart]) -> None:
+    """Have a transaction take positions, unless the caller was fenced while they were prepared.
+
+    It is one step of the event loop: who asks for stable offsets after a rebalance finds all of
+    them awaited, or the member that was there before is refused them.
+    """
+    try:
+        _check_caller(request)
+    except REFUSALS as failure:
+        code = _refused_commit(request, failure)
+        for part in parts:
+            part.result.error_code = code
+        return
+    transactions = request.context.producers.transactions
+    for part in parts:
+        try:
+            commit, ledger = commit_of(request, part.requested), part.partition().ledger
+            transactions.set_position(transaction, ledger, part.group_name, commit)
+        except REFUSALS as failure:
+            part.result.error_code = error_code(failure)
+
+
+def _refused_commit(request: KafkaRequest, failure: Exception) -> ErrorCode:
+    # The requests of a group know no other code for a producer that was fenced.
+    return refused(request, failure, fenced_from=IMPLICIT_JOIN + 1)
+
+
+def _check_caller(request: KafkaRequest) -> TransactionalProducer:
+    """Return the producer of TxnOffsetCommit; raise what refuses it, or its member of the group."""
     body, producers = request.body, request.context.producers
     if (error := check_group_id(body.group_id)) is not ErrorCode.NONE:
         raise KafkaError(error)
@@ -173,9 +200,7 @@ def _transaction(request: KafkaRequest) -> Transaction:
             error = ErrorCode.ILLEGAL_GENERATION  # the other one is not of this API
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
-    producer = producers.check(body.transactional_id, request.client.owner_name, current_of(body))
-    implicit = request.version >= IMPLICIT_JOIN
-    return producers.begun(producer) if implicit else producers.opened(producer)
+    return producers.check(body.transactional_id, request.client.owner_name, current_of(body))
 
 
 def describe_transactions(request: KafkaRequest) -> Any:

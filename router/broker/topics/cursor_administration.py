@@ -79,7 +79,7 @@ class CursorAdmin:
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
         """Delete a subscription, with `force` also one that is read."""
         name = self._topics.parse(topic)
-        if not force:
+        if not force:  # before it is looked for: its members may have read nothing yet
             self._topics.live_members.check(str(name), subscription)
         await self._groups.unsubscribe(name, subscription, force=force)
         self._leases.forget(str(name), subscription)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from router.broker.consume import Partition, PartitionSubscription, StartPosition
-from router.broker.topics.steps import side_by_side
+from router.broker.topics.steps import side_by_side, steps_of
 from router.broker.topics.topics import Topics
 from router.errors import (
     BadRequestError,
@@ -109,16 +109,20 @@ class TopicSubscriptions:
         await asyncio.gather(*moved)
 
     async def unsubscribe(self, name: TopicName, subscription: str, *, force: bool = False) -> None:
-        """Delete a topic's subscription that has no consumers; with `force`, any.
+        """Delete a topic's subscription that nobody reads; with `force`, any.
+
+        One that is read before it is gone from all partitions stays on the others.
 
         Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
         """
         found = self.find(name, subscription)
-        if not force and (consumers := sum(len(ending.consumers) for ending in found)):
-            raise SubscriptionBusyError(
-                f"{subscription} is read by {consumers} consumers", retry_after=1
-            )
-        await side_by_side(ending.partition.delete(ending) for ending in found)
+        async for step in steps_of(found):
+            if not force:
+                self.check_free(str(name), subscription)
+                if consumers := sum(len(ending.consumers) for ending in found):
+                    sentence = f"{subscription} is read by {consumers} consumers"
+                    raise SubscriptionBusyError(sentence, retry_after=1)
+            await side_by_side(ending.partition.delete(ending) for ending in step)
 
     def find(self, name: TopicName, subscription: str) -> Sequence[PartitionSubscription]:
         """Return a topic's subscription on each partition that has it.

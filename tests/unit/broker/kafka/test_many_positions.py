@@ -12,18 +12,22 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume import StartPosition
+from router.broker.consume import ClientConsumer, Partition, StartPosition, SubscriptionType
 from router.broker.disk.files import Disk
 from router.broker.kafka.coordinator import GroupCoordinator
 from router.broker.topics import steps
 from router.broker.topics.changes import terminate
 from router.broker.topics.groups import TopicSubscriptions
 from router.broker.topics.offsets import GroupOffsets
+from router.errors import SubscriptionBusyError, SubscriptionLimitError
 from router.model import TopicName
 from router.settings import load
 from router.wire.kafka.error_codes import ErrorCode
+from tests.unit.broker.consume.dispatch.bench import Notes
 from tests.unit.broker.kafka.grouping import NO_DELAY, TOPIC, alone, commit
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
+from tests.unit.broker.kafka.test_transactions import producers_of
+from tests.unit.broker.kafka.transacting import TransactionalClient
 
 PARTITIONS = 10
 STEP = 4
@@ -81,9 +85,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return topics
 
 
-async def delete_group(client: KafkaClient) -> None:
+async def delete_group(client: KafkaClient, code: int = 0) -> None:
     answer = await client.ask("DeleteGroups", 2, groups_names=["g"])
-    assert [one.error_code for one in answer.results] == [0]
+    assert [one.error_code for one in answer.results] == [code]
 
 
 async def delete_offsets(client: KafkaClient) -> None:
@@ -108,7 +112,7 @@ async def test_cursors_of_a_new_group_are_made_side_by_side(
         assert disk.commits - before <= 2 * STEPS
 
 
-@pytest.mark.parametrize(("delete", "looks"), [(delete_group, 1), (delete_offsets, STEPS)])
+@pytest.mark.parametrize(("delete", "looks"), [(delete_group, 1 + STEPS), (delete_offsets, STEPS)])
 async def test_positions_are_deleted_side_by_side(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,15 +171,151 @@ async def test_a_member_that_leaves_meanwhile_commits_no_more(
         assert codes == [0] * STEP + refused
 
 
-def once_done(
-    monkeypatch: pytest.MonkeyPatch, name: str, follow: Callable[[], Awaitable[Any]]
+async def test_a_member_that_leaves_meanwhile_has_no_position_in_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Have something done after the next call of a method of `GroupOffsets`, which waits for it."""
-    method = getattr(GroupOffsets, name)
+    async with in_small_steps(tmp_path, monkeypatch) as (server, client, _):
+        assert set(await commit(client, OFFSETS)) == {0}
+        joined, other = await alone(client), server.client()
+        producer, of_member = await in_transaction(client), member_fields(joined)
+        found: list[int] = []
 
-    async def followed(*arguments: Any) -> None:
-        monkeypatch.setattr(GroupOffsets, name, method)
-        await method(*arguments)
-        await follow()
+        async def leave() -> None:
+            await other.ask("LeaveGroup", 1, group_id="g", member_id=joined.member_id)
+            found.extend(await stable_offsets(other))
 
-    monkeypatch.setattr(GroupOffsets, name, followed)
+        once_done(monkeypatch, "open", leave)
+        codes = await producer.commit_offsets("g", OFFSETS, "orders", **of_member)
+        assert set(codes) == {ErrorCode.ILLEGAL_GENERATION}
+        assert set(found) == set(await stable_offsets(other)) == {0}
+        (transaction,) = producers_of(server).transactions.open
+        assert not transaction.positions
+
+
+async def test_a_transaction_takes_all_positions_of_a_request_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_small_steps(tmp_path, monkeypatch) as (server, client, _):
+        joined = await alone(client)
+        producer, of_member = await in_transaction(client), member_fields(joined)
+        (transaction,) = producers_of(server).transactions.open
+        work = producer.commit_offsets("g", OFFSETS, "orders", **of_member)
+        most = await most_in_a_turn(work, lambda: len(transaction.positions))
+        assert (most, len(transaction.positions)) == (PARTITIONS, PARTITIONS)
+        unstable = await stable_offsets(server.client())
+        assert unstable == [ErrorCode.UNSTABLE_OFFSET_COMMIT] * PARTITIONS
+
+
+async def in_transaction(client: KafkaClient) -> TransactionalClient:
+    """Return a producer with a transaction that will commit positions of the group."""
+    producer = TransactionalClient(client)
+    assert await producer.init() == 0
+    assert await producer.add_offsets("g") == 0
+    return producer
+
+
+def member_fields(joined: Any) -> dict[str, Any]:
+    return {"member_id": joined.member_id, "generation_id": joined.generation_id}
+
+
+async def stable_offsets(client: KafkaClient) -> list[int]:
+    """Return the codes of the partitions where only offsets that are decided are asked for."""
+    topic = client.struct(
+        "OffsetFetchRequest",
+        "OffsetFetchRequestTopic",
+        name="orders",
+        partition_indexes=list(OFFSETS),
+    )
+    answer = await client.ask("OffsetFetch", 7, group_id="g", topics=[topic], require_stable=True)
+    return [part.error_code for part in answer.topics[0].partitions]
+
+
+async def test_a_group_that_gets_a_member_meanwhile_keeps_what_it_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_small_steps(tmp_path, monkeypatch) as (server, client, _):
+        assert set(await commit(client, OFFSETS)) == {0}
+        other = server.client()
+
+        async def join() -> None:
+            joined = await alone(other)
+            of_member = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
+            assert await commit(other, {PARTITIONS - 1: 0}, **of_member) == [0]
+
+        once_done(monkeypatch, "delete", join)
+        await delete_group(client, ErrorCode.NON_EMPTY_GROUP)
+        assert positions(server) == PARTITIONS - STEP
+
+
+async def test_a_group_that_gets_a_consumer_meanwhile_keeps_its_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_small_steps(tmp_path, monkeypatch) as (server, client, _):
+        assert set(await commit(client, OFFSETS)) == {0}
+
+        async def come() -> None:
+            attach(server, PARTITIONS - 1)
+
+        once_done(monkeypatch, "delete", come)
+        await delete_group(client, ErrorCode.NON_EMPTY_GROUP)
+        assert positions(server) == PARTITIONS - STEP
+
+
+@pytest.mark.parametrize("by_member", [True, False])
+async def test_a_subscription_that_is_read_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_member: bool
+) -> None:
+    async with in_small_steps(tmp_path, monkeypatch) as (server, client, _):
+        assert set(await commit(client, OFFSETS)) == {0}
+
+        async def come() -> None:
+            if by_member:
+                await alone(client)
+            else:
+                attach(server, PARTITIONS - 1)
+
+        once_done(monkeypatch, "delete", come, of=Partition)
+        with pytest.raises(SubscriptionBusyError):
+            await TopicSubscriptions(server.topics).unsubscribe(TOPIC, "g")
+        assert positions(server) == PARTITIONS - STEP
+
+
+def attach(server: KafkaServer, index: int) -> None:
+    """Have a consumer of another protocol read a partition as the group."""
+    consumer: Any = ClientConsumer(Notes(), 1, "c")
+    found = server.topics.pieces(TOPIC)[index].subscriptions["g"]
+    found.attach(consumer, SubscriptionType.EXCLUSIVE)
+
+
+async def test_a_position_without_a_cursor_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = GroupOffsets.open
+
+    async def full(*_: Any) -> None:
+        monkeypatch.setattr(GroupOffsets, "open", make)
+        raise SubscriptionLimitError("full")
+
+    async with in_small_steps(tmp_path, monkeypatch) as (server, client, _):
+        monkeypatch.setattr(GroupOffsets, "open", full)
+        codes = await commit(client, {0: 0, 1: 0})
+        assert [bool(code) for code in codes] == [True, False]
+        assert positions(server) == 1
+
+
+def once_done(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    follow: Callable[[], Awaitable[Any]],
+    of: type = GroupOffsets,
+) -> None:
+    """Have something done once after a call of a method, which waits for it."""
+    method, left = getattr(of, name), [follow]
+
+    async def followed(*arguments: Any) -> Any:
+        result = await method(*arguments)
+        while left:
+            await left.pop()()
+        return result
+
+    monkeypatch.setattr(of, name, followed)

@@ -108,15 +108,25 @@ class TransactionalClient:
 
     async def commit_offset(self, group: str, offset: int, topic: str = "t", index: int = 0) -> int:
         """Send a position of a group; return the error code."""
-        part = self.client.struct(
-            "TxnOffsetCommitRequest",
-            "TxnOffsetCommitRequestPartition",
-            partition_index=index,
-            committed_offset=offset,
-            committed_metadata="",
-        )
+        (code,) = await self.commit_offsets(group, {index: offset}, topic)
+        return code
+
+    async def commit_offsets(
+        self, group: str, offsets: dict[int, int], topic: str, **fields: Any
+    ) -> list[int]:
+        """Send positions of a group by partitions; return the error codes."""
+        parts = [
+            self.client.struct(
+                "TxnOffsetCommitRequest",
+                "TxnOffsetCommitRequestPartition",
+                partition_index=index,
+                committed_offset=offset,
+                committed_metadata="",
+            )
+            for index, offset in offsets.items()
+        ]
         made = self.client.struct(
-            "TxnOffsetCommitRequest", "TxnOffsetCommitRequestTopic", name=topic, partitions=[part]
+            "TxnOffsetCommitRequest", "TxnOffsetCommitRequestTopic", name=topic, partitions=parts
         )
         answer = await self.client.ask(
             "TxnOffsetCommit",
@@ -126,8 +136,9 @@ class TransactionalClient:
             producer_id=self.producer,
             producer_epoch=self.epoch,
             topics=[made],
+            **fields,
         )
-        return int(answer.topics[0].partitions[0].error_code)
+        return [int(part.error_code) for part in answer.topics[0].partitions]
 
     async def end(self, *, commit: bool) -> int:
         """Commit or abort; return the error code."""
