@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
+import math
 import os
 import pickle
+import resource
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +25,8 @@ from tests.simulation.shrink import as_test, shrink
 NEW: Final = "new"
 GARBAGE: Final = (20_000, 20, 20)
 """The thresholds of Python's garbage collector, with which a run takes a tenth more memory."""
+CPU_SECONDS: Final = 120.0
+"""What a run may take at most, and for each of its hours besides; they take about a tenth of it."""
 _kept: Final[list[bytearray]] = []
 
 
@@ -134,20 +140,26 @@ def _cpu_seconds() -> float:
 
 def run_apart(plan: AnyPlan, *, keeps_trace: bool = False) -> Result:
     """Run a plan in a forked process: it begins as every other one does."""
-    result = _forked(lambda: run(plan, keeps_trace=keeps_trace))
+    limit = math.ceil(CPU_SECONDS * (1 + plan.hours))
+    result = _forked(lambda: run(plan, keeps_trace=keeps_trace), limit)
     if result is None:
-        return Result(["the simulation crashed"], "", {}, 0.0)
+        return Result([f"the simulation crashed, or had no end within {limit} s"], "", {}, 0.0)
     assert isinstance(result, Result)
     return result
 
 
-def _forked(work: Callable[[], Any]) -> Any:
-    """Return what a function returns in a forked process, None: that crashed."""
+def _forked(work: Callable[[], Any], limit: int) -> Any:
+    """Return what a function returns in a forked process.
+
+    None: it crashed, or took more than `limit` seconds of CPU, and where it was is printed.
+    """
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:
         status = 1
         try:
             os.close(reader)
+            faulthandler.register(signal.SIGXCPU, 2, chain=True)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
             data = pickle.dumps(work())
             with os.fdopen(writer, "wb") as pipe:
                 pipe.write(data)

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation import run
+from tests.simulation import command, run
 from tests.simulation.mutations import MUTATIONS, mutated
 from tests.simulation.plan import PROTOCOLS, Plan
 
@@ -58,6 +58,17 @@ def test_promises_hold_under_the_faults_of_new_seeds() -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ok seed" in done.stdout
+
+
+def test_a_run_that_has_no_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin(_plan: Plan, *, keeps_trace: bool) -> None:
+        while not keeps_trace:
+            pass
+
+    monkeypatch.setattr(command, "CPU_SECONDS", 1)
+    monkeypatch.setattr(command, "run", spin)
+    [found] = command.run_apart(Plan("1", 0)).violations
+    assert "no end within 1 s" in found
 
 
 def test_leases_of_several_nodes_have_one_holder_under_the_faults_of_new_seeds() -> None:

@@ -182,6 +182,7 @@ class PartitionIndex:
                 self._work = asyncio.get_running_loop().create_task(self._follow(end))
                 self._work.add_done_callback(self._ended)
             await asyncio.shield(self._work)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
 
     async def run(self, work: Callable[[KeyIndex], T]) -> T:
         """Return what work on the file returns; one that is damaged is removed.

@@ -148,6 +148,7 @@ class Partition:
                 making = self._making[name] = asyncio.get_running_loop().create_task(work)
                 making.add_done_callback(lambda _: self._making.pop(name, None))
             present = await asyncio.shield(making)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
         if not present.durable:
             raise NotAllowedError(f"subscription '{name}' exists and is not durable")
         return present

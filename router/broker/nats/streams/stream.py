@@ -147,6 +147,7 @@ class Stream:
                 self._opening = asyncio.get_running_loop().create_task(self._open())
                 self._opening.add_done_callback(self._open_ended)
             await asyncio.shield(self._opening)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
 
     def is_ready(self) -> bool:
         """Return whether the next publish can be checked now."""
