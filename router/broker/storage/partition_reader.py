@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from errno import EIO, ENOENT
+from errno import EIO
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
@@ -95,8 +95,8 @@ class PartitionReader:
 
         Stops at both bounds, though never before the first entry; may stop earlier. Empty: there
         are none. What retention removed, repair gave up or was deleted and reclaimed is passed
-        over, between entries too. Raises DamagedError if
-        the first entry cannot be read as it was written, OSError if files cannot be opened.
+        over, between entries too. Raises DamagedError if the first entry cannot be read as it was
+        written or its file is missing, OSError if the disk cannot read it.
         """
         start = max(start, self.first_entry)
         while start < self.durable_entry and not self.discarded:
@@ -185,8 +185,8 @@ class PartitionReader:
         """Return the first entry stored at or after a time; `durable_entry` if there is none.
 
         First in the order of the log, whichever way the clock was set meanwhile. Damage that may
-        hold it is the answer where nothing before it is. Raises DamagedError if a file is missing
-        or the disk cannot read it, OSError if files cannot be opened.
+        hold it is the answer where nothing before it is. Raises DamagedError if a file is missing,
+        OSError if the disk cannot read it.
         """
         return await self._find(timestamp_ms, STORED, 0)
 
@@ -278,12 +278,10 @@ class PartitionReader:
     async def _intact(
         self, work: Callable[..., T], segment: Segment, start: int, *arguments: object
     ) -> T | None:
-        """As `_in_thread`, but raise DamagedError, from an entry on, if the file cannot be read."""
+        """As `_in_thread`; raise DamagedError, from an entry on, if the file is missing."""
         try:
             return await self._in_thread(work, segment, *arguments)
-        except OSError as error:
-            if error.errno not in {EIO, ENOENT}:
-                raise
+        except FileNotFoundError as error:
             path = self._reader.path(self.id, segment)
             last, size = segment.next_entry - 1, segment.size
             raise DamagedError(self.id, path, start, last, 0, size) from error
@@ -293,7 +291,8 @@ class PartitionReader:
     ) -> T | None:
         """Return what is read of a segment; None: the segment was removed meanwhile.
 
-        Raises OSError; what the disk could not read was tried again a moment later.
+        Raises OSError; what the disk could not read was tried again a moment later. That is no
+        damage, which readers pass over for good: the disk may read it once more in a minute.
         """
         pauses = iter(RETRY_SECONDS)
         while True:

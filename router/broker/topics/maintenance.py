@@ -12,7 +12,7 @@ import structlog
 from router.broker.consume import Partition
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.disk.faults import StoreError
-from router.broker.storage import SubscriptionRecord, TopicRecord
+from router.broker.storage import DamagedError, SubscriptionRecord, TopicRecord
 from router.broker.topics.cursor_administration import acknowledge_before
 from router.broker.topics.topics import Topics
 from router.model import NOT_PARTITIONED
@@ -84,7 +84,11 @@ class Maintenance:
             return  # it was deleted meanwhile
         partition = topics.partitions(record)[place]
         before = now_ms - (topics.policies(record).ttl_seconds or 0) * 1000
-        end = await partition.ledger.find_time(before)
+        try:
+            end = await partition.ledger.find_time(before)
+        except (DamagedError, OSError) as error:
+            _log.error("time-to-live-unknown", topic=record.name, reason=str(error))
+            return
         for subscription in list(partition.subscriptions.values()):
             known = subscription.record
             foreign = known is None or known.passive or OWNER in known.properties

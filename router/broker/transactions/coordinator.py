@@ -76,6 +76,8 @@ MAX_POSITIONS: Final = 10_000
 """In one transaction."""
 MAX_RANGES: Final = 100_000
 """Of messages in one transaction, with messages of others between them."""
+RETRY_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""When the place of a committed position is looked for again that the disk could not read."""
 CHECK_SECONDS: Final = 1.0
 """How often it is looked for transactions whose time is over, while there are any."""
 _log = structlog.get_logger(__name__)
@@ -293,9 +295,8 @@ class TransactionCoordinator:
         placed = {}
         async for key, commit in in_steps(transaction.positions.items()):
             try:
-                partition = self._partition(key.ledger)
-                if partition is not None:
-                    placed[key] = await self._offsets.place(partition, key.name, commit)
+                if (one := await self._placed(key, commit)) is not None:
+                    placed[key] = one
             except (RouterError, DamagedError, OSError) as error:
                 self._log_lost(transaction, key.name, error)
         async for key in in_steps(list(placed)[PARTS_IN_STEP:]):
@@ -304,6 +305,21 @@ class TransactionCoordinator:
             change = ValueChange(ValueOperation.REMOVE, OWNER + transaction.key, position_name(key))
             self._store.change_value(change)
         return list(placed.values())
+
+    async def _placed(self, key: PositionKey, commit: CommittedPosition) -> PlacedCommit | None:
+        """Return where a position is; None: its topic is gone. Waits for a disk that cannot read.
+
+        Without it the group would be served again what the transaction says that it has had.
+        """
+        pauses = iter(RETRY_SECONDS)
+        while (partition := self._partition(key.ledger)) is not None:
+            try:
+                return await self._offsets.place(partition, key.name, commit)
+            except OSError:
+                if (pause := next(pauses, None)) is None:
+                    raise
+            await asyncio.sleep(pause)
+        return None
 
     def _set_position(self, transaction: Transaction, placed: PlacedCommit) -> None:
         try:

@@ -248,7 +248,11 @@ class JetStreamConsumers:
         return await self._start(JetStreamConsumer(self._context, record, config, state, log))
 
     async def _start(self, consumer: JetStreamConsumer) -> JetStreamConsumer:
-        await consumer.start()
+        try:
+            await consumer.start()
+        except BaseException:
+            consumer.close()
+            raise
         consumer.stream.consumers[consumer.name] = consumer
         self._running.add(consumer)
         if consumer.log.durable:

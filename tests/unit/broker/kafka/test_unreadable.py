@@ -12,10 +12,12 @@ from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT, Ack, partition_reader
 from router.broker.storage.segments import file_of
 from router.broker.topics.groups import TopicSubscriptions
+from router.broker.transactions import coordinator
 from router.model import TopicName
 from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, serving
 from tests.unit.broker.kafka.test_fetch import fetched, records
 from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch
+from tests.unit.broker.kafka.transacting import TransactionalClient, group_offset
 from tests.unit.broker.storage.rig import NOW_MS, SMALL, FailingDisk
 
 COUNT = 40
@@ -63,6 +65,47 @@ async def test_no_offset_is_made_up_while_a_disk_cannot_be_read(
         disk.failures = 0
         assert await position(client) == (0, 2)
         assert records(await fetched(client, 3))[0][0] == 3
+
+
+async def test_a_reader_passes_over_nothing_that_can_be_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_reader, "RETRY_SECONDS", (0.0, 0.0))
+    async with serving(tmp_path, options=SMALL) as server:
+        await filled(server)
+    disk = FailingDisk()
+    async with serving(tmp_path, options=SMALL, disk=disk) as server:
+        client, seen, refused = server.client(), list[int](), 0
+        while len(seen) < COUNT:
+            disk.failures = 0 if refused > len(seen) else 3
+            part = await fetched(client, len(seen), partition_max_bytes=300)
+            if part.error_code:
+                assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                refused = len(seen) + 1
+            seen += [offset for offset, _ in records(part)]
+        assert seen == list(range(COUNT))
+        assert refused
+
+
+async def test_a_committed_position_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_reader, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(coordinator, "RETRY_SECONDS", (0.0, 0.0))
+    async with serving(tmp_path, options=SMALL) as server:
+        await filled(server)
+    disk = FailingDisk()
+    async with serving(tmp_path, options=SMALL, disk=disk) as server:
+        client = server.client()
+        writer = TransactionalClient(client)
+        await writer.init()
+        await writer.write(b"copy of what was read up to 10")
+        await writer.add_offsets("g")
+        await writer.commit_offset("g", 10)
+        disk.failures = 3
+        assert await writer.end(commit=True) == ErrorCode.NONE
+        assert not disk.failures
+        assert await group_offset(client, "g") == (0, 10)
 
 
 @pytest.mark.parametrize("damaged", range(5))

@@ -66,7 +66,13 @@ async def test_a_disk_that_cannot_read_for_a_moment_changes_no_answer(folder: Pa
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_what_a_disk_cannot_read_again_and_again_is_damage_and_no_place(folder: Path) -> None:
+async def test_what_a_disk_cannot_read_again_and_again_is_an_error_and_no_damage(
+    folder: Path,
+) -> None:
+    """Readers pass over damage for good, and would take a place that is made up for what they had.
+
+    That of a file which is missing is there.
+    """
     async with opened(folder) as store:
         await fill(store, await one_ledger(store), [payload(n) for n in range(COUNT)], each=True)
     disk = FailingDisk()
@@ -74,14 +80,21 @@ async def test_what_a_disk_cannot_read_again_and_again_is_damage_and_no_place(fo
         ledger = await one_ledger(store)
         segment = ledger.segments[1]
         disk.failures = 1_000
+        for work in (
+            ledger.read(segment.first_entry + 1, 1, 1),
+            ledger.entry_of_number(segment.first_index + 1),
+            ledger.number_before(segment.first_entry + 1),
+            ledger.find_time(NOW_MS),
+        ):
+            with pytest.raises(OSError, match="Input/output error"):
+                await work
+        disk.failures = 0
+        file_of(folder / "data" / "ledgers", ledger.id, segment).unlink()
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
         with pytest.raises(DamagedError) as failed:
             await ledger.read(segment.first_entry + 1, 1, 1)
-        assert (failed.value.first, failed.value.last) == (
-            segment.first_entry + 1,
-            segment.next_entry - 1,
-        )
-        # A place that is made up would be taken for what a reader has had.
-        with pytest.raises(OSError, match="Input/output error"):
-            await ledger.entry_of_number(segment.first_index + 1)
-        with pytest.raises(OSError, match="Input/output error"):
-            await ledger.number_before(segment.first_entry + 1)
+        assert failed.value.first == segment.first_entry + 1
+        assert failed.value.last == segment.next_entry - 1
+        assert await ledger.entry_of_number(segment.first_index + 1) == segment.first_entry
+        assert await ledger.number_before(segment.first_entry + 1) == segment.next_index
