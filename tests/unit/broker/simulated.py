@@ -185,8 +185,9 @@ class Node:
     def up(self) -> None:
         """Connect again, in a new session if the old one is over: say all that is wished for."""
         self.connection = object()
+        self.heard_of = self.world.now  # the service answered
         if not self.session_alive:
-            self.session_alive, self.heard_of = True, self.world.now
+            self.session_alive = True
             self.leaving.clear()
         self.sure_until = self.world.now + BEAT / 2
         for lease, entry in self.entries.items():
