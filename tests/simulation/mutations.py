@@ -101,13 +101,6 @@ MUTATIONS: Final = (
         "            if size > 2 * segment.size + 1000000:",
     ),
     Mutation(
-        "storage",
-        "what the disk cannot read for a moment is damage",
-        f"{_STORAGE}.partition_reader",
-        "RETRY_SECONDS: Final = (0.1, 1.0)",
-        "RETRY_SECONDS: Final[tuple[float, ...]] = ()",
-    ),
-    Mutation(
         "recovery",
         "recovery does not copy the last commit groups",
         f"{_STORAGE}.recovery",

@@ -71,7 +71,7 @@ def test_file_that_cannot_be_made_says_why(site: Site, path: str, status: int) -
 def test_stretch_that_matches_is_exported(
     many: Site, query: str, values: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.5)
     answer = many.client.get(f"/console/topics/t/export?{query}")
     assert [orjson.loads(line)["value"] for line in answer.data.splitlines()] == values
 

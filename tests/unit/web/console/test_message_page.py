@@ -29,6 +29,12 @@ TOPIC = TopicName.parse("t")
 PAGE = "/console/topics/t/messages"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a first look take as long as a busy machine needs for it."""
+    monkeypatch.setitem(TRACES, "quick", replace(TRACES["quick"], seconds=10.0))
+
+
 def store(site: Site, *messages: Message) -> None:
     site.client.post("/topics/create", json={"topicName": "t"})
     site.backend.publish(Batch(TOPIC, -1, list(messages)), 5)

@@ -113,7 +113,7 @@ def test_jump_goes_to_a_time_or_position(many: Site, query: str, first: int) -> 
 
 
 def test_jump_behind_the_end_is_an_empty_page(many: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.5)
     page = tab(many, "from=2100-01-01T00:00Z")
     assert (page["messages"], page["live"]) == ([], False)
 

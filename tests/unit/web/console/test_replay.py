@@ -124,7 +124,7 @@ def test_messages_that_come_meanwhile_are_not_replayed_into_the_same_topic(site:
 def test_what_the_page_shows_is_what_is_replayed(
     site: Site, query: str, values: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.5)
     fill(site, 60)
     to_end(site, begin(site, query))
     assert sorted(int(one.message.value) for one in stored(site)) == values
