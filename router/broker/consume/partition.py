@@ -140,8 +140,7 @@ class Partition:
         """
         present = self.subscriptions.get(name)
         while present is None or (present.passive and not passive):
-            making = self._making.get(name)
-            if making is None:
+            if (making := self._making.get(name)) is None:
                 if present is None:
                     self.check_limit()
                 work = self._make(name, start, properties, passive=passive)

@@ -109,7 +109,7 @@ class TopicSubscriptions:
         await asyncio.gather(*moved)
 
     async def unsubscribe(self, name: TopicName, subscription: str, *, force: bool = False) -> None:
-        """Delete a topic's subscription that nobody reads; with `force`, any.
+        """Delete a topic's subscription that has no consumers; with `force`, any.
 
         One that is read before it is gone from all partitions stays on the others.
 
