@@ -27,7 +27,7 @@ from router.broker.storage.segments import Segment, SegmentPoint
 
 T = TypeVar("T")
 RETRY_SECONDS: Final = (0.1, 1.0)
-"""When a file that the disk could not read is read again, before that is taken for damage."""
+"""When a file that the disk could not read is read again, before that is an error."""
 MAX_HINTS: Final = 64
 """Places of entries that are remembered, since a reader is expected there."""
 
