@@ -405,6 +405,8 @@ def measure(root: Path, folder: Path) -> dict[str, Crossed]:
             }
         )
         with contextlib.closing(NatsRequests(tree.nats)) as client:
+            for _ in range(WARMING):
+                client.publish()
             tree.measure({"NATS publish": client.publish})
             client.create_consumer()
             tree.measure({"NATS pull and acknowledge": client.pull_and_acknowledge})

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from router.backends import Batch, Start
 from router.backends.kafka import KafkaBackend
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.group_progress import CommitProgress
+from router.backends.kafka.transactions import KafkaTransactions
 from router.errors import (
     BackendUnavailableError,
     ConsumerClosedError,
@@ -36,6 +38,9 @@ from tests.contract.on_kafka import BYTES, MANY, eventually, publish, readers, v
 from tests.servers.kafka import Kafka
 
 pytestmark = [pytest.mark.contract, pytest.mark.java, pytest.mark.timeout(120)]
+
+BEFORE_KAFKA = 15.0
+"""Before Kafka ends a transaction of a worker that is gone."""
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +226,54 @@ def test_kafka_itself_fences_where_it_is_told_to(another: Callable[..., Opened])
     late.close()
     newer.close()
     assert values(new, topic, "g") == []
+
+
+def test_a_commit_that_a_killed_worker_left_open_is_not_waited_for(
+    another: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch, bell: Bell
+) -> None:
+    """Kafka itself ends what is open after twenty seconds or more."""
+    old, new = (another(kafka__fencing="transactions") for _ in range(2))
+    topic = old.new_topic()
+    publish(old, topic, b"1", b"2")
+    group = Subscription(topic, "g")
+
+    def leave_open() -> None:
+        killed = old.consumer(topic)
+        first = killed.receive(MANY, BYTES, WAIT)[0]
+        with monkeypatch.context() as patched:
+            patched.setattr(KafkaTransactions, "end", unavailable)
+            with pytest.raises(BackendUnavailableError):
+                killed.acknowledge(first.position, WAIT)
+        killed.close()
+
+    leave_open()
+    new.backend.subscribe(group, Start.EARLIEST, BEFORE_KAFKA)
+    (state,) = new.backend.describe_topic(topic, BEFORE_KAFKA).subscriptions
+    assert state.backlog == 2
+    with closing(
+        new.backend.consume(Grant(group, NOT_PARTITIONED, 1), bell, BEFORE_KAFKA)
+    ) as next_:
+        assert [one.message.value for one in next_.receive(MANY, BYTES, WAIT)] == [b"1", b"2"]
+    leave_open()
+    new.backend.reset(group, Start.LATEST, BEFORE_KAFKA)
+    assert values(new, topic, "g") == []
+
+
+def test_a_try_that_a_killed_worker_left_open_is_not_waited_for(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = opened.new_topic()
+    batch = Batch(topic, NOT_PARTITIONED, [Message(b"1"), Message(b"2")], "key", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(KafkaTransactions, "end", unavailable)
+        with pytest.raises(OutcomeUnknownError):
+            opened.backend.publish(batch, WAIT)
+    assert not opened.backend.publish(batch, BEFORE_KAFKA).duplicate
+    assert values(opened, topic) == [b"1", b"2"]
+
+
+def unavailable(*_: Any, **__: Any) -> None:
+    raise BackendUnavailableError("killed")
 
 
 def test_a_reader_stays_warm_and_an_abandoned_poll_comes_again(opened: Opened) -> None:

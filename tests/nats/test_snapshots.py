@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +86,8 @@ async def described(url: str, name: str) -> dict[str, Any]:
         for sequence in range(state["first_seq"], state["last_seq"] + 1):
             reply = await api(client, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
             message = reply.get("message", {})
-            message["time"] = message.get("time", "")[:23].rstrip("Z").rstrip("0")
+            if time := message.get("time"):
+                message["time"] = datetime.fromisoformat(time).isoformat(timespec="milliseconds")
             found[f"{stream} {sequence}"] = message
     consumer = await api(client, f"CONSUMER.INFO.{name}.c")
     for member in ("delivered", "ack_floor"):

@@ -125,8 +125,8 @@ class SharedCommits:
     _outlast: Callable[[GroupPartition, float], None]
 
     def committed(self, of: GroupPartition, deadline: float) -> CommittedOffset | None:
-        """Return what a group committed."""
-        return self.offsets.committed(of.group, of.name, (of.number,), deadline).get(of.number)
+        """Return what a group committed, once no transaction would change it."""
+        return self.offsets.settled(of.group, of.name, (of.number,), deadline).get(of.number)
 
     def change(
         self,

@@ -191,7 +191,7 @@ class KafkaBackend:
             self._groups.opened(key, consumer, deadline)
             transaction = self._transaction(key, deadline) if self._fenced else None
             number = kafka_partition(grant.partition)
-            committed = self._offsets.committed(group, name, (number,), deadline).get(number)
+            committed = self._offsets.settled(group, name, (number,), deadline).get(number)
             offset = self._added(key, deadline) if committed is None else committed.offset
             consumer.start(mailbox, offset, committed, transaction, deadline)
         except BaseException:

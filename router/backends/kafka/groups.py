@@ -94,6 +94,9 @@ class KafkaGroups:
         missing = [partition for partition in partitions if partition not in have]
         if have and missing:
             begin = self._offsets.at(name, missing, EARLIEST, deadline)
+            # A consumer may be about to commit there for the first time.
+            have = self._offsets.settled(group, name, missing, deadline)
+            missing = [partition for partition in missing if partition not in have]
         note = note_of(new_epoch())
         self._offsets.commit(group, name, {p: begin[p] for p in missing}, note, deadline)
         if topic_id is not None and not self._known.is_noted(name, topic_id, group):
@@ -162,7 +165,7 @@ class KafkaGroups:
         group, name, note = whole.group, whole.name, note_of(new_epoch())
         self._offsets.commit(group, name, offsets, note, deadline)
         self.outlast(group, name, offsets, deadline)
-        after = self._offsets.committed(group, name, offsets, deadline)
+        after = self._offsets.settled(group, name, offsets, deadline)
         undone = [p for p, c in after.items() if epoch_of(c) == epoch_of(before.get(p))]
         self._offsets.commit(group, name, {p: offsets[p] for p in undone}, note, deadline)
 

@@ -107,16 +107,33 @@ class Offsets:
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], deadline: float
     ) -> dict[int, CommittedOffset]:
-        """Return what a group committed on these partitions, where it did."""
+        """Return what a group has committed on these partitions, where it did."""
         return self.all_committed((group,), topic, partitions, deadline)[group]
+
+    def settled(
+        self, group: str, topic: str, partitions: Iterable[int], deadline: float
+    ) -> dict[int, CommittedOffset]:
+        """Return what a group committed once no transaction that would change it is open."""
+        return self._committed((group,), topic, partitions, deadline, stable=True)[group]
 
     def all_committed(
         self, groups: Sequence[str], topic: str, partitions: Iterable[int], deadline: float
     ) -> dict[str, dict[int, CommittedOffset]]:
-        """Return what each of these groups committed on these partitions, where it did."""
+        """Return what each of these groups has committed on these partitions, where it did."""
+        return self._committed(groups, topic, partitions, deadline, stable=False)
+
+    def _committed(
+        self,
+        groups: Sequence[str],
+        topic: str,
+        partitions: Iterable[int],
+        deadline: float,
+        *,
+        stable: bool,
+    ) -> dict[str, dict[int, CommittedOffset]]:
         numbers = list(partitions)
         by_group = {group: {topic: numbers} for group in groups}
-        found = self._cluster.persist(lambda: self._fetch(by_group, deadline), deadline)
+        found = self._cluster.persist(lambda: self._fetch(by_group, deadline, stable), deadline)
         return {
             group: {number: commit for (_, number), commit in commits.items()}
             for group, commits in found.items()
@@ -125,20 +142,23 @@ class Offsets:
     def committed_by(
         self, partitions: Sequence[GroupPartition], deadline: float
     ) -> dict[GroupPartition, CommittedOffset]:
-        """Return what groups committed, each on its partition, where they did."""
+        """Return what groups have committed, each on its partition, where they did."""
         by_group: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
         for of in partitions:
             by_group[of.group][of.name].append(of.number)
-        found = self._cluster.persist(lambda: self._fetch(by_group, deadline), deadline)
+        found = self._cluster.persist(lambda: self._fetch(by_group, deadline, False), deadline)
         commits = ((of, found[of.group].get((of.name, of.number))) for of in partitions)
         return {of: commit for of, commit in commits if commit is not None}
 
     def _fetch(
-        self, by_group: Mapping[str, Mapping[str, list[int]]], deadline: float
+        self, by_group: Mapping[str, Mapping[str, list[int]]], deadline: float, stable: bool
     ) -> dict[str, dict[tuple[str, int], CommittedOffset]]:
-        """Return what groups committed by topic and number, of the partitions of topics."""
+        """Return what groups committed by topic and number, of the partitions of topics.
+
+        `stable`: Kafka refuses where an open transaction would change it.
+        """
         found: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         for groups in self._by_coordinator(by_group, deadline).values():
             requests = [
@@ -151,7 +171,7 @@ class Offsets:
                 }
                 for group in groups
             ]
-            request = apis.OFFSET_FETCH(groups=requests, require_stable=True)
+            request = apis.OFFSET_FETCH(groups=requests, require_stable=stable)
             answer = self._cluster.ask_coordinator(GROUP, groups[0], request, deadline)
             found |= {one.group_id: self._commits(one) for one in answer.groups}
         return found

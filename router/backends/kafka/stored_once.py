@@ -33,7 +33,7 @@ from typing import Final
 from router.backends import Batch, Receipt
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.names import REPEATS, kafka_partition
-from router.backends.kafka.offsets import Offsets
+from router.backends.kafka.offsets import CommittedOffset, Offsets
 from router.backends.kafka.producing import Part, receipt
 from router.backends.kafka.transactions import KafkaTransactions, TransactionAppends, is_fenced
 from router.clocks import deadline_in
@@ -77,6 +77,19 @@ def _read_parts(text: str) -> list[Part]:
     return [(int(offset), int(count)) for offset, _, count in parts]
 
 
+def _found(commit: CommittedOffset | None, batch: Batch) -> Receipt | None:
+    """Return where a batch is, None unless what its name committed says that it is stored."""
+    if commit is None:
+        return None
+    number, _, stored = commit.note.partition(" ")
+    if batch.sequence > int(number):
+        return None
+    if batch.sequence < int(number):
+        # Only where the last one is was noted.
+        return Receipt(Position(-1, -1, batch.partition), len(batch.messages), duplicate=True)
+    return replace(receipt(batch.partition, _read_parts(stored)), duplicate=True)
+
+
 @dataclass(eq=False, slots=True)
 class Repeats:
     """Stores batches that have a name; calls may be made from many threads or greenlets."""
@@ -90,13 +103,16 @@ class Repeats:
         partition = kafka_partition(batch.partition)
         identity = f"{topic}\0{partition}\0{batch.producer}"
         name = REPEATS + sha256(identity.encode()).hexdigest()[:32]
-        if (found := self._found(name, topic, batch, deadline)) is not None:
+        # What a killed try left open is not waited for: the transaction that begins ends it.
+        commits = self._offsets.committed(name, topic, (partition,), deadline)
+        if (found := _found(commits.get(partition), batch)) is not None:
             return found
         transaction = KafkaTransactions(self._cluster, name)
         try:
             transaction.begin(deadline)
             # Between the first look and here another try may have come through.
-            if (found := self._found(name, topic, batch, deadline)) is not None:
+            commits = self._offsets.settled(name, topic, (partition,), deadline)
+            if (found := _found(commits.get(partition), batch)) is not None:
                 return found
             parts = self._store(transaction, topic, partition, batch, deadline)
         except FencedError as error:
@@ -104,19 +120,6 @@ class Repeats:
                 "Another request with the same idempotency key is under way.", retry_after=1
             ) from error
         return receipt(batch.partition, parts)
-
-    def _found(self, name: str, topic: str, batch: Batch, deadline: float) -> Receipt | None:
-        partition = kafka_partition(batch.partition)
-        commit = self._offsets.committed(name, topic, (partition,), deadline).get(partition)
-        if commit is None:
-            return None
-        number, _, stored = commit.note.partition(" ")
-        if batch.sequence > int(number):
-            return None
-        if batch.sequence < int(number):
-            # Only where the last one is was noted.
-            return Receipt(Position(-1, -1, batch.partition), len(batch.messages), duplicate=True)
-        return replace(receipt(batch.partition, _read_parts(stored)), duplicate=True)
 
     def _store(
         self,
@@ -226,7 +229,7 @@ class Numbered:
         """Return the last number of the owner that is stored, -1: none is known."""
         if self._last is not None and self._last[0] == owner:
             return self._last[1]
-        commit = self._offsets.committed(self._name, marker, (0,), deadline).get(0)
+        commit = self._offsets.settled(self._name, marker, (0,), deadline).get(0)
         if commit is None or commit.note != _NOTE + owner:
             return -1
         return commit.offset
