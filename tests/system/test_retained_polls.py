@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,11 +136,10 @@ def topic(router: Router, request: pytest.FixtureRequest) -> str:
 
 
 def publish(router: Router, topic: str, count: int, first: int = 0) -> None:
-    client = http.client.HTTPConnection("127.0.0.1", router.port, timeout=30)
     body = "\n".join(numbers(first, count))
-    client.request("POST", f"/events/{topic}", body.encode(), TEXT)
-    assert client.getresponse().status == 200
-    client.close()
+    with closing(http.client.HTTPConnection("127.0.0.1", router.port, timeout=30)) as client:
+        client.request("POST", f"/events/{topic}", body.encode(), TEXT)
+        assert client.getresponse().status == 200
 
 
 def numbers(first: int, count: int) -> list[str]:
@@ -187,17 +187,15 @@ def test_the_next_poll_at_another_worker_does_not_wait_for_the_retained_claim_to
 def test_a_killed_workers_claim_is_free_at_once_and_nothing_is_lost(
     router: Router, topic: str
 ) -> None:
-    first = Client(router)
-    assert several(first, topic, 20) == numbers(0, 20)
-    os.kill(first.worker, signal.SIGKILL)
-    began = time.monotonic()
-    second = reconnected(router)
-    rest: list[str] = []
-    while not rest or rest[-1] != "m99":
-        assert time.monotonic() < began + SOON
-        rest += second.poll(topic, "limit=1000&timeout=5000")
-    first.close()
-    second.close()
+    with closing(Client(router)) as first:
+        assert several(first, topic, 20) == numbers(0, 20)
+        os.kill(first.worker, signal.SIGKILL)
+        began = time.monotonic()
+        rest: list[str] = []
+        with closing(reconnected(router)) as second:
+            while not rest or rest[-1] != "m99":
+                assert time.monotonic() < began + SOON
+                rest += second.poll(topic, "limit=1000&timeout=5000")
     # What was not committed yet when it was killed comes again, and nothing else does.
     assert 80 <= len(rest) <= 100
     assert rest == numbers(100 - len(rest), len(rest))
@@ -254,10 +252,9 @@ def test_many_groups_poll_at_once_from_both_workers(router: Router, topic: str) 
     def poll(group: int) -> list[str]:
         found: list[str] = []
         for _ in range(4):  # each time at whichever worker takes the connection
-            client = Client(router)
-            for _ in range(25):
-                found += client.poll(topic, group=f"g{group}")
-            client.close()
+            with closing(Client(router)) as client:
+                for _ in range(25):
+                    found += client.poll(topic, group=f"g{group}")
         return found
 
     with ThreadPoolExecutor(16) as pool:
