@@ -158,12 +158,17 @@ def report_findings(
 ) -> int:
     """Report what was found; return the exit status."""
     report = report or CheckReport()
+    left = [finding for finding in findings if finding.serious and not finding.repaired]
     for finding in findings:
         sentence = f"{folder}: {finding.sentence}{' (repaired)' if finding.repaired else ''}"
-        bad = finding.serious and not finding.repaired
-        report.add(sentence, CheckOutcome(sentence, os.EX_DATAERR if bad else 0))
-    if any(finding.serious and not finding.repaired for finding in findings):
+        report.add(sentence, CheckOutcome(sentence, os.EX_DATAERR if finding in left else 0))
+    if left:
         sentence = f"{folder}: damaged; `router check --data {folder} --repair` gives that up"
+        if not all(finding.repairable for finding in left):
+            sentence += (
+                ", but for what cannot be read: first copy that file elsewhere with zeros in place "
+                "of those sectors (`dd conv=noerror,sync bs=4096`), and put the copy in its place"
+            )
         report.add(sentence, CheckOutcome(sentence, os.EX_DATAERR))
         return os.EX_DATAERR
     report.add(f"{folder}: in order", CheckOutcome(f"{folder}: in order"))

@@ -58,8 +58,8 @@ METADATA_FORMAT: Final = SCHEMA.version
 def check(folder: Path) -> list[InspectionFinding]:
     """Read everything that is stored and return what is wrong, changing nothing.
 
-    Raises StoreError if a broker holds the folder, or if the metadata cannot be read at all. A
-    folder without data is in order.
+    Raises StoreError if a broker holds the folder, if the metadata cannot be read at all, or if
+    files may not be opened. A folder without data is in order.
     """
     path = folder / "metadata.db"
     if not path.exists():
@@ -70,35 +70,40 @@ def check(folder: Path) -> list[InspectionFinding]:
             return [*_marked(folder), *rest]
     except sqlite3.DatabaseError as error:
         raise StoreError(f"the metadata {path} is damaged; restore a backup: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error}") from error
 
 
 def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[InspectionFinding]:
-    """Give up what cannot be read and make everything else servable; return what was found.
+    """Give up what is damaged and make everything else servable; return what was found.
 
-    Raises StoreError if a broker holds the folder, if the metadata cannot be read (then only a
+    Files that the disk cannot read are left alone, and then the folder stays marked READ-ONLY if it
+    is. Raises StoreError if a broker holds the folder, if the metadata cannot be read (then only a
     backup helps), or if the disk fails; a repair that was cut short can be begun again.
     """
     disk = disk or Disk()
     if not (folder / "metadata.db").exists():
-        findings = [replace(finding, repaired=True) for finding in _marked(folder)]
+        findings = []
     else:
         with hold_unserved(folder):
             findings = _repair(folder, disk, int(clock() * 1000))
-    disk.unlink(folder / MARK)
-    return findings
+    done = all(finding.repairable for finding in findings)
+    marked = [replace(finding, repaired=done) for finding in _marked(folder)]
+    if done:
+        disk.unlink(folder / MARK)
+    return [*marked, *findings]
 
 
 def _repair(folder: Path, disk: Disk, now_ms: int) -> list[InspectionFinding]:
-    findings = [replace(finding, repaired=True) for finding in _marked(folder)]
     path = folder / "metadata.db"
     try:
         with closing(connect(path, disk, SCHEMA)) as connection:
             found = _load(connection, path)
             context = RepairContext(folder, disk, connection, now_ms)
-            findings += _repair_journal(context, found)
+            findings = _repair_journal(context, found)
             for row in load(connection).ledgers.values():
                 findings += repair_ledger(context, row)
-            if findings:
+            if findings or read_mark(folder) is not None:
                 transact(connection, disk, begin_history)
             disk.sync_folder(folder)
     except sqlite3.DatabaseError as error:
@@ -111,7 +116,8 @@ def _repair(folder: Path, disk: Disk, now_ms: int) -> list[InspectionFinding]:
 def _repair_journal(context: RepairContext, found: Rows) -> list[InspectionFinding]:
     files = JournalFiles(context.disk, context.folder / "journal")
     findings = list(inspect_journal(context.disk, files, found))
-    if not any(finding.serious for finding in findings):
+    serious = [finding for finding in findings if finding.serious]
+    if not (serious and all(finding.repairable for finding in serious)):
         # Recovery deals with a commit group that was cut short by itself.
         return findings
     try:

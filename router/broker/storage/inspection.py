@@ -7,12 +7,14 @@ continues the other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
+from errno import EIO
 from pathlib import Path
+from typing import Final
 
-from router.broker.disk.files import Disk, read_file
+from router.broker.disk.files import Disk, opened, read_all, read_file
 from router.broker.storage.commit_groups import (
     BadCommitGroup,
     CommitGroup,
@@ -25,7 +27,7 @@ from router.broker.storage.faults import DamagedError, JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows
 from router.broker.storage.offset_index import all_points, read_index, read_points
-from router.broker.storage.recovery import JournalFile, damage_of, open_journal, read_journal
+from router.broker.storage.recovery import JournalFile, damage_of, journal_file, open_journal
 from router.broker.storage.rows import LedgerRow
 from router.broker.storage.segments import (
     Damage,
@@ -35,25 +37,61 @@ from router.broker.storage.segments import (
     scan,
 )
 
+SECTOR_BYTES: Final = 4096
+"""Of a disk: what it cannot read is found by reading so many bytes at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class InspectionFinding:
     """Something that is not as it should be, in a sentence.
 
     `serious`: stored data is lost or in doubt. Otherwise the next start or a repair sets it right
-    and nothing that was acknowledged is concerned. `repaired`: it was dealt with.
+    and nothing that was acknowledged is concerned. `repairable`: a repair deals with it, as it does
+    with all but what the disk cannot read. `repaired`: it was dealt with.
     """
 
     sentence: str
     serious: bool
     file: Path | None = None
     span: tuple[int, int] | None = None
+    repairable: bool = True
     repaired: bool = False
 
     @classmethod
-    def from_error(cls, error: DamagedError | JournalDamagedError) -> InspectionFinding:
+    def from_error(
+        cls, error: DamagedError | JournalDamagedError | UnreadableError
+    ) -> InspectionFinding:
         """Return the finding of an error that has a range of bytes."""
-        return cls(str(error), serious=True, file=error.file, span=(error.start, error.end))
+        repairable, span = not isinstance(error, UnreadableError), (error.start, error.end)
+        return cls(str(error), True, error.file, span, repairable)
+
+
+class UnreadableError(Exception):
+    """The disk cannot read a file's bytes from `start` to `end`, nor maybe others behind them."""
+
+    def __init__(self, file: Path, start: int, reason: str | None) -> None:
+        self.file, self.start, self.end = file, start, start + SECTOR_BYTES
+        super().__init__(f"{file} cannot be read at byte {start}: {reason}")
+
+
+def read_whole(disk: Disk, path: Path) -> bytes:
+    """Return all bytes of a file; raise UnreadableError with the first that cannot be read.
+
+    Raises other OSErrors, as if it is missing.
+    """
+    try:
+        return read_file(disk, path)
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+    parts = []
+    with opened(disk, path, os.O_RDONLY) as descriptor:
+        for start in range(0, disk.size(descriptor), SECTOR_BYTES):
+            try:
+                parts.append(read_all(disk, descriptor, SECTOR_BYTES, start))
+            except OSError as error:
+                raise UnreadableError(path, start, error.strerror) from error
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +108,18 @@ class SegmentView:
 
 
 def view_segment(disk: Disk, ledgers: Path, ledger: int, segment: Segment) -> SegmentView:
-    """Read a segment whole."""
+    """Read a segment whole. Raises UnreadableError."""
     path = file_of(ledgers, ledger, segment)
-    data = b""
-    with suppress(FileNotFoundError):
-        data = read_file(disk, path)
-    index = read_index(disk, path)
+    try:
+        data = read_whole(disk, path)
+    except FileNotFoundError:
+        data = b""
+    try:
+        index = read_index(disk, path)
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        index = b"?"  # no sound one, then
     items = list(scan(data, segment, read_points(index, segment)))
     entries = [item for item in items if isinstance(item, SegmentEntry)]
     damage = [item for item in items if isinstance(item, Damage)]
@@ -103,7 +147,11 @@ def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Inspec
                 f"ledger {row.id}: entries {expected} to {last} are missing", serious=True
             )
         expected, number = segment.next_entry, segment.next_index
-        view = view_segment(disk, ledgers, row.id, segment)
+        try:
+            view = view_segment(disk, ledgers, row.id, segment)
+        except UnreadableError as error:
+            yield InspectionFinding.from_error(error)
+            continue
         yield from inspect_segment(view)
         yield from _inspect_gaps(view, deleted)
     if not _covered(row, expected, row.next_entry):
@@ -154,10 +202,23 @@ def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Ins
     except JournalDamagedError as error:
         yield InspectionFinding.from_error(error)
         return
+    except OSError:
+        unreadable = list(_unreadable(disk, files))
+        if not unreadable:
+            raise
+        yield from unreadable
+        return
     following = {row.id: row.next_entry for row in rows.ledgers.values()}
     expected: int | None = None
     for number in numbers:
-        file = read_journal(disk, files.path(number))
+        path = files.path(number)
+        try:
+            file = journal_file(path, read_whole(disk, path))
+        except UnreadableError as error:
+            yield InspectionFinding.from_error(error)
+            expected = None
+            following.clear()
+            continue
         if expected is not None and file.header.first_group != expected:
             reason = "commit groups before it are missing"
             yield InspectionFinding.from_error(JournalDamagedError(file.path, 0, 0, reason))
@@ -169,6 +230,15 @@ def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Ins
                 continue
             expected = item.number + 1
             yield from _inspect_group(file, item, following)
+
+
+def _unreadable(disk: Disk, files: JournalFiles) -> Iterator[InspectionFinding]:
+    """Yield the journal files that the disk cannot read."""
+    for number in files.numbers():
+        try:
+            read_whole(disk, files.path(number))
+        except UnreadableError as error:
+            yield InspectionFinding.from_error(error)
 
 
 def _inspect_group(

@@ -81,15 +81,20 @@ def open_journal(disk: Disk, files: JournalFiles, first: int, *, closed: bool) -
 def read_header(disk: Disk, path: Path) -> FileHeader:
     """Return a journal file's header; raise JournalDamagedError."""
     with opened(disk, path, os.O_RDONLY) as descriptor:
-        header = read_file_header(read_all(disk, descriptor, FILE_SIZE, 0))
-    if header is None or f"{header.number:010d}" != path.stem:
-        raise JournalDamagedError(path, 0, FILE_SIZE, "its header is not sound")
-    return header
+        return journal_file(path, read_all(disk, descriptor, FILE_SIZE, 0)).header
 
 
 def read_journal(disk: Disk, path: Path) -> JournalFile:
     """Return a journal file; raise JournalDamagedError if its header is not sound."""
-    return JournalFile(path, read_header(disk, path), read_file(disk, path))
+    return journal_file(path, read_file(disk, path))
+
+
+def journal_file(path: Path, data: bytes) -> JournalFile:
+    """Return a journal file of these bytes; raise JournalDamagedError as `read_journal` does."""
+    header = read_file_header(data)
+    if header is None or f"{header.number:010d}" != path.stem:
+        raise JournalDamagedError(path, 0, FILE_SIZE, "its header is not sound")
+    return JournalFile(path, header, data)
 
 
 class ReplayTarget(Protocol):

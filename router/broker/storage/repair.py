@@ -32,6 +32,7 @@ from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.inspection import (
     InspectionFinding,
     SegmentView,
+    UnreadableError,
     inspect_segment,
     view_segment,
 )
@@ -65,9 +66,16 @@ class RepairContext:
 
 
 def repair_ledger(context: RepairContext, row: LedgerRow) -> Iterator[InspectionFinding]:
-    """Repair the segments of a ledger and yield what was found in them."""
+    """Repair the segments of a ledger and yield what was found in them.
+
+    What the disk cannot read is left alone: the disk may read it once more, or it can be copied.
+    """
     for segment in row.segments:
-        view = view_segment(context.disk, context.ledgers, row.id, segment)
+        try:
+            view = view_segment(context.disk, context.ledgers, row.id, segment)
+        except UnreadableError as error:
+            yield InspectionFinding.from_error(error)
+            continue
         findings = list(inspect_segment(view))
         if view.damage:
             _divide(context, view)
