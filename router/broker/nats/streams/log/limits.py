@@ -65,6 +65,8 @@ class StreamLimits:
         self._now_ms = now_ms
         # Messages before it are not too old, or live for ever.
         self._aged_from = 1
+        # Those before it are deleted or damaged.
+        self._readable_from = 1
         # What may be read while a transaction is open, when subjects were looked at last.
         self._looked_until: int | None = None
         self._task: asyncio.Task[bool] | None = None
@@ -160,16 +162,33 @@ class StreamLimits:
         await log.catch_up()
         await self._delete_of_subjects()
         if self._is_over():
-            oldest = await log.read_from(1, MAX_DELETED_AT_ONCE, READ_BYTES)
+            following = log.last_sequence + 1
+            oldest = await log.read_from(self._readable_from, MAX_DELETED_AT_ONCE, READ_BYTES)
+            self._pass_over(oldest[0].sequence if oldest else following)
             if not self._suspended:
                 self._delete_oldest(oldest)
-        if self._config.max_age > 0:
-            aged = await log.read_from(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
-            if not (self._suspended or self._is_held()):
-                self._delete_aged(aged)
+        if (config := self._config).max_age > 0:
+            following = log.last_sequence + 1
+            oldest = await log.read_from(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
+            if self._config is config and not self._suspended:
+                if not oldest:
+                    self._aged_from = following
+                self._end_aged(oldest)
         if self._config.marker_seconds:
             await log.store.synced()
         await asyncio.sleep(0)
+
+    def _pass_over(self, sequence: int) -> None:
+        """Read from a sequence on: what is before it is damaged, or cannot be read by NATS.
+
+        The index is built again if it counts that: newer messages would be deleted in its place.
+        """
+        log, indexer = self._log, self._log.indexer
+        first, self._readable_from = max(self._readable_from - 1, log.ledger.first_number), sequence
+        if indexer is None or indexer.unreadable or not log.visible.count(first, sequence - 1):
+            return
+        if indexer.index.messages == log.ledger.messages:
+            indexer.restart()
 
     def _is_done(self) -> bool:
         """Do what is quick; return whether all is counted and nothing is beyond a limit."""
@@ -195,7 +214,7 @@ class StreamLimits:
         for _ in range(MAX_ROUNDS):
             if not self._is_over():
                 break
-            found = self._log.read_now(1, MAX_DELETED_AT_ONCE, READ_BYTES)
+            found = self._log.read_now(self._readable_from, MAX_DELETED_AT_ONCE, READ_BYTES)
             if found is None:
                 return False
             if not self._delete_oldest(found):
@@ -324,13 +343,22 @@ class StreamLimits:
             oldest = self._log.read_now(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)
             if oldest is None:
                 return False
-            if not oldest:
+            if self._end_aged(oldest):
                 return True
-            left_ns = max_age + oldest[0].time_ns - self._now_ms() * NS_PER_MS
-            if left_ns > 0 or self._is_held():
-                self._set_timer(left_ns / 1e9 if left_ns > 0 else HELD_SECONDS)
-                return True
-            self._delete_aged(oldest)
+        return False
+
+    def _end_aged(self, oldest: Sequence[StoredMessage]) -> bool:
+        """Delete what is too old of the oldest messages; return whether that is all for now.
+
+        Then the timer is set for the first one.
+        """
+        if not oldest:
+            return True
+        left_ns = self._config.max_age + oldest[0].time_ns - self._now_ms() * NS_PER_MS
+        if left_ns > 0 or self._is_held():
+            self._set_timer(left_ns / 1e9 if left_ns > 0 else HELD_SECONDS)
+            return True
+        self._delete_aged(oldest)
         return False
 
     def _delete_aged(self, messages: Sequence[StoredMessage]) -> None:
