@@ -153,32 +153,40 @@ class JetStreamConsumer:
 
     async def start(self) -> None:
         """Count what there is, and deliver. Raises DamagedError, OSError."""
-        await self._deliveries.source.count()
+        await self.count()
         if self.config.replay_policy is ReplayPolicy.ORIGINAL:
             self._deliveries.replay_to = self.stream.log.last_sequence
         self._open_push()
         self._go_on()
 
     async def update(self, config: ConsumerConfig) -> None:
-        """Go on with another configuration. Raises DamagedError, OSError."""
+        """Go on with another configuration.
+
+        Raises OSError if it cannot be counted what is left: then deliveries try again.
+        """
         old, self.config, self._deliveries.config = self.config, config, config
         self.state.configure(ack_rules(config, self.stream.config.retention))
         if old.priority_policy is not config.priority_policy:
             self._pull.pin.release()
         if old.filters != config.filters:
-            await self._read_again()
+            self._replace_source()
         places = [(one.deliver_subject, one.deliver_group) for one in (old, config)]
         if places[0] != places[1]:
             self._open_push()
         self._deliveries.outlet.config = config
         self.log.changed()
         self._go_on()
+        await self.count()
 
-    async def stream_changed(self) -> None:
-        """Go on with another configuration of the stream. Raises DamagedError, OSError."""
+    def stream_changed(self) -> None:
+        """Go on with another configuration of the stream; call `count` then."""
         self.state.configure(ack_rules(self.config, self.stream.config.retention))
-        await self._read_again()
+        self._replace_source()
         self._go_on()
+
+    async def count(self) -> None:
+        """Return when it is counted what is left; raise OSError."""
+        await self._deliveries.source.count()
 
     def close(self, code: int = 0, text: str = "") -> None:
         """End the consumer; its clients get a status if it has a code."""
@@ -294,12 +302,11 @@ class JetStreamConsumer:
             priority_groups=group_states(self.config, self._pull.pin),
         )
 
-    async def _read_again(self) -> None:
+    def _replace_source(self) -> None:
         """Find out again which messages are the consumer's."""
         self._deliveries.source.close()
         source = MessageSource(self.stream, self.state, self.log, self.config.filters)
         self._deliveries.source = source
-        await source.count()
 
     def _go_on(self) -> None:
         self._deliveries.wake()

@@ -130,11 +130,14 @@ class JetStreamConsumers:
         self._reserve(stream)
 
     async def configured(self, stream: Stream) -> None:
-        """Go on with another configuration of a stream. Raises DamagedError, OSError."""
+        """Go on with another configuration of a stream. Raises OSError."""
         self._reserve(stream)
         async with self._lock(stream):
-            for consumer in list(stream.consumers.values()):
-                await consumer.stream_changed()
+            consumers = list(stream.consumers.values())
+            for consumer in consumers:
+                consumer.stream_changed()
+            for consumer in consumers:
+                await consumer.count()
 
     async def create(
         self, stream: Stream, config: ConsumerConfig, action: ConsumerAction

@@ -117,7 +117,7 @@ class Deliveries:
 
     def wake_for_request(self) -> None:
         """Deliver as `wake` does, without a task if what is requested was read ahead."""
-        left = MESSAGES_PER_YIELD if self._task is None else 0
+        left = MESSAGES_PER_YIELD if self._task is None and self.source.is_counted else 0
         while self._is_ready():
             count = (self._send_run(left) or self._send_cached()) if left > 0 else 0
             if not count:
@@ -168,6 +168,7 @@ class Deliveries:
     async def _deliver(self) -> None:
         """Deliver until there is no message, or none that takes it."""
         since_yield = 0
+        await self.source.count()
         while self._is_ready():
             count = self._send_run(MESSAGES_PER_YIELD) or await self._send_next()
             if count is None:

@@ -12,6 +12,7 @@ do not get them yet.
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -50,7 +51,10 @@ class SubjectFilter(SubjectMatcher):
 
 
 class MessageSource:
-    """Reads what a consumer gets next; `matches` are its subjects."""
+    """Reads what a consumer gets next; `matches` are its subjects.
+
+    `is_counted`: whether it is known what is left.
+    """
 
     def __init__(
         self, stream: Stream, state: ConsumerState, log: ConsumerLog, filters: Sequence[str]
@@ -64,6 +68,9 @@ class MessageSource:
         self._sparse = False
         self._counted = 0
         self._counting_from = 1
+        self._counting = asyncio.Lock()
+        self._closed = False
+        self.is_counted = not self.matches.filters
         # Sequences of those that are counted and stand behind an open transaction, in order.
         self._withheld = array("Q")
 
@@ -79,15 +86,22 @@ class MessageSource:
         return len(state.listed) + visible.count(number, visible.end_number)
 
     async def count(self) -> None:
-        """Begin to count what is left."""
-        self.close()
-        if not self.matches.filters:
+        """Return when it is counted what is left. Raises OSError: it can be tried again."""
+        if self.is_counted:
             return
+        async with self._counting:
+            if not self.is_counted:
+                await self._count()
+                self.is_counted = True
+
+    async def _count(self) -> None:
         state, log = self._state, self._stream.log
         for _ in range(_MAX_ROUNDS):
             await log.catch_up()
             if log.indexer is None or log.indexer.advance():
                 break
+        if self._closed:
+            return
         first = state.resume + 1 if state.listed else state.next_sequence
         self._counting_from, self._counted, self._withheld = first, 0, array("Q")
         if (indexer := log.indexer) is None:
@@ -184,6 +198,7 @@ class MessageSource:
 
     def close(self) -> None:
         """Count no more."""
+        self._closed = True
         self._ahead.clear()
         self._read_to = 0
         if (indexer := self._stream.log.indexer) is not None:

@@ -1,7 +1,10 @@
-"""Durable consumers on a disk that could not be read as they were restored."""
+"""Durable consumers on a disk that cannot be read as they are restored, changed, or served."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from router.broker.consume.visible import Visible
 from router.broker.nats.consumers import deliveries
 from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.storage import partition_reader
-from tests.unit.broker.nats.serving import payloads, serving
+from tests.unit.broker.nats.serving import Inbox, payloads, serving
 from tests.unit.broker.storage.rig import FailingDisk
 
 
@@ -64,3 +67,45 @@ async def test_what_could_not_be_read_is_delivered_later(
         disk.failures = 3
         assert payloads(await served.pull("c", 10)) == [b"%d" % number for number in range(10)]
         assert not disk.failures
+
+
+@pytest.mark.parametrize("changed", ["a pull consumer", "a push consumer", "the stream"])
+async def test_a_change_after_which_nothing_can_be_counted_is_in_force_and_deliveries_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.setattr(deliveries, "RETRY_SECONDS", 0.01)
+    async with serving(tmp_path) as served:
+        await served.stream("s.>", "t.>")
+        is_push = changed == "a push consumer"
+        to = {"deliver_subject": "out"} if is_push else {}
+        await served.consumer("c", filter_subjects=["s.>"], **to)
+        for number in range(20):
+            await served.publish(b"%d" % number, subject=f"{'st'[number % 2]}.{number % 3}")
+        stream, inbox = served.server.streams.find("S"), Inbox()
+        served.hub.subscribe("in", inbox)
+        count, failures = stream.log.count_from, [1, 2]
+
+        async def failing(sequence: int, filters: Sequence[str]) -> int:
+            if failures:
+                failures.pop()
+                raise OSError(EIO, os.strerror(EIO))
+            return await count(sequence, filters)
+
+        monkeypatch.setattr(stream.log, "count_from", failing)
+        if changed == "the stream":
+            config = (await served.call("STREAM.INFO.S"))["config"]
+            config["subjects"] = ["s.>", "u.>"]
+            reply = await served.call("STREAM.UPDATE.S", **config)
+        else:
+            members = {"filter_subjects": ["t.>"]} | ({"deliver_subject": "in"} if is_push else {})
+            config = (await served.info("c"))["config"] | members
+            reply = await served.call("CONSUMER.CREATE.S.c", stream_name="S", config=config)
+        assert "Input/output error" in reply["error"]["description"]
+        if not is_push:
+            served.ask("c", "in", batch=9, expires=60_000_000_000)
+        expected = 10 if is_push else 9
+        numbers = payloads(await inbox.until(expected))
+        first = int(changed != "the stream")
+        assert numbers[:expected] == [b"%d" % (2 * place + first) for place in range(expected)]
+        assert (await served.info("c"))["num_pending"] == 10 - expected
+        assert not failures
