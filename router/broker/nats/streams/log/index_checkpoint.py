@@ -67,7 +67,11 @@ class IndexFile:
 
     async def restore(self, indexer: Indexer, words: str) -> None:
         """Give an indexer what the file holds, if that belongs to the ledger as it is."""
-        data = await asyncio.to_thread(_read, self.path)
+        try:
+            data = await asyncio.to_thread(_read, self.path)
+        except OSError as failure:  # without it all of the log is read
+            _log.warning("nats-index-not-read", ledger=self._ledger.id, reason=str(failure))
+            return
         found = load(data, self._visible, _key(words)) if data else None
         if found is not None:
             indexer.index.restore(found.subjects, found.messages, found.bytes)

@@ -56,6 +56,7 @@ class StreamInterest:
         self._partition = partition
         self._consumers = consumers
         self._acknowledged: set[int] = set()
+        self._unread: set[int] = set()
         self._held = True
         self._taken = self._reviewed_to = 0
         self._task: asyncio.Task[None] | None = None
@@ -84,10 +85,15 @@ class StreamInterest:
                 self.acknowledged(sequence)
 
     async def maintain(self) -> None:
-        """Delete what none needs where nothing reported it. Raises OSError, StoreError.
+        """Delete what none needs where nothing reported it, and what could not be read before.
 
-        Groups of other dialects report nothing, nor do those that publish in other dialects.
+        Groups of other dialects report nothing, nor do those that publish in other dialects. Raises
+        OSError, StoreError.
         """
+        if self._unread:
+            self._acknowledged |= self._unread
+            self._unread.clear()
+            self.begin()
         indexer, last = self._log.indexer, self._log.last_sequence
         if indexer is None or self.retention is not Retention.INTEREST:
             return
@@ -148,14 +154,18 @@ class StreamInterest:
         while self._acknowledged:
             await asyncio.sleep(0)  # what is acknowledged in this turn goes together
             sequences, self._acknowledged = sorted(self._acknowledged), set()
-            await log.catch_up()
-            unneeded = []
-            for sequence in sequences:
-                message = await log.read(sequence)
-                if message is not None and not self.is_needed(
-                    sequence, message.subject, message.entry
-                ):
-                    unneeded.append(message)
+            try:
+                await log.catch_up()
+                unneeded = []
+                for sequence in sequences:
+                    message = await log.read(sequence)
+                    if message is not None and not self.is_needed(
+                        sequence, message.subject, message.entry
+                    ):
+                        unneeded.append(message)
+            except OSError:
+                self._unread.update(sequences)  # `maintain` tries again
+                raise
             await log.delete_durably(unneeded)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

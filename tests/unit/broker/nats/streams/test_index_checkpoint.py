@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,22 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path: Path) -> None:
             saved(tmp_path).write_bytes(broken)
             async with streaming(tmp_path) as rig:
                 await check_index(await rig.streams.open("S"))
+
+    asyncio.run(run())
+
+
+def test_without_a_checkpoint_that_can_be_read_the_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> bytes:
+        raise OSError(EIO, "Input/output error")
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            await fill(rig)
+        monkeypatch.setattr(index_checkpoint, "_read", fail)
+        async with streaming(tmp_path) as rig:
+            await check_index(await rig.streams.open("S"))
 
     asyncio.run(run())
 

@@ -12,8 +12,9 @@ import pytest
 
 from router.broker.nats.streams import streams
 from router.broker.nats.streams.stream import Stream
-from router.broker.storage import Ack
+from router.broker.storage import Ack, partition_reader
 from tests.unit.broker.nats.streaming import check_index, everything, streaming
+from tests.unit.broker.storage.rig import FailingDisk
 
 
 @dataclass
@@ -102,6 +103,35 @@ def test_a_work_queue_deletes_what_its_consumer_acknowledged(tmp_path: Path) -> 
             stream.acknowledged(3)
             assert await left(stream) == [2]
             await check_index(stream)
+
+    asyncio.run(run())
+
+
+def test_a_work_queue_deletes_later_what_could_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAINTENANCE_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(partition_reader, "RETRY_SECONDS", (0.0, 0.0))
+    disk = FailingDisk()
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s.*", retention="workqueue")
+            for _ in range(40):
+                await rig.publish("s.a", bytes(100))
+        async with streaming(tmp_path, disk=disk) as rig:
+            stream = await rig.streams.open("S")
+            one = stream.consumers["one"] = Needing("s.a")
+            disk.failures = 3
+            for sequence in (1, 2, 3):
+                one.acknowledged.add(sequence)
+                stream.acknowledged(sequence)
+            with pytest.raises(OSError, match="Input/output error"):
+                await stream.settle()
+            async with asyncio.timeout(10):
+                while 1 in await left(stream):  # noqa: ASYNC110 - a timer is waited for
+                    await asyncio.sleep(0.01)
+            assert await left(stream) == list(range(4, 41))
 
     asyncio.run(run())
 
