@@ -114,12 +114,7 @@ def view_segment(disk: Disk, ledgers: Path, ledger: int, segment: Segment) -> Se
         data = read_whole(disk, path)
     except FileNotFoundError:
         data = b""
-    try:
-        index = read_index(disk, path)
-    except OSError as error:
-        if error.errno != EIO:
-            raise
-        index = b"?"  # no sound one, then
+    index = read_index(disk, path)
     items = list(scan(data, segment, read_points(index, segment)))
     entries = [item for item in items if isinstance(item, SegmentEntry)]
     damage = [item for item in items if isinstance(item, Damage)]

@@ -18,6 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from errno import EIO
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,6 +32,8 @@ _POINT_SUM = struct.Struct(">I")
 POINT_SIZE: Final = _POINT.size + _POINT_SUM.size
 MAX_CACHED_POINTS: Final = 1 << 18
 """Of all segments together; each point takes 40 bytes."""
+NO_POINTS: Final = b"?"
+"""An index that is not sound, and has no point."""
 
 
 class TimeKey(NamedTuple):
@@ -146,7 +149,10 @@ class OffsetIndexCache:
             if found is not None and size == segment.size:
                 self._cached.move_to_end(path)
                 return found
-        index = OffsetIndex(segment, read_points(read_index(self._disk, path), segment))
+        data = read_index(self._disk, path)
+        index = OffsetIndex(segment, read_points(data, segment))
+        if data == NO_POINTS:
+            return index  # the disk may read it the next time
         with self._lock:
             _size, old = self._cached.pop(path, (0, None))
             self._points -= 0 if old is None else len(old)
@@ -158,11 +164,18 @@ class OffsetIndexCache:
 
 
 def read_index(disk: Disk, path: Path) -> bytes:
-    """Return the bytes of the index beside a segment, whose file this is; none if it has none."""
+    """Return the bytes of the index beside a segment, whose file this is.
+
+    None if it has none; NO_POINTS if the disk cannot read it: the segment can be read without it.
+    """
     try:
         return read_file(disk, path.with_suffix(".idx"))
     except FileNotFoundError:
         return b""
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        return NO_POINTS
 
 
 def pack_points(points: Iterable[SegmentPoint]) -> bytes:

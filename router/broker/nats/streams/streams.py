@@ -352,6 +352,8 @@ class Streams:
                 with tolerating("nats-stream-not-maintained", stream=stream.name):
                     if stream.opened:
                         await stream.interest.maintain()
+                    elif stream.record.configured:
+                        await stream.open()  # it could not be read before
                     if turn % TURNS_PER_SAVE == 0:
                         await stream.save()
 

@@ -43,7 +43,7 @@ async def position(client: KafkaClient) -> tuple[int, int]:
     return found.error_code, found.committed_offset
 
 
-@pytest.mark.parametrize("failures", [3, 1_000])
+@pytest.mark.parametrize("failures", [6, 1_000])  # an index and its segment, three times
 async def test_no_offset_is_made_up_while_a_disk_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:

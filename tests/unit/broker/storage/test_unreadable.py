@@ -95,7 +95,7 @@ async def test_repair_leaves_an_unreadable_segment_alone_until_it_can_be_read(
         assert len(await read_all(await one_ledger(store))) == COUNT - 1
 
 
-async def test_an_index_that_cannot_be_read_is_written_again(
+async def test_an_index_that_cannot_be_read_is_not_needed_and_written_again(
     folder: Path, bad_sectors: dict[Path, int]
 ) -> None:
     async with opened(folder, StoreOptions(reserve=0)) as store:
@@ -103,6 +103,10 @@ async def test_an_index_that_cannot_be_read_is_written_again(
     (index,) = (folder / "data" / "ledgers").rglob("*.idx")
     before = index.read_bytes()
     bad_sectors[index] = 0
+    async with opened(folder) as store:
+        ledger = await one_ledger(store)
+        assert (await ledger.read(399, 1, 1))[0].entry_id == 399
+        assert await ledger.entry_of_number(399) == 399
     (finding,) = check(folder / "data")
     assert (finding.file, finding.serious) == (index, False)
     assert [finding.repaired for finding in repair(folder / "data", clock)] == [True]
