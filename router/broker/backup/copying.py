@@ -127,14 +127,15 @@ class FileCopier:
         return known.size, known.crc
 
     def _continues(self, source: Path, target: Path, begin: int) -> bool:
+        """Return whether a copy may be one of how a file begins, as far as the disk reads that."""
         size = min(begin, OVERLAP_BYTES)
         if not size:
             return True
         found = []
         for path in (source, target):
             with opened(self._disk, path, os.O_RDONLY) as descriptor:
-                found.append(read_all(self._disk, descriptor, size, begin - size))
-        return found[0] == found[1]
+                found.append(self._read(descriptor, size, begin - size))
+        return found[0] in (b"", found[1])
 
     def _append(
         self, target: Path, begin: int, crc: int, blocks: Iterator[bytes]

@@ -240,11 +240,7 @@ class _Taking:
         self, source: Path, target: Path, segment: Segment, known: StoredFile | None, name: str
     ) -> None:
         """Copy the points of a segment that lie in it; without them reading is only slower."""
-        try:
-            data = source.with_suffix(".idx").read_bytes()
-        except FileNotFoundError:
-            return
-        points = index_of(data, segment)
+        points = index_of(self._disk, source, segment)
         if not points:
             return
         try:

@@ -28,7 +28,7 @@ from router.broker.storage.inspection import InspectionFinding, inspect_journal,
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows, load
 from router.broker.storage.metadata import SCHEMA, begin_history, connect_read_only, history_of
-from router.broker.storage.offset_index import pack_points, read_points
+from router.broker.storage.offset_index import pack_points, read_index, read_points
 from router.broker.storage.options import Clock
 from router.broker.storage.recovery import JournalFile, open_journal, read_journal
 from router.broker.storage.repair import JournalRepair, RepairContext, repair_ledger
@@ -176,9 +176,9 @@ def segments_of(metadata: sqlite3.Connection) -> Iterator[tuple[int, Segment]]:
         yield ledger, Segment(*rest)
 
 
-def index_of(data: bytes, segment: Segment) -> bytes:
-    """Return the sound points of an index file that lie in the segment."""
-    return pack_points(read_points(data, segment))
+def index_of(disk: Disk, path: Path, segment: Segment) -> bytes:
+    """Return the sound points of the index of a segment, whose file this is, that lie in it."""
+    return pack_points(read_points(read_index(disk, path), segment))
 
 
 def journal_path(folder: Path, number: int) -> Path:

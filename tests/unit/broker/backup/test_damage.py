@@ -148,3 +148,28 @@ def test_a_bad_sector_costs_no_other_segment_its_backup(folder: Path) -> None:
         restore(Repository(target, disk), whole, folder / "place", FileCopier(disk), disk)
     assert refused.value.status == 65
     restored(target, whole, folder / "restored")
+
+
+def test_a_bad_sector_in_what_was_copied_before_ends_no_backup(folder: Path) -> None:
+    data, target = folder / "data", folder / "backups"
+    first = taken(data, target, 60)
+    path = max((data / "ledgers").rglob("*.seg"))
+    manifest = taken(data, target, 3, disk=BadSector(path, 0))
+    name = f"{path.parent.name}/{path.name}"
+    assert manifest.missing == (f"ledgers/{name}",)
+    kept = [file for file in first.segments if file.path == name]
+    assert kept == [file for file in manifest.segments if file.path == name]
+    whole = taken(data, target)
+    assert (whole.missing, problems(target, whole)) == ((), [])
+
+
+def test_a_backup_does_without_an_index_that_cannot_be_read(folder: Path) -> None:
+    data, target = folder / "data", folder / "backups"
+    taken(data, folder / "other", 60)
+    index = largest(data / "ledgers").with_suffix(".idx")
+    manifest = taken(data, target, disk=BadSector(index, 0))
+    assert index.exists()
+    assert not list(target.rglob(index.name))
+    assert (manifest.missing, problems(target, manifest)) == ((), [])
+    taken(data, target)
+    assert list(target.rglob(index.name))
