@@ -224,6 +224,7 @@ class Stream:
         if subjects_changed:
             self.log.reader.forget()
         self.limits.configure(record.config)
+        self.interest.retention = record.config.retention
         if record.configured and self.log.indexer is None:
             self.opened = False
             await self.open()
@@ -231,7 +232,6 @@ class Stream:
             if subjects_changed and indexer.foreign:
                 indexer.restart()
             indexer.index.configure(record.config.max_msgs_per_subject)
-        self.interest.retention = record.config.retention
         await self.settle()
         await self.interest.review()
 

@@ -400,11 +400,13 @@ class Streams:
         await self.records.put(topic, record)
         self._forget_routes()
         stream = self._stream(topic.name, record)
-        if stream.record is not record:
-            await stream.configure(record)
-        await self._open(stream)
-        if self.consumers is not None:
-            await self.consumers.configured(stream)
+        try:
+            if stream.record is not record:
+                await stream.configure(record)
+            await self._open(stream)
+        finally:  # it is in force, whatever could not be read
+            if self.consumers is not None:
+                await self.consumers.configured(stream)
         _log.info("nats-stream-configured", stream=config.name)
         return stream
 

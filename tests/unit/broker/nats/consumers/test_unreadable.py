@@ -12,6 +12,7 @@ import pytest
 from router.broker.consume.visible import Visible
 from router.broker.nats.consumers import deliveries
 from router.broker.nats.consumers.log import ConsumerLog
+from router.broker.nats.streams.stream import Stream
 from router.broker.storage import partition_reader
 from tests.unit.broker.nats.serving import Inbox, payloads, serving
 from tests.unit.broker.storage.rig import FailingDisk
@@ -109,3 +110,23 @@ async def test_a_change_after_which_nothing_can_be_counted_is_in_force_and_deliv
         assert numbers[:expected] == [b"%d" % (2 * place + first) for place in range(expected)]
         assert (await served.info("c"))["num_pending"] == 10 - expected
         assert not failures
+
+
+async def test_consumers_go_on_with_a_configuration_after_which_nothing_could_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_stream: Stream) -> None:
+        raise OSError(EIO, os.strerror(EIO))
+
+    async with serving(tmp_path) as served:
+        await served.stream("s.>")
+        await served.consumer("c", filter_subjects=["s.>"])  # all that there is for now
+        config = (await served.call("STREAM.INFO.S"))["config"]
+        config["subjects"] = ["s.>", "t.>"]
+        with monkeypatch.context() as patched:
+            patched.setattr(Stream, "settle", fail)
+            reply = await served.call("STREAM.UPDATE.S", **config)
+        assert "Input/output error" in reply["error"]["description"]
+        for subject in ("t.a", "s.a"):
+            await served.publish(subject.encode(), subject=subject)
+        assert payloads(await served.pull("c")) == [b"s.a"]
