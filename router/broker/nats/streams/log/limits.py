@@ -76,7 +76,7 @@ class StreamLimits:
     def configure(self, config: StreamConfig) -> None:
         """Go on with other limits."""
         self._config = config
-        self._aged_from = 1
+        self._aged_from = self._readable_from = 1
         self._looked_until = None
         self._stop_timer()  # by what holds now it may be due earlier
 
