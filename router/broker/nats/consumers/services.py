@@ -163,13 +163,14 @@ class ConsumerServices:
         """Return the consumer that a message is for.
 
         None: there is none, which the message is answered with, or the stream is not open since
-        the broker was started: `serve` is called when it is.
+        the broker was started: `serve` is called when it is. If it cannot be opened, the answer is
+        as if there were none, which has clients try again.
         """
         stream = self._streams.get(stream_name)
         if stream is not None and not stream.closed:
             if not stream.opened:
                 if len(self._tasks) < MAX_WAITING:
-                    self._tasks.start(_serve_opened(stream, request, serve))
+                    self._tasks.start(self._serve_opened(stream, request, serve))
                 return None
             consumer: JetStreamConsumer | None = stream.consumers.get(name)
             if consumer is not None:
@@ -177,14 +178,15 @@ class ConsumerServices:
         self._hub.no_responders(request.message)
         return None
 
-
-async def _serve_opened(stream: Stream, request: ServiceRequest, serve: Service) -> None:
-    try:
-        await stream.open()
-    except FAILURES as failure:
-        _log.warning("nats-stream-not-open", stream=stream.name, reason=str(failure))
-    if stream.opened:
-        serve(request)
+    async def _serve_opened(self, stream: Stream, request: ServiceRequest, serve: Service) -> None:
+        try:
+            await stream.open()
+        except FAILURES as failure:
+            _log.warning("nats-stream-not-open", stream=stream.name, reason=str(failure))
+        if stream.opened:
+            serve(request)
+        else:
+            self._hub.no_responders(request.message)
 
 
 def _authorize(caller: NatsCaller, stream: Stream) -> None:

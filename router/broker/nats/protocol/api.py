@@ -24,6 +24,7 @@ from router.broker.nats.protocol.failures import FAILURES, jetstream_error
 from router.broker.nats.protocol.hub import Hub, ServiceRequest
 from router.broker.nats.protocol.pacing import Tasks, WorkPace, is_cancelled
 from router.metrics import Sample
+from router.wire.nats.headers import status
 from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import ApiReply, ReplyResult
@@ -66,7 +67,10 @@ Handler = Callable[[ApiCall], Awaitable[ReplyResult | None] | ReplyResult | None
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """One API: the subject behind `$JS.API.`, the type of its reply ("": messages), its handler."""
+    """One API: the subject behind `$JS.API.`, the type of its reply, its handler.
+
+    With the type "" the handler sends messages; a status is the answer if it fails.
+    """
 
     subject: str
     type: str
@@ -138,7 +142,7 @@ class JetStreamApi:
         call = ApiCall(request.caller, names, message.payload, message.reply, message.subject)
         if len(self._tasks) >= MAX_CALLS:
             refusal = error(ErrorCode.STREAM_TOO_MANY_REQUESTS)
-            self._send(call, ApiReply(api.type, error=refusal) if api.type else None)
+            self._send(call, ApiReply(api.type, error=refusal) if api.type else refusal)
             return
         result: object = None
         try:
@@ -170,7 +174,9 @@ class JetStreamApi:
         except Exception:  # noqa: BLE001 - the boundary of a task: other calls go on
             _log.exception("nats-api-failed", api=api.subject)
 
-    def _replied(self, api: ApiRoute, call: ApiCall, result: object) -> ApiReply | None:
+    def _replied(
+        self, api: ApiRoute, call: ApiCall, result: object
+    ) -> ApiReply | JetStreamError | None:
         reply = self._reply(api, result)
         changed = api.subject.startswith(CHANGES) and not isinstance(result, Exception)
         # Requests of HTTP have no address here: the front records them.
@@ -180,19 +186,24 @@ class JetStreamApi:
             self.audit.add(action, target, call.caller.name, address, "nats")
         return reply
 
-    def _reply(self, api: ApiRoute, result: object) -> ApiReply | None:
+    def _reply(self, api: ApiRoute, result: object) -> ApiReply | JetStreamError | None:
         self.total += 1
         if isinstance(result, JetStreamError):
             self.errors += 1
-            return ApiReply(api.type, error=result) if api.type else None
+            return ApiReply(api.type, error=result) if api.type else result
         if isinstance(result, Exception):
             return self._reply(api, jetstream_error(result))
         if result is None or not api.type:
             return None
         return ApiReply(api.type, result)  # type: ignore[arg-type]  # what a handler returns
 
-    def _send(self, call: ApiCall, reply: ApiReply | None) -> None:
-        if reply is not None and call.reply:
+    def _send(self, call: ApiCall, reply: ApiReply | JetStreamError | None) -> None:
+        if reply is None or not call.reply:
+            return
+        if isinstance(reply, JetStreamError):
+            block = status(reply.code, " ".join(reply.description.split()))
+            self._hub.publish(NatsMessage(call.reply, headers=block))
+        else:
             self._hub.publish(NatsMessage(call.reply, payload=reply.to_bytes()))
 
 

@@ -1,7 +1,7 @@
 """DIRECT.GET: messages of a stream that allows it, sent as they are, with their place in headers.
 
 One message, several from a sequence or time on (`batch`), or the last one of each of several
-subjects (`multi_last`). What cannot be served is a status: 404, 408 or 413.
+subjects (`multi_last`). What cannot be served is a status: 404, 408 or 413, or of what failed.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from router.broker.transport.context import TransportContext
 from router.model import Principal
 from router.settings import Settings
 from router.wire.nats.headers import status_code
+from router.wire.nats.jetstream.errors import JetStreamError
 from router.wire.nats.jetstream.replies import ApiReply
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.pulsar.serving import NO_SETTINGS, context_of
@@ -228,7 +229,9 @@ async def answer(
             result = await _settled(result)
     except FAILURES as failure:
         result = failure
-    return api._reply(row, result)
+    reply = api._reply(row, result)
+    assert not isinstance(reply, JetStreamError)
+    return reply
 
 
 def crash(folder: Path, to: Path) -> Path:
