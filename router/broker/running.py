@@ -176,6 +176,8 @@ class RunningBroker:
         """Close all connections, then the store."""
         self._context.ending.set()
         await self._listeners.close()
+        if (polls := self._context.rpc.polls) is not None:
+            polls.close()
         if (producers := self._context.transactions) is not None:
             await producers.transactions.close()
         if (nats := self._context.nats) is not None:

@@ -244,6 +244,11 @@ class PollEngine:
         self._end_rests_later()
         return True
 
+    def close(self) -> None:
+        """End what is read ahead; no poll is left."""
+        for group in self._groups.values():
+            group.discard()
+
     def end_rest(self, poll: Poll) -> None:
         """Release the claim of a poll that rests: it is needed elsewhere."""
         if self._resting.get(key := _claimant(poll.request)) is poll:
