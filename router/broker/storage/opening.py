@@ -19,7 +19,7 @@ from router.broker.storage.catalog import StorageCatalog
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
 from router.broker.storage.context import StoreContext
 from router.broker.storage.faults import leaves_mark
-from router.broker.storage.recovery import JournalReplay, open_journal, recover
+from router.broker.storage.recovery import JournalReplay, open_journal, reading_journal, recover
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import file_name, folder_of
 
@@ -92,7 +92,8 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
             tails.evict(context.options.cache)
 
     context.files.tidy()
-    needed = open_journal(disk, context.files, journal, closed=closed)
+    with reading_journal():
+        needed = open_journal(disk, context.files, journal, closed=closed)
     context.files.remove(needed[0] if needed else journal)
     number = needed[-1] + 1 if needed else journal
     recover(disk, context.files, number, replay, relieve)

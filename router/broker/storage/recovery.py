@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import EIO
 from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 
+from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, opened, read_all, read_file
 from router.broker.storage.commit_groups import (
     FILE_SIZE,
@@ -76,6 +79,20 @@ def open_journal(disk: Disk, files: JournalFiles, first: int, *, closed: bool) -
     if not needed and not closed:
         raise JournalDamagedError(files.path(base), 0, 0, "the file is missing")
     return needed
+
+
+@contextmanager
+def reading_journal() -> Iterator[None]:
+    """Raise StoreError where the disk cannot read: that puts nothing in doubt which was written.
+
+    So the folder needs no repair, and a later start may read it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        raise StoreError(f"the journal cannot be read: {error}") from error
 
 
 def read_header(disk: Disk, path: Path) -> FileHeader:
@@ -210,7 +227,8 @@ def sound_commit_groups(
     """
     expected = None
     for path in paths:
-        file = read_journal(disk, path)
+        with reading_journal():
+            file = read_journal(disk, path)
         if expected not in {None, file.header.first_group}:
             raise JournalDamagedError(path, 0, FILE_SIZE, "commit groups before it are missing")
         expected = file.header.first_group

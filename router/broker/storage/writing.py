@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -307,12 +308,14 @@ class SegmentWriter:
         return size >= segment.size
 
     def _cut_index(self, path: Path, segment: Segment) -> None:
-        """Leave only the points that lie inside the segment."""
+        """Leave only the points that lie inside the segment; none if the disk cannot read them."""
         with opened(self._disk, path, os.O_RDWR) as descriptor:
-            data = read_all(self._disk, descriptor, self._disk.size(descriptor), 0)
-            kept = pack_points(read_points(data, segment))
-            if data == kept:
-                return
+            kept = b""
+            with suppress(OSError):
+                data = read_all(self._disk, descriptor, self._disk.size(descriptor), 0)
+                kept = pack_points(read_points(data, segment))
+                if data == kept:
+                    return
             self._disk.truncate(descriptor, 0)
         with opened(self._disk, path, os.O_WRONLY | os.O_APPEND) as descriptor:
             write_all(self._disk, descriptor, [kept])
