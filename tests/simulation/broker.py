@@ -272,7 +272,12 @@ class Node:
     def repair(self) -> None:
         """Do what an operator does with a folder that is marked READ-ONLY."""
         self._count("repair")
-        findings = repair(FOLDER, CLOCK.time, self.disk)
+        try:
+            findings = repair(FOLDER, CLOCK.time, self.disk)
+        except StoreError:
+            if CLOCK.now < self.disk.unreadable_until:
+                return  # the next start is refused, which has it tried again
+            raise
         (FOLDER / MARK).unlink(missing_ok=True)
         seeded.close_databases()
         self._history.trace("repair", repr(findings))

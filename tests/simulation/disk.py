@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from router.broker.disk.files import Buffer
 from tests.simulation.loop import PowerCutError
+from tests.simulation.seeded import CLOCK
 from tests.unit.broker.storage.disks import Content, Handle, MemoryDisk, _apply
 
 SECTORS = (512, 4096)
@@ -43,6 +44,8 @@ class LoggedContent(Content):
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(bytearray(data))
         self.writes: list[Write] = []
+        self.folder: Path | None = None
+        """The one in which it was opened."""
 
     def write(self, start: int, piece: bytes) -> None:
         data = self.data
@@ -131,6 +134,9 @@ class SimulatedDisk(MemoryDisk):
         self.fail_at = 0
         self.fail_with = errno.EIO
         self.fails_on: tuple[str, ...] = ()
+        self.unreadable_until = 0.0
+        """Until then no file of a folder can be read, or of any one if it is None."""
+        self.unreadable: Path | None = None
         self.rewrite_fault: Callable[[], None] | None = None
         """Called when the next file of a segment without its deleted messages is made."""
         self.is_dead = False
@@ -161,27 +167,39 @@ class SimulatedDisk(MemoryDisk):
             self.note(f"errno {self.fail_with} at {name}")
             raise OSError(self.fail_with, os.strerror(self.fail_with))
 
+    def _begin_read(self, name: str, folder: Path | None) -> None:
+        """Count what reads a file of a folder; raise what befalls it."""
+        self._begin(name)
+        if CLOCK.now < self.unreadable_until and self.unreadable in {None, folder}:
+            self.note(f"unreadable at {name}")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
     def open(self, path: Path, flags: int) -> int:
         if self.rewrite_fault is not None and flags & os.O_CREAT and REWRITTEN.search(path.name):
             self.note("rewrite")
             strike, self.rewrite_fault = self.rewrite_fault, None
             strike()
-        with self._step("open to read" if flags == os.O_RDONLY else "open"):
-            self._next += 1
-            if flags & os.O_DIRECTORY:
-                self.handles[self._next] = Handle(LoggedContent(), 0, append=False)
-                return self._next
-            content = self.names.get(path)
-            if content is None:
-                if not flags & os.O_CREAT or path.parent not in self.names:
-                    raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-                content = LoggedContent()
-                self._set(path, content)
-            if flags & os.O_TRUNC and content.data:
-                _logged(content).truncate(0)
-            self.handles[self._next] = Handle(content, 0, bool(flags & os.O_APPEND))
-            self.max_handles = max(self.max_handles, len(self.handles))
+        if flags == os.O_RDONLY:
+            self._begin_read("open to read", path.parent)
+        else:
+            self._begin("open")
+        self._next += 1
+        if flags & os.O_DIRECTORY:
+            self.handles[self._next] = Handle(LoggedContent(), 0, append=False)
             return self._next
+        content = self.names.get(path)
+        if content is None:
+            if not flags & os.O_CREAT or path.parent not in self.names:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+            content = LoggedContent()
+            self._set(path, content)
+        logged = _logged(content)
+        logged.folder = path.parent
+        if flags & os.O_TRUNC and content.data:
+            logged.truncate(0)
+        self.handles[self._next] = Handle(content, 0, bool(flags & os.O_APPEND))
+        self.max_handles = max(self.max_handles, len(self.handles))
+        return self._next
 
     def list(self, folder: Path) -> list[str]:
         # Texts are compared in a fraction of the time of paths.
@@ -207,8 +225,9 @@ class SimulatedDisk(MemoryDisk):
             return len(piece)
 
     def pread(self, descriptor: int, size: int, start: int) -> bytes:
-        self._begin("pread")
-        with memoryview(self.handles[descriptor].content.data) as data:
+        content = _logged(self.handles[descriptor].content)
+        self._begin_read("pread", content.folder)
+        with memoryview(content.data) as data:
             return bytes(data[start : start + size])
 
     def sync_data(self, descriptor: int) -> None:
@@ -287,6 +306,7 @@ class SimulatedDisk(MemoryDisk):
         self.is_dead = True
         after = SimulatedDisk(self.chance, self.latency, self.note)
         after.space, after.rewrite_fault = self.space, self.rewrite_fault
+        after.unreadable_until, after.unreadable = self.unreadable_until, self.unreadable
         return after
 
 

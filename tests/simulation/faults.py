@@ -43,6 +43,7 @@ class Faults:
         if self._cut is not None:
             self._cut.cancel()
         node.disk.fail_at = node.disk.cut_at = 0
+        node.disk.unreadable_until = 0.0
         node.disk.rewrite_fault = None
         for link in self._world.network.links.values():
             link.held_until = 0.0
@@ -86,7 +87,7 @@ class Faults:
                 node.disk.space = 1000
                 self._world.loop.call_later(chance.uniform(1, 60), self._free_space)
             case "failed read":
-                self._fail(errno.EIO, ("open to read",))
+                self._fail_reads(chance.choice((0.0, 0.5, 5.0, 30.0)))
             case "failed write":
                 self._fail(errno.EIO, ("sync_data", "write", "sync_folder", "sync_all"))
             case "no space at a write":
@@ -113,6 +114,19 @@ class Faults:
         disk = self._node.disk
         disk.fail_at, disk.fail_with = disk.count + self._chance.randint(1, within), error
         disk.fails_on = names
+
+    def _fail_reads(self, seconds: float) -> None:
+        """Fail one read, or all of a folder or of the disk for so long.
+
+        The longest outlast what the storage tries again, so that its callers meet the error.
+        """
+        disk, chance = self._node.disk, self._chance
+        if not seconds:
+            self._fail(errno.EIO, (chance.choice(("open to read", "pread")),))
+            return
+        folders = sorted({path.parent for path, one in disk.names.items() if one is not None})
+        disk.unreadable = chance.choice([None, chance.choice(folders or [None])])
+        disk.unreadable_until = CLOCK.now + seconds
 
     def _free_space(self) -> None:
         self._node.disk.space = PLENTY_BYTES
