@@ -381,29 +381,10 @@ def sending(port: int) -> Iterator[Callable[[], object]]:
 def measure(root: Path, folder: Path) -> dict[str, Crossed]:
     """Return what each operation crosses in a source tree; `folder` is an empty one."""
     tree = Tree(root, folder)
-    with tree.serving(), contextlib.closing(Requests(tree.port)) as requests:
-        for _ in range(WARMING):
-            requests.post()
-        tree.measure({"POST": requests.post})
-        tree.measure({"poll": requests.poll})
-        with sending(tree.pulsar) as send:
-            tree.measure({"SEND": send})
-        requests.create_consumers()
-        tree.measure(
-            {
-                "produce, topic's schema": requests.produce_by_topic,
-                "fetch": requests.fetch,
-                "acknowledge": requests.acknowledge,
-            }
-        )
-        tree.measure({"produce": requests.produce})
-        tree.measure(
-            {
-                "JetStream publish": requests.jetstream_publish,
-                "JetStream fetch": requests.jetstream_fetch,
-                "JetStream acknowledge": requests.jetstream_acknowledge,
-            }
-        )
+    with tree.serving():
+        with contextlib.closing(Requests(tree.port)) as requests:
+            _measure_http(tree, requests)
+        # Without connections of HTTP the worker has none to look at now and then.
         with contextlib.closing(NatsRequests(tree.nats)) as client:
             for _ in range(WARMING):
                 client.publish()
@@ -411,6 +392,31 @@ def measure(root: Path, folder: Path) -> dict[str, Crossed]:
             client.create_consumer()
             tree.measure({"NATS pull and acknowledge": client.pull_and_acknowledge})
     return tree.crossed()
+
+
+def _measure_http(tree: Tree, requests: Requests) -> None:
+    for _ in range(WARMING):
+        requests.post()
+    tree.measure({"POST": requests.post})
+    tree.measure({"poll": requests.poll})
+    with sending(tree.pulsar) as send:
+        tree.measure({"SEND": send})
+    requests.create_consumers()
+    tree.measure(
+        {
+            "produce, topic's schema": requests.produce_by_topic,
+            "fetch": requests.fetch,
+            "acknowledge": requests.acknowledge,
+        }
+    )
+    tree.measure({"produce": requests.produce})
+    tree.measure(
+        {
+            "JetStream publish": requests.jetstream_publish,
+            "JetStream fetch": requests.jetstream_fetch,
+            "JetStream acknowledge": requests.jetstream_acknowledge,
+        }
+    )
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from tests.kafka.conftest import Clients
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(120)]
 PARTITIONS = 3
+LEADERS_SECONDS = 30.0
 
 
 class SessionReader(KafkaConnection):
@@ -66,6 +68,18 @@ class SessionReader(KafkaConnection):
             for part in topic.partitions
         }
 
+    def await_leaders(self) -> None:
+        """Return when the broker leads all partitions: a moment after it has made the topic."""
+        until = time.monotonic() + LEADERS_SECONDS
+        indexes = range(PARTITIONS)
+        while True:
+            self.id, self.epoch = 0, -1  # without a session
+            if self.fetch(*indexes) == dict.fromkeys(indexes, "none"):
+                break
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        self.epoch = 0
+
     def refusal(self) -> tuple[str, int]:
         """Return the error of a request that names nothing, and the session of the answer."""
         answer = self.answer()
@@ -77,6 +91,7 @@ def reader(clients: Clients) -> Iterator[SessionReader]:
     topic = f"t-{uuid.uuid4()}"
     clients["confluent-kafka"].create(topic, PARTITIONS)
     with contextlib.closing(SessionReader(clients.bootstrap, topic)) as made:
+        made.await_leaders()
         yield made
 
 
