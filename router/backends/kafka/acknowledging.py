@@ -19,7 +19,7 @@ every commit (four round trips more for each poll), and a topic of acknowledgeme
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -158,7 +158,9 @@ class SharedCommits:
         self, whole: GroupTopic, positions: Sequence[Position], cumulative: bool, deadline: float
     ) -> None:
         """Acknowledge messages of a group, each alone or with all before it."""
-        commits = self._commits(whole, deadline)
+        numbers = range(whole.partitions)
+        commits = self.offsets.settled(whole.group, whole.name, numbers, deadline)
+        _check_known(whole, commits)
         by_partition_number = whole.by_partition(positions)
         for number, position in ((n, p) for n, some in by_partition_number.items() for p in some):
             if position.epoch not in {0, epoch_of(commits.get(number))}:
@@ -196,7 +198,9 @@ class SharedCommits:
 
     def states(self, whole: GroupTopic, deadline: float) -> list[CursorState]:
         """Return where a group stands, by partition."""
-        commits = self._commits(whole, deadline)
+        numbers = range(whole.partitions)
+        commits = self.offsets.committed(whole.group, whole.name, numbers, deadline)
+        _check_known(whole, commits)
         first = self.offsets.at(whole.name, commits, EARLIEST, deadline)
         end = self.offsets.at(whole.name, commits, LATEST, deadline)
         return [
@@ -204,12 +208,10 @@ class SharedCommits:
             for number, commit in sorted(commits.items())
         ]
 
-    def _commits(self, whole: GroupTopic, deadline: float) -> dict[int, CommittedOffset]:
-        numbers = range(whole.partitions)
-        found = self.offsets.committed(whole.group, whole.name, numbers, deadline)
-        if not found:
-            raise SubscriptionNotFoundError(f"there is no subscription {whole.group}")
-        return found
+
+def _check_known(whole: GroupTopic, commits: Mapping[int, CommittedOffset]) -> None:
+    if not commits:
+        raise SubscriptionNotFoundError(f"there is no subscription {whole.group}")
 
 
 def _state(partition: int, progress: CommitProgress, first: int, end: int) -> CursorState:

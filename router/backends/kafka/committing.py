@@ -104,7 +104,7 @@ class CommitQueue:
     ) -> None:
         """Commit what can be together, and take it out of what is left."""
         consumers = list(left)
-        found = self._offsets.committed_by([one.of for one in consumers], deadline)
+        found = self._offsets.settled_by([one.of for one in consumers], deadline)
         commits: dict[KafkaConsumer, GroupCommit] = {}
         for one, is_confirmed in zip(consumers, confirmed, strict=True):
             try:

@@ -92,9 +92,10 @@ class KafkaGroups:
         begin = self._offsets.at(name, partitions, start, deadline)
         have = self._offsets.committed(group, name, partitions, deadline)
         missing = [partition for partition in partitions if partition not in have]
-        if have and missing:
-            begin = self._offsets.at(name, missing, EARLIEST, deadline)
-            # A consumer may be about to commit there for the first time.
+        if missing:
+            if have:
+                begin = self._offsets.at(name, missing, EARLIEST, deadline)
+            # A transaction may be about to commit there for the first time.
             have = self._offsets.settled(group, name, missing, deadline)
             missing = [partition for partition in missing if partition not in have]
         note = note_of(new_epoch())

@@ -139,16 +139,16 @@ class Offsets:
             for group, commits in found.items()
         }
 
-    def committed_by(
+    def settled_by(
         self, partitions: Sequence[GroupPartition], deadline: float
     ) -> dict[GroupPartition, CommittedOffset]:
-        """Return what groups have committed, each on its partition, where they did."""
+        """Return what groups committed, each on its partition, as `settled` does."""
         by_group: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
         for of in partitions:
             by_group[of.group][of.name].append(of.number)
-        found = self._cluster.persist(lambda: self._fetch(by_group, deadline, False), deadline)
+        found = self._cluster.persist(lambda: self._fetch(by_group, deadline, True), deadline)
         commits = ((of, found[of.group].get((of.name, of.number))) for of in partitions)
         return {of: commit for of, commit in commits if commit is not None}
 

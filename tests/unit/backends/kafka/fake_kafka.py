@@ -45,6 +45,8 @@ class FakeKafka(Cluster):
         self.unmarked: dict[Where, int] = defaultdict(int)
         self._batches: dict[Where, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._changed = threading.Condition()
+        self._is_settled: dict[str, bool] = {}
+        """Whether the last look at what a group committed waited for open transactions."""
 
     def store(self, topic: str, *values: bytes, partition: int = 0, damaged: bool = False) -> None:
         """Store a batch of messages, with a byte changed if it shall be damaged."""
@@ -81,9 +83,12 @@ class FakeKafka(Cluster):
         """Answer what groups ask."""
         asked = request.message
         if request.api is OFFSET_FETCH:
-            assert asked.require_stable, "a transaction may be about to commit another"
+            looked = dict.fromkeys((group.group_id for group in asked.groups), asked.require_stable)
+            self._is_settled.update(looked)
             return SimpleNamespace(groups=[self._fetched(group) for group in asked.groups])
         assert request.api is OFFSET_COMMIT
+        about = "a transaction may be about to commit another"
+        assert self._is_settled.get(asked.group_id, True), about
         self.before_commit()
         for topic in asked.topics:
             for p in topic.partitions:

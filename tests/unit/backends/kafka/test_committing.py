@@ -226,7 +226,7 @@ def test_each_group_commits_by_itself_when_they_cannot_go_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = Many(bench, 3)
-    monkeypatch.setattr(bench.offsets, "committed_by", unavailable)
+    monkeypatch.setattr(bench.offsets, "settled_by", unavailable)
     many.commit()
     wait_until(lambda: many.offsets() == [2] * 3, WAIT)
     assert bench.kafka.committed_together == []
@@ -236,7 +236,7 @@ def test_a_group_that_commits_by_itself_and_slowly_holds_up_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = Many(bench, 3)
-    monkeypatch.setattr(bench.offsets, "committed_by", unavailable)
+    monkeypatch.setattr(bench.offsets, "settled_by", unavailable)
     go_on = threading.Event()
     slow = many.consumers[0]
     alone = slow.commit_alone
