@@ -40,7 +40,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -63,6 +63,7 @@ def record() -> None:
         mark = mmap.mmap(file.fileno(), 1)
     package = os.environ[PACKAGE]
     output = os.open(os.environ[SEEN], os.O_WRONLY | os.O_APPEND)
+    side = "broker" if "router.broker" in sys.orig_argv else "front"
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         request = mark[0]
@@ -70,7 +71,7 @@ def record() -> None:
             return
         path = frame.f_code.co_filename
         if path.startswith(package):
-            line = f"{os.getpid()} {request} {path.removeprefix(package)}\n"
+            line = f"{side} {request} {path.removeprefix(package)}\n"
             os.write(output, line.encode())
 
     import threading  # noqa: PLC0415 - gevent has to patch it before it is imported elsewhere
@@ -115,6 +116,7 @@ class Tree:
         }
         self._root = root
         self._operations: list[str] = []
+        self._of_broker: set[int] = set()
         with (folder / "mark").open("r+b") as file:
             self._mark = mmap.mmap(file.fileno(), 1)
 
@@ -144,10 +146,17 @@ class Tree:
             process.send_signal(signal.SIGTERM)
             process.wait(STOP_SECONDS)
 
-    def measure(self, operations: dict[str, Callable[[], object]]) -> None:
-        """Call operations one after the other until they are warm, then recorded."""
+    def measure(
+        self, operations: Mapping[str, Callable[[], object]], *, of_broker: bool = False
+    ) -> None:
+        """Call operations one after the other until they are warm, then recorded.
+
+        `of_broker`: the broker serves them alone; what others do meanwhile is not theirs.
+        """
         first = len(self._operations)
         self._operations += operations
+        if of_broker:
+            self._of_broker.update(range(first, len(self._operations)))
         for turn in range(-WARMING, MAX_ROUNDS):
             if turn >= ROUNDS and all(map(_is_quiet, self._calls()[first:])):
                 break
@@ -169,11 +178,13 @@ class Tree:
             before, size = size, seen.stat().st_size
             same = same + 1 if size == before else 0
 
-    def _recorded(self) -> Iterator[tuple[int, int, int, str]]:
-        """Yield the recorded calls: the process, the operation, its round, and the file."""
+    def _recorded(self) -> Iterator[tuple[str, int, int, str]]:
+        """Yield the recorded calls: front or broker, the operation, its round, and the file."""
         for line in (self._folder / "seen").read_text().splitlines():
-            pid, request, path = line.split(" ", 2)
-            yield int(pid), *divmod(int(request) - 1, MAX_ROUNDS), path
+            side, request, path = line.split(" ", 2)
+            operation, turn = divmod(int(request) - 1, MAX_ROUNDS)
+            if side == "broker" or operation not in self._of_broker:
+                yield side, operation, turn, path
 
     def _calls(self) -> list[Counter[int]]:
         """Return how many calls each round of each operation has."""
@@ -184,22 +195,18 @@ class Tree:
 
     def crossed(self) -> dict[str, Crossed]:
         """Return what each operation crossed."""
-        rounds: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
-        brokers: set[int] = set()
-        for pid, operation, turn, path in self._recorded():
-            rounds[operation, pid, path].add(turn)
-            if path.startswith("broker/"):
-                brokers.add(pid)
+        rounds: defaultdict[tuple[int, str, str], set[int]] = defaultdict(set)
+        for side, operation, turn, path in self._recorded():
+            rounds[operation, side, path].add(turn)
         fewest = [dict(counts.most_common()[-QUIET:]) for counts in self._calls()]
         found = {
             name: Crossed(set(), set(), round(statistics.median(counts.values())))
             for name, counts in zip(self._operations, fewest, strict=True)
         }
-        for (operation, process, path), turns in rounds.items():
+        for (operation, side, path), turns in rounds.items():
             if 2 * len(turns & fewest[operation].keys()) > QUIET:
                 crossed = found[self._operations[operation]]
-                side = crossed.broker if process in brokers else crossed.front
-                side.add(path)
+                (crossed.broker if side == "broker" else crossed.front).add(path)
         return found
 
 
@@ -381,42 +388,37 @@ def sending(port: int) -> Iterator[Callable[[], object]]:
 def measure(root: Path, folder: Path) -> dict[str, Crossed]:
     """Return what each operation crosses in a source tree; `folder` is an empty one."""
     tree = Tree(root, folder)
-    with tree.serving():
-        with contextlib.closing(Requests(tree.port)) as requests:
-            _measure_http(tree, requests)
-        # Without connections of HTTP the worker has none to look at now and then.
+    with tree.serving(), contextlib.closing(Requests(tree.port)) as requests:
+        for _ in range(WARMING):
+            requests.post()
+        tree.measure({"POST": requests.post})
+        tree.measure({"poll": requests.poll})
+        with sending(tree.pulsar) as send:
+            tree.measure({"SEND": send}, of_broker=True)
+        requests.create_consumers()
+        tree.measure(
+            {
+                "produce, topic's schema": requests.produce_by_topic,
+                "fetch": requests.fetch,
+                "acknowledge": requests.acknowledge,
+            }
+        )
+        tree.measure({"produce": requests.produce})
+        tree.measure(
+            {
+                "JetStream publish": requests.jetstream_publish,
+                "JetStream fetch": requests.jetstream_fetch,
+                "JetStream acknowledge": requests.jetstream_acknowledge,
+            }
+        )
         with contextlib.closing(NatsRequests(tree.nats)) as client:
             for _ in range(WARMING):
                 client.publish()
-            tree.measure({"NATS publish": client.publish})
+            tree.measure({"NATS publish": client.publish}, of_broker=True)
             client.create_consumer()
-            tree.measure({"NATS pull and acknowledge": client.pull_and_acknowledge})
+            pulls = {"NATS pull and acknowledge": client.pull_and_acknowledge}
+            tree.measure(pulls, of_broker=True)
     return tree.crossed()
-
-
-def _measure_http(tree: Tree, requests: Requests) -> None:
-    for _ in range(WARMING):
-        requests.post()
-    tree.measure({"POST": requests.post})
-    tree.measure({"poll": requests.poll})
-    with sending(tree.pulsar) as send:
-        tree.measure({"SEND": send})
-    requests.create_consumers()
-    tree.measure(
-        {
-            "produce, topic's schema": requests.produce_by_topic,
-            "fetch": requests.fetch,
-            "acknowledge": requests.acknowledge,
-        }
-    )
-    tree.measure({"produce": requests.produce})
-    tree.measure(
-        {
-            "JetStream publish": requests.jetstream_publish,
-            "JetStream fetch": requests.jetstream_fetch,
-            "JetStream acknowledge": requests.jetstream_acknowledge,
-        }
-    )
 
 
 def main() -> None:
