@@ -114,6 +114,19 @@ class Indexer:
         """Return whether the index has all that was appended, on disk or not."""
         return self._ledger.next_entry - self.position == len(self._ahead)
 
+    def count_absent(self) -> int | None:
+        """Return how many messages were appended that are not in the index; None: not known now."""
+        if self.has_all:
+            return 0
+        if not self.advance() or self.position != self._visible.end_entry:
+            return None
+        absent = self._visible.count(self._visible.end_number, self._ledger.next_index)
+        for entry_id in self._ahead:
+            if (messages := self.cached(entry_id)) is None:
+                return None
+            absent -= len(messages)
+        return absent
+
     @property
     def withholds(self) -> bool:
         """Return whether the index may have what stands behind an open transaction."""

@@ -67,6 +67,7 @@ class StreamLimits:
         self._aged_from = 1
         # Those before it are deleted or damaged.
         self._readable_from = 1
+        self._recounted_to = 0
         # What may be read while a transaction is open, when subjects were looked at last.
         self._looked_until: int | None = None
         self._task: asyncio.Task[bool] | None = None
@@ -164,7 +165,8 @@ class StreamLimits:
         if self._is_over():
             following = log.last_sequence + 1
             oldest = await log.read_from(self._readable_from, MAX_DELETED_AT_ONCE, READ_BYTES)
-            self._pass_over(oldest[0].sequence if oldest else following)
+            self._readable_from = oldest[0].sequence if oldest else following
+            self._recount(log.ledger.first_number, self._readable_from - 1, 0)
             if not self._suspended:
                 self._delete_oldest(oldest)
         if (config := self._config).max_age > 0:
@@ -178,17 +180,23 @@ class StreamLimits:
             await log.store.synced()
         await asyncio.sleep(0)
 
-    def _pass_over(self, sequence: int) -> None:
-        """Read from a sequence on: what is before it is damaged, or cannot be read by NATS.
+    def _recount(self, first: int, end: int, found: int) -> bool:
+        """Build the index again if it counts what cannot be read; return whether.
 
-        The index is built again if it counts that: newer messages would be deleted in its place.
+        `found` messages were read now of the numbers from `first` to before `end`: newer ones would
+        be deleted in place of the others.
         """
         log, indexer = self._log, self._log.indexer
-        first, self._readable_from = max(self._readable_from - 1, log.ledger.first_number), sequence
-        if indexer is None or indexer.unreadable or not log.visible.count(first, sequence - 1):
-            return
-        if indexer.index.messages == log.ledger.messages:
-            indexer.restart()
+        if indexer is None or (passed := log.visible.count(first, end) - found) <= 0:
+            return False
+        if (absent := indexer.count_absent()) is None:
+            if end <= self._recounted_to:
+                return False  # the index was built without what is damaged there
+        elif indexer.index.messages <= log.ledger.messages - absent - passed:
+            return False
+        self._recounted_to = log.last_sequence
+        indexer.restart()
+        return True
 
     def _is_done(self) -> bool:
         """Do what is quick; return whether all is counted and nothing is beyond a limit."""
@@ -310,12 +318,14 @@ class StreamLimits:
             if self._suspended or self._config.max_msgs_per_subject != limit:
                 break
             state = index.subjects.get(subject)
+            index.over.pop(subject, None)  # what comes meanwhile may make it too much again
             if state is not None and state.count > limit > 0:
-                await self._log.delete_matching(
-                    (subject,), self._log.last_sequence + 1, state.count - limit
-                )
-            if self._config.max_msgs_per_subject == limit:
-                index.over.pop(subject, None)
+                end, count = self._log.last_sequence + 1, state.count - limit
+                try:
+                    await self._log.delete_matching((subject,), end, count, self._recount)
+                except (OSError, StoreError):
+                    index.configure(self._config.max_msgs_per_subject)
+                    raise
 
     def _delete_oldest(self, messages: list[StoredMessage]) -> bool:
         """Delete the oldest messages beyond a limit; return whether there was any."""

@@ -342,10 +342,17 @@ class StreamLog:
         ranges = [(first, end - 1)] if first < end else []
         return await self.store.delete_durably(ledger, ranges, delete)
 
-    async def delete_matching(self, filters: Sequence[str], before: int, count: int) -> int:
+    async def delete_matching(
+        self,
+        filters: Sequence[str],
+        before: int,
+        count: int,
+        ends: Callable[[int, int, int], bool] = lambda _first, _end, _found: False,
+    ) -> int:
         """Delete the first `count` live messages below a sequence that match; return how many.
 
-        Each is there until its deletion is on disk. Raises OSError, StoreError.
+        It `ends` where that is so by how many were found from one number to before another. Each is
+        there until its deletion is on disk. Raises OSError, StoreError.
         """
         index = self.index
         if index is not None and not index.overflowed:
@@ -363,10 +370,12 @@ class StreamLog:
         bounds, deleted = self.bounds(filters), 0
         if bounds is None:
             return 0
-        matcher = SubjectMatcher(filters)
+        matcher, number = SubjectMatcher(filters), max(bounds[0] - 1, self.ledger.first_number)
         async for messages in self.scan(bounds[0], min(bounds[1], before - 1)):
-            found = [message for message in messages if matcher(message.subject)]
-            found = found[:count]
+            if ends(number, messages[-1].sequence, len(messages)):
+                break
+            number = messages[-1].sequence
+            found = [message for message in messages if matcher(message.subject)][:count]
             # Those that another call deletes meanwhile count, too: behind them others follow.
             count -= len(found)
             deleted += await self.delete_durably(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.nats.streams.log.limits import StreamLimits
+from router.broker.storage import PULSAR_FORMAT, Undecided
 from tests.unit.broker.nats.streaming import Anyone, Clock, Rig, everything, streaming
 
 HOUR_SECONDS = 3_600
@@ -94,6 +95,73 @@ async def test_a_limit_deletes_no_newer_messages_in_place_of_damaged_ones(
         left = [one.sequence for one in await everything(stream)]
         assert left == list(range(COUNT + 2, 2 * COUNT + 2))
     assert len(rounds) < 60
+
+
+@pytest.mark.parametrize("meanwhile", ["what NATS cannot read", "an open transaction"])
+async def test_what_else_is_in_the_log_hides_no_damage_from_a_limit(
+    tmp_path: Path, meanwhile: str, rounds: list[int]
+) -> None:
+    async with streaming(tmp_path) as rig:
+        stream = await rig.create("S", "s.>", max_msgs=COUNT)
+        await publish(rig, *range(COUNT))
+        if meanwhile == "what NATS cannot read":
+            stored = asyncio.Event()
+            now_ms = int(rig.clock() * 1000)
+            stream.ledger.append(b"?", PULSAR_FORMAT, 1, now_ms, lambda _: stored.set())
+            await stored.wait()
+            await stream.settle()
+            assert stream.log.indexer is not None
+            assert stream.log.indexer.unreadable == 1
+    lose(tmp_path, "a segment")
+    async with streaming(tmp_path) as rig:
+        stream = await rig.streams.open("S")
+        before = await everything(stream)
+        assert len(before) < COUNT - 10
+        if meanwhile == "an open transaction":
+            stream.ledger.undecided = Undecided(stream.ledger.next_entry, stream.ledger.next_index)
+            await rig.append_foreign(stream, "s.1")
+        await publish(rig, COUNT)
+        await stream.settle()
+        stream.ledger.undecided = None
+        await stream.settle()
+        came = 1 + (meanwhile == "an open transaction")
+        assert len(await everything(stream)) == len(before) + came
+    assert len(rounds) < 60
+
+
+async def test_damage_is_found_where_the_index_lacks_other_damage(tmp_path: Path) -> None:
+    async with streaming(tmp_path) as rig:
+        await rig.create("S", "s.>", max_msgs=COUNT)
+        await publish(rig, *range(COUNT))
+    for place in range(2):
+        lose(tmp_path, "a segment")
+        async with streaming(tmp_path) as rig:
+            stream = await rig.streams.open("S")
+            before = await everything(stream)
+            publishes = COUNT - len(before) if not place else 1
+            await publish(rig, *range(publishes))
+            await stream.settle()
+            assert len(await everything(stream)) == len(before) + publishes
+
+
+@pytest.mark.parametrize("lost", ["a segment", "all"])
+async def test_a_limit_of_a_subject_deletes_no_newer_messages_in_place_of_damaged_ones(
+    tmp_path: Path, lost: str, rounds: list[int]
+) -> None:
+    limit = 100
+    async with streaming(tmp_path) as rig:
+        await rig.create("S", "s.>", max_msgs_per_subject=limit)
+        await publish(rig, *[0] * limit)
+    lose(tmp_path, lost)
+    async with streaming(tmp_path) as rig:
+        stream = await rig.streams.open("S")
+        before = await everything(stream)
+        await publish(rig, 0)
+        await stream.settle()
+        assert len(await everything(stream)) == len(before) + 1
+        await publish(rig, *[0] * limit)
+        await stream.settle()
+        assert len(await everything(stream)) == limit
 
 
 async def test_a_lower_limit_of_damaged_messages_is_no_endless_work(
