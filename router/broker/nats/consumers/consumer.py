@@ -224,7 +224,9 @@ class JetStreamConsumer:
         return Backlog(self.num_pending, self.state.num_pending_acks)
 
     def _num_available(self) -> int:
-        """Return how many messages could be delivered now."""
+        """Return how many messages could be delivered now, many if that is to be found out."""
+        if not self._deliveries.source.is_counted:
+            return MAX_PENDING
         return self.num_pending + self.state.num_queued
 
     def acknowledge(self, ack: AckSubject, payload: bytes, reply: str) -> None:

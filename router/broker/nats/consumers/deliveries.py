@@ -168,8 +168,10 @@ class Deliveries:
     async def _deliver(self) -> None:
         """Deliver until there is no message, or none that takes it."""
         since_yield = 0
-        await self.source.count()
         while self._is_ready():
+            if not self.source.is_counted:
+                await self.source.count()
+                continue  # there may be another one
             count = self._send_run(MESSAGES_PER_YIELD) or await self._send_next()
             if count is None:
                 return

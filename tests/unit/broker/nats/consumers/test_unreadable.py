@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from errno import EIO
@@ -103,7 +104,8 @@ async def test_a_change_after_which_nothing_can_be_counted_is_in_force_and_deliv
             reply = await served.call("CONSUMER.CREATE.S.c", stream_name="S", config=config)
         assert "Input/output error" in reply["error"]["description"]
         if not is_push:
-            served.ask("c", "in", batch=9, expires=60_000_000_000)
+            waits = {"expires": 60_000_000_000} if changed == "the stream" else {"no_wait": True}
+            served.ask("c", "in", batch=9, **waits)
         expected = 10 if is_push else 9
         numbers = payloads(await inbox.until(expected))
         first = int(changed != "the stream")
@@ -130,3 +132,33 @@ async def test_consumers_go_on_with_a_configuration_after_which_nothing_could_be
         for subject in ("t.a", "s.a"):
             await served.publish(subject.encode(), subject=subject)
         assert payloads(await served.pull("c")) == [b"s.a"]
+
+
+async def test_a_source_that_takes_the_place_of_one_being_counted_is_counted_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        await served.stream("s.>", "t.>")
+        await served.consumer("c", filter_subjects=["s.>"])
+        await served.publish(*[b"x"] * 20)
+        stream, inbox = served.server.streams.find("S"), Inbox()
+        served.hub.subscribe("in", inbox)
+        consumer = stream.consumers["c"]
+        count, goes_on = stream.log.count_from, asyncio.Event()
+
+        async def held(sequence: int, filters: Sequence[str]) -> int:
+            await goes_on.wait()
+            return await count(sequence, filters)
+
+        monkeypatch.setattr(stream.log, "count_from", held)
+        consumer.stream_changed()
+        served.ask("c", "in", batch=5, expires=60_000_000_000)
+        await asyncio.sleep(0)
+        consumer.stream_changed()
+        counting = asyncio.create_task(consumer.count())
+        await asyncio.sleep(0.01)
+        goes_on.set()
+        replies = [one.reply for one in await inbox.until(5)]
+        await counting
+        assert [int(reply.rpartition(".")[2]) for reply in replies] == [19, 18, 17, 16, 15]
+        assert consumer.num_pending == 15
