@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
 from router.broker.consume import Partition, PartitionSubscription
+from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.log.stream_log import StreamLog
 from router.broker.storage import StoreError
 from router.wire.nats.jetstream.policies import Retention
+
+MAX_SKIPPED: Final = 64
+"""Messages behind one that cannot be read, which are not tried."""
 
 _log = structlog.get_logger(__name__)
 
@@ -154,19 +158,40 @@ class StreamInterest:
         while self._acknowledged:
             await asyncio.sleep(0)  # what is acknowledged in this turn goes together
             sequences, self._acknowledged = sorted(self._acknowledged), set()
+            found, failure = await self._read(sequences)
+            await log.delete_durably(
+                [one for one in found if not self.is_needed(one.sequence, one.subject, one.entry)]
+            )
+            if failure is not None:
+                raise failure
+
+    async def _read(self, sequences: Sequence[int]) -> tuple[list[StoredMessage], OSError | None]:
+        """Return those of the messages that can be read, and why others cannot.
+
+        `maintain` tries those again. A failure takes a second: the more there are in a row, the
+        more messages behind them are not tried now.
+        """
+        log, found, failure = self._log, list[StoredMessage](), None
+        following, step = 0, 1
+        try:
+            await log.catch_up()
+        except OSError as error:
+            self._unread.update(sequences)
+            return found, error
+        for place, sequence in enumerate(sequences):
+            if place < following:
+                self._unread.add(sequence)
+                continue
             try:
-                await log.catch_up()
-                unneeded = []
-                for sequence in sequences:
-                    message = await log.read(sequence)
-                    if message is not None and not self.is_needed(
-                        sequence, message.subject, message.entry
-                    ):
-                        unneeded.append(message)
-            except OSError:
-                self._unread.update(sequences)  # `maintain` tries again
-                raise
-            await log.delete_durably(unneeded)
+                message = await log.read(sequence)
+            except OSError as error:
+                self._unread.add(sequence)
+                failure, following, step = error, place + step, min(2 * step, MAX_SKIPPED)
+                continue
+            step = 1
+            if message is not None:
+                found.append(message)
+        return found, failure
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from errno import EIO
 from pathlib import Path
 
 import pytest
 
 from router.broker.nats.streams import streams
+from router.broker.nats.streams.log.interest import MAX_SKIPPED
+from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.stream import Stream
 from router.broker.storage import Ack, partition_reader
 from tests.unit.broker.nats.streaming import check_index, everything, streaming
@@ -134,6 +138,41 @@ def test_a_work_queue_deletes_later_what_could_not_be_read(
             assert await left(stream) == list(range(4, 41))
 
     asyncio.run(run())
+
+
+async def test_one_message_that_cannot_be_read_keeps_no_other_in_a_work_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with streaming(tmp_path) as rig:
+        stream = await rig.create("S", "s.*", retention="workqueue")
+        for _ in range(400):
+            rig.send("s.a")
+        rig.publisher.flush()
+        await rig.answered()
+        one = stream.consumers["one"] = Needing("s.a")
+        read, bad, tried = stream.log.read, {2, *range(10, 210)}, list[int]()
+
+        async def failing(sequence: int) -> StoredMessage | None:
+            tried.append(sequence)
+            if sequence in bad:
+                raise OSError(EIO, os.strerror(EIO))
+            return await read(sequence)
+
+        monkeypatch.setattr(stream.log, "read", failing)
+        for sequence in range(1, 401):
+            one.acknowledged.add(sequence)
+            stream.acknowledged(sequence)
+        with pytest.raises(OSError, match="Input/output error"):
+            await stream.interest.settle()
+        kept = {sequence for sequence in range(1, 401) if stream.contains(sequence)}
+        assert bad <= kept
+        assert max(kept) < 210 + MAX_SKIPPED
+        assert not kept & {1, *range(3, 10)}
+        assert len(bad & {*tried}) < 12
+        bad.clear()
+        await stream.interest.maintain()
+        await stream.interest.settle()
+        assert not stream.messages
 
 
 def test_what_other_dialects_publish_without_interest_goes(
