@@ -131,6 +131,8 @@ class JetStreamConsumers:
 
     async def configured(self, stream: Stream) -> None:
         """Go on with another configuration of a stream. Raises OSError."""
+        if stream.closed or stream.ledger.discarded:
+            return  # it was deleted meanwhile; another topic may have its name
         self._reserve(stream)
         async with self._lock(stream):
             consumers = list(stream.consumers.values())

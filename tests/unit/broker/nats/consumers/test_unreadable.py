@@ -15,7 +15,8 @@ from router.broker.nats.consumers import deliveries
 from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.streams.stream import Stream
 from router.broker.storage import partition_reader
-from tests.unit.broker.nats.serving import Inbox, payloads, serving
+from router.model import TopicName
+from tests.unit.broker.nats.serving import STREAM, Inbox, payloads, serving
 from tests.unit.broker.storage.rig import FailingDisk
 
 
@@ -162,3 +163,25 @@ async def test_a_source_that_takes_the_place_of_one_being_counted_is_counted_fir
         await counting
         assert [int(reply.rpartition(".")[2]) for reply in replies] == [19, 18, 17, 16, 15]
         assert consumer.num_pending == 15
+
+
+async def test_a_stream_that_is_deleted_while_it_is_configured_keeps_no_group_from_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        await served.stream("s.>", retention="workqueue")
+        await served.consumer("c", filter_subjects=["s.a"])
+        stream, settle = served.server.streams.find("S"), Stream.settle
+
+        async def deleted(_stream: Stream) -> None:
+            await served.topics.delete(TopicName.parse(STREAM))
+            while not stream.closed or stream.consumers:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+            await settle(stream)
+
+        config = (await served.call("STREAM.INFO.S"))["config"]
+        with monkeypatch.context() as patched:
+            patched.setattr(Stream, "settle", deleted)
+            reply = await served.call("STREAM.UPDATE.S", **config | {"max_msgs": 10})
+        assert reply["error"]["err_code"] == 10059
+        served.topics.live_members.check_free(STREAM, {})
