@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import OffsetAndMetadata, TopicPartition
+from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 
 from router.backends import Batch, Start
 from router.backends.kafka import KafkaBackend
@@ -387,3 +388,41 @@ def test_a_topic_is_compacted_by_kafka(on_kafka: Opened) -> None:
         for name in (topic, plain)
     ]
     assert found == ["compact", None]
+
+
+def test_a_message_of_an_added_partition_is_acknowledged_beside_a_first_commit(
+    another: Callable[..., Opened],
+    admin: KafkaAdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+    bell: Bell,
+) -> None:
+    here, there = (another(kafka__fencing="transactions") for _ in range(2))
+    topic = here.new_topic(2)
+    group = Subscription(topic, "g")
+    here.backend.subscribe(group, Start.EARLIEST, WAIT)
+    admin.create_partitions({topic.local: 3})
+    eventually(lambda: {w.backend.partitions(topic, WAIT) for w in (here, there)} == {3})
+    added = Batch(topic, 2, [Message(b"1"), Message(b"2"), Message(b"3")])
+    here.backend.publish(added, WAIT)
+    end, ends, goes_on = KafkaTransactions.end, threading.Event(), threading.Event()
+
+    def late(*arguments: Any, **named: Any) -> None:
+        ends.set()
+        assert goes_on.wait(WAIT)
+        end(*arguments, **named)
+
+    with closing(there.backend.consume(Grant(group, 2, 1), bell, WAIT)) as consumer:
+        first, _, last = consumer.receive(MANY, BYTES, WAIT)
+        with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
+            patched.setattr(KafkaTransactions, "end", late)
+            commit = pool.submit(consumer.acknowledge, first.position, WAIT)
+            assert ends.wait(WAIT)
+            positions = [last.position]
+            beside = pool.submit(here.backend.acknowledge, group, positions, False, WAIT)
+            time.sleep(1.0)
+            goes_on.set()
+            beside.result(WAIT)
+            commit.result(WAIT)
+    with closing(here.backend.consume(Grant(group, 2, 2), bell, WAIT)) as consumer:
+        found = consumer.receive(MANY, BYTES, WAIT)
+        assert [one.message.value for one in found] == [b"2"]
