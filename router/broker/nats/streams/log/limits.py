@@ -318,14 +318,16 @@ class StreamLimits:
             if self._suspended or self._config.max_msgs_per_subject != limit:
                 break
             state = index.subjects.get(subject)
-            index.over.pop(subject, None)  # what comes meanwhile may make it too much again
+            deleted = 0
             if state is not None and state.count > limit > 0:
                 end, count = self._log.last_sequence + 1, state.count - limit
-                try:
-                    await self._log.delete_matching((subject,), end, count, self._recount)
-                except (OSError, StoreError):
-                    index.configure(self._config.max_msgs_per_subject)
-                    raise
+                deleted = await self._log.delete_matching((subject,), end, count, self._recount)
+            if self._config.max_msgs_per_subject != limit:
+                break
+            state = index.subjects.get(subject)
+            # What came meanwhile may make it too much again.
+            if not deleted or state is None or state.count <= limit:
+                index.over.pop(subject, None)
 
     def _delete_oldest(self, messages: list[StoredMessage]) -> bool:
         """Delete the oldest messages beyond a limit; return whether there was any."""
@@ -347,7 +349,10 @@ class StreamLimits:
     def _watch_age(self) -> bool:
         """Set the timer for the oldest message; return False if that takes more than a step."""
         max_age, now = self._config.max_age, asyncio.get_running_loop().time()
-        if max_age <= 0 or self._rings_between(now, now + max_age / 1e9):
+        left_seconds = max_age / 1e9
+        if 0 < left_seconds < HELD_SECONDS and self._is_held():
+            left_seconds = HELD_SECONDS
+        if max_age <= 0 or self._rings_between(now, now + left_seconds):
             return True
         for _ in range(MAX_ROUNDS):
             oldest = self._log.read_now(self._aged_from, MAX_DELETED_AT_ONCE, READ_BYTES)

@@ -181,3 +181,20 @@ async def test_a_lower_limit_of_damaged_messages_is_no_endless_work(
         await stream.settle()
         assert [one.sequence for one in await everything(stream)] == list(range(42, 47))
     assert len(rounds) < 20
+
+
+async def test_what_waits_for_its_markers_longer_than_it_may_live_is_no_endless_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int]
+) -> None:
+    clock = Clock()
+    async with streaming(tmp_path, clock) as rig:
+        markers = {"subject_delete_marker_ttl": 1_000_000_000, "allow_rollup_hdrs": True}
+        await rig.create("S", "s.>", max_age=500_000_000, allow_msg_ttl=True, **markers)
+        await publish(rig, *range(COUNT))
+    clock.now += 1
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamLimits, "_is_held", lambda _: True)  # the disk is full
+        async with streaming(tmp_path, clock) as rig:
+            await rig.streams.open("S")
+            await asyncio.sleep(0.1)
+            assert len(rounds) <= 2
