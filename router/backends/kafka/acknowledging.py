@@ -190,8 +190,6 @@ class SharedCommits:
         self, whole: GroupTopic, number: int, found: CommittedOffset | None, deadline: float
     ) -> int:
         """Return the epoch on a partition; on one that was added it begins at the first message."""
-        if found is None:  # a consumer may be about to commit there for the first time
-            found = self.committed(whole.on(number), deadline)
         if found is not None:
             return epoch_of(found)
         first, epoch = self.offsets.at(whole.name, (number,), EARLIEST, deadline), new_epoch()
