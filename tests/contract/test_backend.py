@@ -261,15 +261,15 @@ def test_the_same_producer_and_sequence_are_stored_once(opened: Opened) -> None:
 
 
 def test_where_an_older_sequence_is_stored_is_not_known(opened: Opened) -> None:
-    """It is not where the last one of the producer is."""
+    """It is not where the last one of the producer is, unless that is not marked there yet."""
     topic = opened.new_topic()
     batches = [
         Batch(topic, NOT_PARTITIONED, [Message(b"%d" % number)], "key-1", number)
         for number in (0, 1, 0)
     ]
-    *_, receipt = [opened.backend.publish(batch, WAIT) for batch in batches]
+    first, _, receipt = [opened.backend.publish(batch, WAIT) for batch in batches]
     assert (receipt.duplicate, receipt.stored) == (True, 1)
-    assert receipt.position.ledger < 0
+    assert receipt.position.ledger < 0 or receipt.position == first.position
     consumer = opened.consumer(topic)
     assert values(consumer.receive(MANY, BYTES, WAIT)) == [b"0", b"1"]
     consumer.close()

@@ -258,11 +258,11 @@ def test_kafka_is_not_asked_for_numbers_that_this_run_stored(
     assert [store(0), store(1)] == [True, True]
     asked: list[tuple[object, ...]] = []
 
-    def committed_to(*given: object) -> dict[int, CommittedOffset]:
+    def settled(*given: object) -> dict[int, CommittedOffset]:
         asked.append(given)
         return {}
 
-    monkeypatch.setattr(Offsets, "committed", committed_to)
+    monkeypatch.setattr(Offsets, "settled", settled)
     assert [store(1), store(2), store(2)] == [False, True, False]
     assert asked == []
     assert store(0, "second")
