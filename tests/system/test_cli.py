@@ -24,7 +24,7 @@ def router(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Comp
     return subprocess.run(
         [*ROUTER, *arguments, "--data", str(folder)],
         input=given,
-        env=os.environ | {"ROUTER_BROKER_LINGER": "200ms"},
+        env=os.environ | {"ROUTER_BROKER_LINGER": "200ms", "ROUTER_SERVER_PORT": "0"},
         capture_output=True,
         timeout=30,
         check=False,

@@ -127,7 +127,7 @@ def router(folder: Path, *arguments: str, text: str = "") -> subprocess.Complete
         [sys.executable, "-m", "router", *arguments, "--data", str(folder / "data")],
         cwd=folder,
         input=text,
-        env=os.environ | {"ROUTER_BROKER_LINGER": "300ms"},
+        env=os.environ | {"ROUTER_BROKER_LINGER": "300ms", "ROUTER_SERVER_PORT": "0"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
