@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
 from router.broker.disk.faults import StoreError
-from router.broker.disk.files import Disk
 from router.broker.folder import MARK
 from router.broker.storage.segments import file_of
 from tests.unit.broker.storage.rig import (
@@ -69,13 +66,12 @@ class _LaterFailing(FailingDisk):
         return super().pread(descriptor, size, start)
 
 
-class _IndexFailing(Disk):
+class _IndexFailing(FailingDisk):
     """Cannot read the indexes of segments."""
 
     has_failed = False
 
     def pread(self, descriptor: int, size: int, start: int) -> bytes:
         if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".idx":
-            self.has_failed = True
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            self.has_failed, self.failures = True, 1
         return super().pread(descriptor, size, start)
